@@ -1,0 +1,70 @@
+//! [`Batch`]: what one commit changes. Absolute (set this to that), so that replaying it twice
+//! does no harm. Puts come before deletes; a later put of a key wins over an earlier one.
+
+use super::{KvError, MAX_BATCH, MAX_KEY};
+
+/// The puts and deletes of one atomic commit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    pub(super) puts: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) deletes: Vec<Vec<u8>>,
+}
+
+impl Batch {
+    /// A batch that changes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets `key` to `value`.
+    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
+        self.puts.push((key.into(), value.into()));
+        self
+    }
+
+    /// Removes `key`, which need not exist. A delete wins over a put of the same key.
+    pub fn delete(&mut self, key: impl Into<Vec<u8>>) -> &mut Self {
+        self.deletes.push(key.into());
+        self
+    }
+
+    /// True when nothing is changed.
+    pub fn is_empty(&self) -> bool {
+        self.puts.is_empty() && self.deletes.is_empty()
+    }
+
+    /// How many keys are named.
+    pub fn len(&self) -> usize {
+        self.puts.len() + self.deletes.len()
+    }
+
+    /// The bytes of keys and values with their lengths, as a journal record holds them.
+    pub fn bytes(&self) -> usize {
+        let puts: usize = self
+            .puts
+            .iter()
+            .map(|(key, value)| 8 + key.len() + value.len())
+            .sum();
+        let deletes: usize = self.deletes.iter().map(|key| 4 + key.len()).sum();
+        8 + puts + deletes
+    }
+
+    /// Refuses what a record cannot hold: an empty or overlong key, or too many bytes.
+    pub(super) fn check(&self) -> Result<(), KvError> {
+        let keys = self.puts.iter().map(|(key, _)| key).chain(&self.deletes);
+        for key in keys {
+            if key.is_empty() || key.len() > MAX_KEY {
+                let len = key.len();
+                return Err(KvError::Invalid(format!(
+                    "a key of {len} bytes; 1 to {MAX_KEY} are allowed"
+                )));
+            }
+        }
+        match self.bytes() {
+            bytes if bytes > MAX_BATCH => Err(KvError::Invalid(format!(
+                "a batch of {bytes} bytes; at most {MAX_BATCH} are allowed"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}

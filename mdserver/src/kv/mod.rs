@@ -1,0 +1,78 @@
+//! The durable key-value core of the metadata service.
+//!
+//! Everything the service knows lies in one ordered map from bytes to bytes, changed by atomic
+//! [`Batch`]es. [`MetaKv`] is the seam; [`LocalKv`] keeps the map in a directory, [`MemoryKv`] in
+//! memory for tests. Both run the suite in `conformance`.
+//!
+//! What [`LocalKv`] keeps true: **the checkpoint and the journal are the truth, the sled index is
+//! not.** A commit is one frame written to the journal (`journal`), then visible in the memtable
+//! (`memtable`). A background thread (`upkeep`) moves the memtable into sled (`index`), syncs the
+//! journal, and writes checkpoints (`checkpoint`), full dumps that let old journal files go. At
+//! start (`start`) the truth is read from checkpoint and journal and *every* entry of the index is
+//! compared with it, so a sled that is behind, ahead, damaged or gone never costs a key.
+//!
+//! The files are drawn to the byte in `docs/formats/journal.md`.
+//!
+//! Deliberately elsewhere: what keys and values mean (the service's tables), and transactions
+//! that read before they write (the service holds its own locks).
+
+mod batch;
+mod error;
+mod local;
+mod memory;
+mod recovery;
+
+pub use batch::Batch;
+pub use error::{Damage, KvError};
+pub use local::{KvOptions, LocalKv};
+pub use memory::MemoryKv;
+pub use recovery::Recovery;
+
+use std::fmt;
+
+/// A key with its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// The longest key a batch may hold, in bytes.
+pub const MAX_KEY: usize = 4096;
+
+/// The most bytes (keys, values and their lengths) one batch may hold.
+pub const MAX_BATCH: usize = 32 << 20;
+
+/// The number of a commit: the first is 1, and each commit has its predecessor's number plus one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lsn(pub u64);
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// An ordered, durable map from bytes to bytes with atomic batches.
+pub trait MetaKv: Send + Sync {
+    /// The value of `key`, with all commits seen.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError>;
+
+    /// At most `limit` pairs with `from <= key < to`, ascending, as they were at one moment
+    /// during the call.
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError>;
+
+    /// Applies `batch` atomically. When this returns the record was written to the journal (it
+    /// survives the end of this process, but not yet a power loss) and every reader sees it.
+    fn commit(&self, batch: Batch) -> Result<Lsn, KvError>;
+
+    /// Brings all commits that have returned to disk, and answers the last number there. Callers
+    /// at the same time share one `fdatasync`.
+    fn sync(&self) -> Result<Lsn, KvError>;
+
+    /// The last number known to be on disk.
+    fn synced(&self) -> Lsn;
+
+    /// Writes a full dump now and lets the journal before it go.
+    fn checkpoint(&self) -> Result<(), KvError>;
+
+    /// Syncs everything, marks the store as cleanly closed and releases it. Later calls fail with
+    /// [`KvError::Closed`]; closing twice is no error.
+    fn close(&self) -> Result<(), KvError>;
+}

@@ -1,0 +1,85 @@
+//! [`Recovery`]: what opening a store found and did, for the log.
+
+use super::{Damage, Lsn};
+use std::fmt;
+use std::path::PathBuf;
+
+/// What opening a store found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The store did not exist and was created.
+    pub created: bool,
+    /// The last user closed the store, and nothing had to be repaired.
+    pub clean: bool,
+    /// The last commit there is.
+    pub last: Lsn,
+    /// The commit the checkpoint in use reaches to.
+    pub checkpoint: Lsn,
+    /// How many journal records were read behind the checkpoint.
+    pub replayed: u64,
+    /// Bytes cut off behind the last complete record.
+    pub garbage: u64,
+    /// Where sled's files were set aside, when they could not be used.
+    pub set_aside: Option<PathBuf>,
+    /// Why the index was rebuilt, when it was.
+    pub rebuilt: Option<String>,
+    /// Entries of a readable index that were wrong and were set right.
+    pub repaired: u64,
+    /// Damage that cost nothing, because another copy was good.
+    pub healed: Vec<Damage>,
+    /// What is gone. Empty unless the loss was accepted.
+    pub losses: Vec<Damage>,
+    /// Commits a power loss took that had not been synced.
+    pub unsynced: Option<(Lsn, Lsn)>,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.created {
+            return write!(f, "created");
+        }
+        let how = if self.clean {
+            "closed cleanly"
+        } else {
+            "not closed cleanly"
+        };
+        write!(
+            f,
+            "{how}; checkpoint at {}, {} records replayed, last commit {}",
+            self.checkpoint, self.replayed, self.last
+        )?;
+        if self.garbage > 0 {
+            write!(
+                f,
+                "; {} bytes behind the last complete record cut off",
+                self.garbage
+            )?;
+        }
+        if let Some((first, last)) = self.unsynced {
+            write!(
+                f,
+                "; commits {first} to {last} had not been synced when the machine stopped and are not there"
+            )?;
+        }
+        if let Some(why) = &self.rebuilt {
+            write!(f, "; index rebuilt ({why})")?;
+        }
+        if let Some(path) = &self.set_aside {
+            write!(f, "; its old files are in {}", path.display())?;
+        }
+        if self.repaired > 0 {
+            write!(
+                f,
+                "; {} wrong entries of the index set right",
+                self.repaired
+            )?;
+        }
+        for damage in &self.healed {
+            write!(f, "; damaged but not needed: {damage}")?;
+        }
+        for damage in &self.losses {
+            write!(f, "; LOST: {damage}")?;
+        }
+        Ok(())
+    }
+}
