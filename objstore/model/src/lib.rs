@@ -1,1 +1,42 @@
-//! (being written)
+//! The geometry and the words of slabfs: what an array is, which part of it is meant, how it is cut.
+//!
+//! Everything here is a plain value or a plain function: no I/O, no threads, no clock, no `unsafe`.
+//! Text that people write (`dtype`, `dims`, `fill`, `layout`, `codec`, selections) is parsed here and
+//! nowhere else, and the errors say what was wrong and what to write instead.
+//!
+//! Coordinates above `fs/view` are elements; below it everything is counted in **cells**: the dims of
+//! the object with the last axis counted in bytes ([`Space::cells`]). Order is row-major throughout.
+//!
+//! Deliberately elsewhere: stored bytes (`slabfs-objstore`), metadata (`slabfs-mdserver`).
+
+// Offsets into buffers are u64 everywhere; the casts to usize in `copy` lose nothing on 64 bits.
+const _: () = assert!(usize::BITS == 64, "slabfs needs a 64-bit machine");
+
+mod codec;
+mod copy;
+mod dims;
+mod dtype;
+mod fill;
+mod hyperslab;
+mod ids;
+mod layout_name;
+mod region;
+mod selection;
+mod space;
+
+pub mod layout;
+
+pub use codec::{Codec, CodecError};
+pub use copy::{fill_slab, fill_slab_at, for_each_run, gather, scatter};
+pub use dims::{DimsError, MaxDim, format_dims, format_max_dims, parse_dims, parse_max_dims};
+pub use dtype::{ByteOrder, DType, DTypeError, DTypeKind};
+pub use fill::{Fill, FillError};
+pub use hyperslab::{Axis, Cut, Hyperslab, intersect};
+pub use ids::{ChunkId, ObjectId, ServerId, SessionId, Version};
+pub use layout_name::{Layout, LayoutError};
+pub use region::Region;
+pub use selection::{Selection, SelectionError};
+pub use space::{GeometryError, MAX_BYTES, MAX_RANK, Space};
+
+/// One number an axis: dims, an offset, a shape. Four axes fit without a heap allocation.
+pub type Coords = smallvec::SmallVec<[u64; 4]>;

@@ -1,0 +1,158 @@
+//! Bytes between a dense buffer and the packed bytes of a hyperslab of it.
+//!
+//! All of it is one walk ([`walk`]): trailing axes that are taken whole melt into one run, so that a
+//! box of whole rows is one `memcpy`; what remains is visited as rows of equal runs at equal
+//! distances. Nothing is allocated.
+//!
+//! A slab must lie inside the shape, and buffers must have exactly the bytes of shape and slab; a
+//! caller that took a slab off a wire has passed it through [`Hyperslab::validate`]. The functions
+//! panic where this is broken, before they touch anything out of bounds.
+
+mod walk;
+
+use crate::{Fill, Hyperslab, region};
+use walk::{Merge, Row, walk};
+
+/// Collects the cells of `slab` from the dense array `src` of shape `src_shape` into `packed`.
+///
+/// # Panics
+/// When the buffers' lengths are not those of the shape and of the slab, or the slab leaves the shape.
+pub fn gather(src: &[u8], src_shape: &[u64], slab: &Hyperslab, packed: &mut [u8]) {
+    check(src.len(), src_shape, slab);
+    assert_eq!(
+        packed.len() as u64,
+        slab.volume(),
+        "bytes of the packed buffer"
+    );
+    let mut at = 0;
+    walk(src_shape, slab, Merge::All, |row| {
+        let out = &mut packed[at..at + row.bytes()];
+        at += out.len();
+        match row.len {
+            1 => gather_row::<1>(src, row, out),
+            2 => gather_row::<2>(src, row, out),
+            4 => gather_row::<4>(src, row, out),
+            8 => gather_row::<8>(src, row, out),
+            16 => gather_row::<16>(src, row, out),
+            len => {
+                for (from, run) in row.starts().zip(out.chunks_exact_mut(len)) {
+                    run.copy_from_slice(&src[from..from + len]);
+                }
+            }
+        }
+    });
+}
+
+/// Puts the packed cells of `slab` to their places in the dense array `dst` of shape `dst_shape`.
+///
+/// # Panics
+/// When the buffers' lengths are not those of the shape and of the slab, or the slab leaves the shape.
+pub fn scatter(packed: &[u8], slab: &Hyperslab, dst: &mut [u8], dst_shape: &[u64]) {
+    check(dst.len(), dst_shape, slab);
+    assert_eq!(
+        packed.len() as u64,
+        slab.volume(),
+        "bytes of the packed buffer"
+    );
+    let mut at = 0;
+    walk(dst_shape, slab, Merge::All, |row| {
+        let from = &packed[at..at + row.bytes()];
+        at += from.len();
+        match row.len {
+            1 => scatter_row::<1>(from, row, dst),
+            2 => scatter_row::<2>(from, row, dst),
+            4 => scatter_row::<4>(from, row, dst),
+            8 => scatter_row::<8>(from, row, dst),
+            16 => scatter_row::<16>(from, row, dst),
+            len => {
+                for (to, run) in row.starts().zip(from.chunks_exact(len)) {
+                    dst[to..to + len].copy_from_slice(run);
+                }
+            }
+        }
+    });
+}
+
+/// Calls `f` with offset and length of each contiguous run of `slab` in a dense array of this shape,
+/// in packed order. Runs that touch across axes taken whole are one.
+///
+/// # Panics
+/// When the slab leaves the shape.
+pub fn for_each_run(shape: &[u64], slab: &Hyperslab, f: &mut dyn FnMut(usize, usize)) {
+    check_shape(shape, slab);
+    walk(shape, slab, Merge::All, |row| {
+        for from in row.starts() {
+            f(from, row.len);
+        }
+    });
+}
+
+/// Fills the cells of `slab` in the dense array `dst`, whose last axis begins with a whole element.
+///
+/// # Panics
+/// When the buffer's length is not that of the shape, or the slab leaves the shape.
+pub fn fill_slab(dst: &mut [u8], shape: &[u64], slab: &Hyperslab, fill: &Fill) {
+    fill_slab_at(dst, shape, slab, fill, 0);
+}
+
+/// Like [`fill_slab`], for a dense array whose last axis begins at cell `first` of the object's.
+///
+/// # Panics
+/// When the buffer's length is not that of the shape, or the slab leaves the shape.
+pub fn fill_slab_at(dst: &mut [u8], shape: &[u64], slab: &Hyperslab, fill: &Fill, first: u64) {
+    check(dst.len(), shape, slab);
+    if let Some(byte) = fill.uniform_byte() {
+        walk(shape, slab, Merge::All, |row| {
+            for from in row.starts() {
+                dst[from..from + row.len].fill(byte);
+            }
+        });
+        return;
+    }
+    let elem = fill.bytes().len() as u64;
+    let width = shape.last().copied().unwrap_or(1);
+    // Elements run on from row to row only where rows are whole elements.
+    let merge = if width % elem == 0 {
+        Merge::All
+    } else {
+        Merge::Rows
+    };
+    walk(shape, slab, merge, |row| {
+        for from in row.starts() {
+            let cell = first % elem + from as u64 % width;
+            fill.paint(&mut dst[from..from + row.len], cell);
+        }
+    });
+}
+
+fn gather_row<const N: usize>(src: &[u8], row: Row, out: &mut [u8]) {
+    let (runs, _) = out.as_chunks_mut::<N>();
+    for (from, run) in row.starts().zip(runs) {
+        run.copy_from_slice(&src[from..from + N]);
+    }
+}
+
+fn scatter_row<const N: usize>(from: &[u8], row: Row, dst: &mut [u8]) {
+    let (runs, _) = from.as_chunks::<N>();
+    for (to, run) in row.starts().zip(runs) {
+        dst[to..to + N].copy_from_slice(run);
+    }
+}
+
+fn check(bytes: usize, shape: &[u64], slab: &Hyperslab) {
+    assert_eq!(
+        bytes as u64,
+        region::volume(shape),
+        "bytes of the dense buffer"
+    );
+    check_shape(shape, slab);
+}
+
+fn check_shape(shape: &[u64], slab: &Hyperslab) {
+    if let Err(error) = slab.validate(shape) {
+        panic!("a slab outside of its array: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! The text of a selection, as it stands behind the `@` of a path: `[0:10,3,::2,...]`.
+//!
+//! Items are Python's: `start:stop:step` with open ends and negative indices, a plain index, `...` for
+//! all axes in between; axes that are not named are whole. Two things differ, on purpose: a plain
+//! index keeps its axis with length 1, so that the rank stays; and a bound outside of the array is an
+//! error, where Python would quietly give less.
+//!
+//! [`Selection`]'s `Display` is canonical: the same for texts that differ in spaces, leading zeros,
+//! defaults or trailing `...`, and it reads back as the same selection. It serves as a key.
+
+mod text;
+
+use crate::{Axis, Hyperslab, MAX_BYTES, MAX_RANK, format_dims};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use thiserror::Error;
+
+/// One item of a selection; numbers below 0 count from the end of the axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Item {
+    Index(i64),
+    Slice {
+        start: Option<i64>,
+        stop: Option<i64>,
+        step: u64,
+    },
+    Ellipsis,
+}
+
+/// What somebody asks for of an array whose dims are not known yet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Selection {
+    /// At most one is an ellipsis, and it is not the last unless it is the only one.
+    items: SmallVec<[Item; 4]>,
+}
+
+/// What is wrong with a selection, or with a selection of certain dims.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SelectionError {
+    /// No brackets around it.
+    #[error("\"{text}\" is not a selection; write it in brackets, e.g. [0:10,3,::2]")]
+    NoBrackets {
+        /// The text as it was written.
+        text: String,
+    },
+    /// An item that is neither an index nor a slice.
+    #[error("\"{item}\" is not an index, a slice or \"...\"; write e.g. 3, 0:10, ::2 or -5:")]
+    BadItem {
+        /// The item as it was written.
+        item: String,
+    },
+    /// A number that does not fit a signed 64-bit integer.
+    #[error("{number} in \"{item}\" is too large: indices end at 2^63-1")]
+    TooLarge {
+        /// The number as it was written.
+        number: String,
+        /// The item it stands in.
+        item: String,
+    },
+    /// A step of 0 or below.
+    #[error(
+        "the step of \"{item}\" is {step}; steps are at least 1 (a selection cannot run backwards)"
+    )]
+    BadStep {
+        /// The step as it was written.
+        step: String,
+        /// The item it stands in.
+        item: String,
+    },
+    /// More than one `...`.
+    #[error("\"...\" stands more than once; leave one, the others' axes cannot be told")]
+    TwoEllipses,
+    /// More than [`MAX_RANK`] items.
+    #[error("{items} items are too many: an object has at most {MAX_RANK} axes")]
+    TooManyItems {
+        /// The items without `...`.
+        items: usize,
+    },
+    /// More items than the object has axes.
+    #[error("{items} axes are selected and the object has {rank} (its dims: {dims}); leave out {}", items - rank)]
+    WrongRank {
+        /// The items without `...`.
+        items: usize,
+        /// The object's axes.
+        rank: usize,
+        /// The object's dims, as text.
+        dims: String,
+    },
+    /// An index at or beyond the end of its axis.
+    #[error("index {index} is outside axis {axis}, which has {len} elements{}", index_advice(*len))]
+    IndexOutside {
+        /// The index as it was written.
+        index: i64,
+        /// The axis, counted from 0.
+        axis: usize,
+        /// The elements of the axis.
+        len: u64,
+    },
+    /// A bound beyond the end of its axis.
+    #[error(
+        "bound {bound} is outside axis {axis}, which has {len} elements; bounds go from -{len} to {len}, and an open end takes all"
+    )]
+    BoundOutside {
+        /// The bound as it was written.
+        bound: i64,
+        /// The axis, counted from 0.
+        axis: usize,
+        /// The elements of the axis.
+        len: u64,
+    },
+    /// Dims that no object can have.
+    #[error("an axis of {len} elements is too long: dims end at 2^63-1")]
+    DimTooLarge {
+        /// The elements of the axis.
+        len: u64,
+    },
+}
+
+fn index_advice(len: u64) -> String {
+    match len {
+        0 => "; select nothing of it with :".to_owned(),
+        _ => format!("; indices go from -{len} to {}", len - 1),
+    }
+}
+
+impl Selection {
+    /// All of an object: `[...]`.
+    pub fn all() -> Selection {
+        Selection {
+            items: SmallVec::from_slice(&[Item::Ellipsis]),
+        }
+    }
+
+    /// The selected elements of an array of these dims, one axis for each of them.
+    ///
+    /// An index or an explicit bound outside of the dims is an error; `start` at or behind `stop`
+    /// selects nothing.
+    pub fn resolve(&self, dims: &[u64]) -> Result<Hyperslab, SelectionError> {
+        let named = self.named();
+        if named > dims.len() {
+            let (rank, dims) = (dims.len(), format_dims(dims));
+            return Err(SelectionError::WrongRank {
+                items: named,
+                rank,
+                dims,
+            });
+        }
+        let mut axes = SmallVec::with_capacity(dims.len());
+        for item in &self.items {
+            if *item == Item::Ellipsis {
+                for _ in named..dims.len() {
+                    axes.push(Axis::span(0, dims[axes.len()]));
+                }
+            } else {
+                axes.push(resolve_item(*item, axes.len(), dims[axes.len()])?);
+            }
+        }
+        while axes.len() < dims.len() {
+            axes.push(Axis::span(0, dims[axes.len()]));
+        }
+        Ok(Hyperslab { axes })
+    }
+
+    /// The items that stand for one axis each.
+    fn named(&self) -> usize {
+        self.items
+            .iter()
+            .filter(|item| **item != Item::Ellipsis)
+            .count()
+    }
+}
+
+fn resolve_item(item: Item, axis: usize, len: u64) -> Result<Axis, SelectionError> {
+    if len > MAX_BYTES {
+        return Err(SelectionError::DimTooLarge { len });
+    }
+    match item {
+        Item::Ellipsis => Ok(Axis::span(0, len)),
+        Item::Index(index) => match from_end(index, len) {
+            Some(at) if at < len => Ok(Axis::span(at, 1)),
+            _ => Err(SelectionError::IndexOutside { index, axis, len }),
+        },
+        Item::Slice { start, stop, step } => {
+            let bound = |bound: Option<i64>, open: u64| match bound {
+                None => Ok(open),
+                Some(bound) => from_end(bound, len)
+                    .filter(|&at| at <= len)
+                    .ok_or(SelectionError::BoundOutside { bound, axis, len }),
+            };
+            let (from, to) = (bound(start, 0)?, bound(stop, len)?);
+            let selected = to.saturating_sub(from).div_ceil(step);
+            Ok(Axis::every(from, step, selected))
+        }
+    }
+}
+
+/// An index from the beginning; nothing where it would lie before it.
+fn from_end(index: i64, len: u64) -> Option<u64> {
+    if index < 0 {
+        len.checked_sub(index.unsigned_abs())
+    } else {
+        Some(index.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests;
