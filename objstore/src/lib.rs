@@ -1,1 +1,26 @@
-//! (being written)
+//! The object store: arrays in, bytes out.
+//!
+//! This crate keeps *chunks*: boxes of cells, each stored whole on one data server, with a codec and
+//! checksums. It knows nothing of names, dims or tilings; that is the metadata service's.
+//!
+//! - [`name`], [`addr`], [`error`]: what everything here speaks of.
+//! - [`codec`] and [`checksum`]: pure functions over bytes.
+//! - [`store`]: the [`ChunkStore`] trait, the engine over a local directory, and the conformance suite.
+//! - [`wire`]: frames and connections, used by the metadata service as well.
+//! - [`server`]: a data server: a chunk store behind a listener.
+//! - [`client`]: all data servers a mount knows, and the fan-out over them.
+
+pub mod addr;
+pub mod checksum;
+pub mod client;
+pub mod codec;
+pub mod error;
+pub mod name;
+pub mod server;
+pub mod store;
+pub mod wire;
+
+pub use addr::Addr;
+pub use error::StoreError;
+pub use name::{ChunkForm, ChunkName};
+pub use store::ChunkStore;

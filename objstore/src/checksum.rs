@@ -1,0 +1,1 @@
+//! CRC-32C of blocks.

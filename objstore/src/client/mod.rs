@@ -1,0 +1,1 @@
+//! The client side of the object store (being written).

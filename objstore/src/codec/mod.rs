@@ -1,0 +1,1 @@
+//! Packing bytes: shuffle, lz4, deflate, zstd.

@@ -1,0 +1,93 @@
+//! Chunk stores: the contract, and the engine over a local directory.
+//!
+//! A store keeps chunks under [`ChunkName`]s. *Free* chunks are written once, whole (`put`) or as a
+//! stream (`append`, `seal`), and never change. *Grid* chunks are written in place (`write`), and
+//! what nobody wrote reads as the fill. All slabs are in cells of the chunk and all data is packed:
+//! the cells of the slab in row-major order, without gaps.
+//!
+//! A call that returned is seen by every later call, and survives the death of the process; it
+//! survives the loss of power after [`ChunkStore::sync`]. A call that failed left nothing
+//! half-written that could be read.
+
+use std::io::IoSlice;
+
+use serde::{Deserialize, Serialize};
+use slabfs_model::{Hyperslab, ObjectId};
+
+use crate::error::Result;
+use crate::name::{ChunkForm, ChunkName};
+
+/// The room of a store, in bytes, as its filesystem sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Space {
+    /// All of it.
+    pub total: u64,
+    /// What can still be written.
+    pub free: u64,
+    /// What is taken, by whomever.
+    pub used: u64,
+}
+
+/// A store of chunks; see the module page for what a call promises.
+pub trait ChunkStore: Send + Sync {
+    /// Stores a whole immutable chunk: `data` is all its cells. A resend of the same chunk is fine.
+    fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()>;
+
+    /// Adds `data` to a free chunk that is not sealed yet, creating it at `at` 0. `at` is the packed
+    /// byte offset and at most the present length; what is already there is written anew, so a
+    /// resend is fine. The form's shape is the largest the chunk may get.
+    fn append(&self, name: &ChunkName, form: &ChunkForm, at: u64, data: &[IoSlice<'_>]) -> Result<()>;
+
+    /// Ends a stream of appends: the chunk is immutable from now on, has the form's shape (what was
+    /// appended beyond is cut) and codec. On [`NoSpace`](crate::StoreError::NoSpace) it stays
+    /// unsealed and readable. A resend is fine.
+    fn seal(&self, name: &ChunkName, form: &ChunkForm) -> Result<()>;
+
+    /// Writes cells of a grid chunk in place, creating it if it is missing.
+    fn write(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, data: &[IoSlice<'_>]) -> Result<()>;
+
+    /// Reads cells, packed, into `out`, which has exactly their size. The checksums of all blocks
+    /// touched are checked. A chunk that does not exist is
+    /// [`Missing`](crate::StoreError::Missing); whether that means fill is the caller's to know.
+    fn read(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, out: &mut [u8]) -> Result<()>;
+
+    /// Like `read`, without a copy: where the cells lie in one verified piece, `f` is called once with
+    /// them and the answer is `true`. Else `f` is not called: use `read`. `f` runs under the chunk's
+    /// lock and must not call the store.
+    fn show(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool>;
+
+    /// Makes all cells of a grid chunk at or beyond `keep` on any axis fill. A missing chunk is fine.
+    fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()>;
+
+    /// Makes cells of a grid chunk fill, and gives their space back where it can. A missing chunk is
+    /// fine.
+    fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()>;
+
+    /// Deletes chunks; those that do not exist are no error. All are tried, the first error is told.
+    fn delete(&self, names: &[ChunkName]) -> Result<()>;
+
+    /// Deletes the grid chunks of all generations of an object below `below`.
+    fn delete_generation(&self, object: ObjectId, below: u32) -> Result<()>;
+
+    /// Deletes all grid chunks of an object.
+    fn delete_grid(&self, object: ObjectId) -> Result<()>;
+
+    /// Returns when these chunks, as they are now, survive the loss of power; missing ones are
+    /// [`Missing`](crate::StoreError::Missing). With no names: everything, deletions included.
+    fn sync(&self, names: &[ChunkName]) -> Result<()>;
+
+    /// Up to `limit` chunks after `after`, in the order of names, each with the bytes it takes.
+    fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>>;
+
+    /// The room of the store.
+    fn space(&self) -> Result<Space>;
+
+    /// Reads all of a chunk and checks it.
+    fn verify(&self, name: &ChunkName) -> Result<()>;
+}
