@@ -1,0 +1,427 @@
+//! Frames over one stream, every wait with an end.
+//!
+//! A read or write in progress is given a point in time (`until`); a peer that sends a byte now and
+//! then does not move it. Only waiting for the first byte of a frame may be given longer.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    net::Shutdown,
+    time::{Duration, Instant},
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    Key, WireError, WireResult,
+    frame::{HEADER, Header, MAX_CONTROL, MAX_OPENING, MAX_PAYLOAD, crc},
+    hello,
+    stream::Stream,
+};
+use crate::addr::Addr;
+
+/// What is read ahead in one go: a header, most control parts, and small payloads.
+const AHEAD: usize = 8 << 10;
+/// A payload buffer grows by at most this much before the bytes for it have come, so that a length
+/// in a header alone costs no memory.
+const GROW: usize = 4 << 20;
+/// Buffers above this are given back once their message is done.
+const KEEP: usize = 8 << 20;
+/// How much later than asked a timeout may strike; spares a system call a read.
+const SLACK: Duration = Duration::from_millis(100);
+
+/// Buffers of one connection, kept from frame to frame: warm memory is several times faster than
+/// fresh, zeroed memory.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    control: Vec<u8>,
+    /// Its length is what was ever needed, not what the present frame has.
+    payload: Vec<u8>,
+    /// Free for whoever answers.
+    spare: Vec<u8>,
+}
+
+impl Buffers {
+    /// Gives back what an unusually large message left.
+    pub(super) fn relax(&mut self) {
+        for buffer in [&mut self.control, &mut self.payload, &mut self.spare] {
+            if buffer.capacity() > KEEP {
+                *buffer = Vec::new();
+            }
+        }
+    }
+
+    pub(super) fn control(&mut self) -> &mut Vec<u8> {
+        &mut self.control
+    }
+
+    pub(super) fn payload(&mut self) -> &mut Vec<u8> {
+        &mut self.payload
+    }
+
+    /// Control part and payload of the frame last received, and the spare buffer.
+    pub(super) fn split(&mut self, payload: usize) -> (&[u8], &[u8], &mut Vec<u8>) {
+        (&self.control, &self.payload[..payload], &mut self.spare)
+    }
+}
+
+/// One received frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// What it is: one of a service's kinds, with [`super::REPLY`] set in a reply.
+    pub kind: u16,
+    /// The request's id.
+    pub id: u64,
+    /// The small, structured part.
+    pub control: &'a [u8],
+    /// The bulk bytes.
+    pub payload: &'a [u8],
+}
+
+/// What the header of a received frame says; control part received and checked, payload still coming.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub(super) kind: u16,
+    pub(super) id: u64,
+    pub(super) payload: usize,
+}
+
+/// A connection that has been opened: both sides know the protocol version and each other.
+#[derive(Debug)]
+pub struct Connection {
+    stream: Stream,
+    peer: String,
+    version: u16,
+    max_control: usize,
+    /// Timeouts the kernel holds at present.
+    read_timeout: Duration,
+    write_timeout: Duration,
+    ahead: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// Header and control part on their way out.
+    out: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects to `addr` and opens the connection, all before `until`. TCP needs the shared key.
+    pub fn connect(addr: &Addr, key: Option<&Key>, until: Instant) -> WireResult<Connection> {
+        let peer = addr.to_string();
+        let stream = Stream::connect(addr, until).map_err(|source| WireError::Io {
+            addr: peer.clone(),
+            doing: "connecting",
+            source,
+        })?;
+        let mut connection = Connection::over(stream, peer);
+        hello::as_client(&mut connection, key, until)?;
+        connection.max_control = MAX_CONTROL;
+        Ok(connection)
+    }
+
+    /// A connection over a fresh stream, not yet opened: only short control parts are received.
+    pub(super) fn over(stream: Stream, peer: String) -> Connection {
+        Connection {
+            stream,
+            peer,
+            version: 0,
+            max_control: MAX_OPENING,
+            read_timeout: Duration::ZERO,
+            write_timeout: Duration::ZERO,
+            ahead: vec![0; AHEAD].into(),
+            start: 0,
+            end: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// Who is at the other end, for messages.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// The protocol version both sides agreed on.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// From now on frames carry this version; full-sized control parts are welcome.
+    pub(super) fn opened(&mut self, version: u16) {
+        self.version = version;
+        self.max_control = MAX_CONTROL;
+    }
+
+    /// Sends one frame; the payload leaves from where it lies, in one vectored write where the
+    /// socket takes it.
+    pub fn send(
+        &mut self,
+        kind: u16,
+        id: u64,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        until: Instant,
+    ) -> WireResult<()> {
+        let total = payload.iter().map(|s| s.len() as u64).sum::<u64>();
+        check_size("payload", total, MAX_PAYLOAD)?;
+        check_size("control part", control.len() as u64, MAX_CONTROL)?;
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        Header::encode(self.version, kind, id, control, total as u32, &mut out);
+        let mut slices: SmallVec<[IoSlice<'_>; 16]> = SmallVec::with_capacity(payload.len() + 1);
+        slices.push(IoSlice::new(&out));
+        slices.extend(payload.iter().filter(|s| !s.is_empty()).copied());
+        let sent = self.write_all(&mut slices, until);
+        drop(slices);
+        if out.capacity() <= KEEP {
+            self.out = out;
+        }
+        sent
+    }
+
+    /// Receives one frame whole; its first byte may come until `first`, and then all of it within
+    /// `rest`.
+    pub fn recv<'b>(&mut self, buffers: &'b mut Buffers, first: Instant, rest: Duration) -> WireResult<Frame<'b>> {
+        let head = self.recv_head(&mut buffers.control, first, rest)?;
+        self.recv_payload(head.payload, &mut buffers.payload, Instant::now() + rest)?;
+        Ok(Frame {
+            kind: head.kind,
+            id: head.id,
+            control: &buffers.control,
+            payload: &buffers.payload[..head.payload],
+        })
+    }
+
+    /// Receives header and control part. [`WireError::Closed`] only when the peer closed between two
+    /// frames.
+    pub(super) fn recv_head(&mut self, control: &mut Vec<u8>, first: Instant, rest: Duration) -> WireResult<Head> {
+        if self.start == self.end && self.fill(first)? == 0 {
+            return Err(WireError::Closed { addr: self.peer.clone() });
+        }
+        let until = Instant::now() + rest;
+        let mut bytes = [0; HEADER];
+        self.read_exact(&mut bytes, until)?;
+        let header = Header::decode(&bytes, self.max_control, MAX_PAYLOAD).map_err(|e| self.protocol(e))?;
+        if header.version != self.version {
+            return Err(self.protocol(format!(
+                "a frame of version {} on a connection of version {}",
+                header.version, self.version
+            )));
+        }
+        control.clear();
+        self.recv_payload(header.control as usize, control, until)?;
+        if crc(&bytes[..28], control) != header.crc {
+            return Err(self.protocol("header checksum does not match".into()));
+        }
+        Ok(Head { kind: header.kind, id: header.id, payload: header.payload as usize })
+    }
+
+    /// Receives a head's payload into the front of `buffer`, which grows as the bytes come and stays
+    /// as long as it was if that is longer.
+    pub(super) fn recv_payload(&mut self, len: usize, buffer: &mut Vec<u8>, until: Instant) -> WireResult<()> {
+        let mut at = 0;
+        while at < len {
+            if buffer.len() == at {
+                buffer.resize(len.min(at + GROW), 0);
+            }
+            let to = buffer.len().min(len);
+            self.read_exact(&mut buffer[at..to], until)?;
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Fills all of `out`.
+    fn read_exact(&mut self, mut out: &mut [u8], until: Instant) -> WireResult<()> {
+        while !out.is_empty() {
+            if self.start < self.end {
+                let n = self.take_ahead(out);
+                out = &mut out[n..];
+            } else if out.len() >= AHEAD {
+                let n = self.read_some(until, |stream| stream.read(out))?;
+                self.not_the_end(n)?;
+                out = &mut out[n..];
+            } else {
+                let n = self.fill(until)?;
+                self.not_the_end(n)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what was read ahead to the front of `out`.
+    fn take_ahead(&mut self, out: &mut [u8]) -> usize {
+        let n = out.len().min(self.end - self.start);
+        out[..n].copy_from_slice(&self.ahead[self.start..self.start + n]);
+        self.start += n;
+        n
+    }
+
+    /// Fills all of `outs`.
+    fn read_exact_vectored(&mut self, mut outs: &mut [IoSliceMut<'_>], until: Instant) -> WireResult<()> {
+        while self.start < self.end && !outs.is_empty() {
+            let n = self.take_ahead(&mut outs[0]);
+            IoSliceMut::advance_slices(&mut outs, n);
+        }
+        IoSliceMut::advance_slices(&mut outs, 0);
+        while !outs.is_empty() {
+            let n = self.read_some(until, |stream| stream.read_vectored(outs))?;
+            self.not_the_end(n)?;
+            IoSliceMut::advance_slices(&mut outs, n);
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, until: Instant) -> WireResult<usize> {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        let got = self.read_some(until, |stream| stream.read(&mut ahead));
+        self.ahead = ahead;
+        self.start = 0;
+        self.end = *got.as_ref().unwrap_or(&0);
+        got
+    }
+
+    fn read_some(
+        &mut self,
+        until: Instant,
+        mut read: impl FnMut(&Stream) -> io::Result<usize>,
+    ) -> WireResult<usize> {
+        loop {
+            let left = self.left(until, "receiving")?;
+            if let Some(timeout) = rearm(self.read_timeout, left) {
+                self.stream.set_read_timeout(timeout).map_err(|e| self.io("setting a timeout", e))?;
+                self.read_timeout = timeout;
+            }
+            match read(&self.stream) {
+                Err(e) if again(&e) => {}
+                Err(e) => return Err(self.io("receiving", e)),
+                Ok(n) => return Ok(n),
+            }
+        }
+    }
+
+    fn write_all(&mut self, mut slices: &mut [IoSlice<'_>], until: Instant) -> WireResult<()> {
+        while !slices.is_empty() {
+            let left = self.left(until, "sending")?;
+            if let Some(timeout) = rearm(self.write_timeout, left) {
+                self.stream.set_write_timeout(timeout).map_err(|e| self.io("setting a timeout", e))?;
+                self.write_timeout = timeout;
+            }
+            match self.stream.write_vectored(slices) {
+                Err(e) if again(&e) => {}
+                Err(e) => return Err(self.io("sending", e)),
+                Ok(0) => return Err(self.io("sending", io::ErrorKind::WriteZero.into())),
+                Ok(n) => IoSlice::advance_slices(&mut slices, n),
+            }
+        }
+        Ok(())
+    }
+
+    fn not_the_end(&self, n: usize) -> WireResult<()> {
+        if n == 0 {
+            return Err(self.io("receiving the rest of a message", io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(())
+    }
+
+    fn left(&self, until: Instant, what: &'static str) -> WireResult<Duration> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(WireError::Deadline { addr: self.peer.clone(), what });
+        }
+        Ok(left)
+    }
+
+    fn io(&self, doing: &'static str, source: io::Error) -> WireError {
+        WireError::Io { addr: self.peer.clone(), doing, source }
+    }
+
+    /// An error that says the peer broke the protocol.
+    pub(super) fn protocol(&self, detail: String) -> WireError {
+        WireError::Protocol { addr: self.peer.clone(), detail }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Other handles on the socket may exist for a moment more; the peer learns now.
+        self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// The payload of a frame while it comes in: to be read into its places, in order.
+#[derive(Debug)]
+pub struct Incoming<'c> {
+    connection: &'c mut Connection,
+    left: usize,
+    until: Instant,
+}
+
+impl<'c> Incoming<'c> {
+    pub(super) fn new(connection: &'c mut Connection, left: usize, until: Instant) -> Incoming<'c> {
+        Incoming { connection, left, until }
+    }
+
+    /// Bytes not read yet.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Fills all of `outs`; more than is left is the peer's breach of the protocol.
+    pub fn read_vectored(&mut self, outs: &mut [IoSliceMut<'_>]) -> WireResult<()> {
+        let want = outs.iter().map(|s| s.len()).sum::<usize>();
+        if want > self.left {
+            return Err(self.connection.protocol(format!("payload ends {} bytes early", want - self.left)));
+        }
+        self.connection.read_exact_vectored(outs, self.until)?;
+        self.left -= want;
+        Ok(())
+    }
+
+    /// Puts all that is left into `buffer`, which has exactly that length afterwards.
+    pub fn read_to(&mut self, buffer: &mut Vec<u8>) -> WireResult<()> {
+        buffer.truncate(self.left);
+        self.connection.recv_payload(self.left, buffer, self.until)?;
+        self.left = 0;
+        Ok(())
+    }
+
+    /// The error for a reply whose content makes no sense.
+    pub fn protocol(&self, detail: impl Into<String>) -> WireError {
+        self.connection.protocol(detail.into())
+    }
+}
+
+fn check_size(what: &'static str, bytes: u64, limit: usize) -> WireResult<()> {
+    let limit = limit as u64;
+    if bytes > limit { Err(WireError::TooLarge { what, bytes, limit }) } else { Ok(()) }
+}
+
+/// The timeout to set, if the one that is set does not do for a wait of `left`: it may be a little
+/// too long, and it may be shorter, since waking up early only costs a look at the clock.
+fn rearm(set: Duration, left: Duration) -> Option<Duration> {
+    let fits = set <= left + SLACK && set >= left / 4 && !set.is_zero();
+    // The kernel takes zero for "for ever" and counts microseconds.
+    (!fits).then(|| left.max(Duration::from_micros(1)))
+}
+
+fn again(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_set_only_when_they_must() {
+        let s = Duration::from_secs;
+        assert_eq!(rearm(Duration::ZERO, s(30)), Some(s(30)));
+        assert_eq!(rearm(s(30), s(30)), None);
+        assert_eq!(rearm(s(30), s(30) - Duration::from_millis(50)), None);
+        assert_eq!(rearm(s(30), s(29)), Some(s(29)));
+        assert_eq!(rearm(s(10), s(30)), None);
+        assert_eq!(rearm(s(5), s(30)), Some(s(30)));
+    }
+}

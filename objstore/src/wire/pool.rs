@@ -1,0 +1,297 @@
+//! The calling side: connections to one address, kept for the next call, and calls that go on trying
+//! until their deadline.
+//!
+//! A call takes the connection used last (its buffers are warm), or opens one. A connection on which
+//! anything went wrong is dropped, and with it the other idle ones, which very likely lead to the same
+//! dead server; then the call tries anew, at first at once, later with growing pauses. So **a request
+//! may arrive more than once**: services make theirs idempotent.
+
+use std::{
+    io::IoSlice,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{
+    Connection, Incoming, Key, WireError, WireResult,
+    frame::{MAX_CONTROL, MAX_PAYLOAD, REPLY, kind},
+    hello,
+};
+use crate::addr::Addr;
+
+/// Idle connections kept.
+const KEEP: usize = 16;
+/// An idle connection older than this is not used again; servers keep theirs for longer.
+const FRESH: Duration = Duration::from_secs(5 * 60);
+/// Pauses between attempts.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(250);
+
+/// What takes a reply: given its control part, it reads the payload to where it belongs. May run
+/// again when a call is tried again.
+pub type Take<'t> = &'t mut dyn FnMut(&[u8], &mut Incoming<'_>) -> WireResult<()>;
+
+/// Connections to one server. Shared by all threads that call it.
+#[derive(Debug)]
+pub struct Pool {
+    addr: Addr,
+    key: Option<Key>,
+    deadline: Duration,
+    next_id: AtomicU64,
+    state: Mutex<State>,
+    closing: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Idle>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Idle {
+    line: Line,
+    since: Instant,
+}
+
+/// A connection and the buffer for the control parts of its replies.
+#[derive(Debug)]
+struct Line {
+    connection: Connection,
+    control: Vec<u8>,
+}
+
+/// A request that has been sent and not been answered.
+#[derive(Debug)]
+pub struct Flight {
+    line: Line,
+    kind: u16,
+    id: u64,
+}
+
+impl Pool {
+    /// A pool for this address; connects when first called. `deadline` bounds each call, all its
+    /// attempts together.
+    pub fn new(addr: Addr, key: Option<Key>, deadline: Duration) -> Pool {
+        Pool {
+            addr,
+            key,
+            deadline,
+            next_id: AtomicU64::new(1),
+            state: Mutex::new(State::default()),
+            closing: Condvar::new(),
+        }
+    }
+
+    /// The address called.
+    pub fn addr(&self) -> &Addr {
+        &self.addr
+    }
+
+    /// The time a call may take.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Sends a request and waits for its reply, whose payload goes to `reply`; gives back the reply's
+    /// control part.
+    pub fn call(
+        &self,
+        kind: u16,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        reply: &mut Vec<u8>,
+    ) -> WireResult<Vec<u8>> {
+        let mut answer = Vec::new();
+        self.call_with(kind, control, payload, Instant::now() + self.deadline, &mut |control, incoming| {
+            answer.clear();
+            answer.extend_from_slice(control);
+            incoming.read_to(reply)
+        })?;
+        Ok(answer)
+    }
+
+    /// Sends a request and hands the reply to `take`, trying until `until`.
+    pub fn call_with(
+        &self,
+        kind: u16,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        until: Instant,
+        take: Take<'_>,
+    ) -> WireResult<()> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (used, error) = match self.attempt(kind, control, payload, until, take) {
+                Ok(()) => return Ok(()),
+                Err(failed) => failed,
+            };
+            if !error.is_transient() {
+                return Err(error);
+            }
+            // A kept connection that had died says nothing about the server that is there now.
+            if !used {
+                self.pause(&mut pause, until).map_err(|why| self.unavailable(&error, why))?;
+            }
+        }
+    }
+
+    /// Sends a request once and does not wait, so that several servers can work at the same time.
+    /// After a transient error, here or in [`Pool::finish`], use [`Pool::call_with`].
+    pub fn begin(
+        &self,
+        kind: u16,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        until: Instant,
+    ) -> WireResult<Flight> {
+        self.send(kind, control, payload, until).map_err(|(_, e)| e)
+    }
+
+    /// Waits for the reply to a request that was sent.
+    pub fn finish(&self, flight: Flight, until: Instant, take: Take<'_>) -> WireResult<()> {
+        self.receive(flight, until, take)
+    }
+
+    /// Closes idle connections and ends all waiting for a server that is away.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.idle.clear();
+        self.closing.notify_all();
+    }
+
+    /// One attempt; an error says whether the connection had been used before.
+    fn attempt(
+        &self,
+        kind: u16,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        until: Instant,
+        take: Take<'_>,
+    ) -> Result<(), (bool, WireError)> {
+        let (used, line) = self.line(until).map_err(|e| (false, e))?;
+        let flight = self.send_on(line, kind, control, payload, until).map_err(|e| (used, e))?;
+        self.receive(flight, until, take).map_err(|e| (used, e))
+    }
+
+    fn send(
+        &self,
+        kind: u16,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        until: Instant,
+    ) -> Result<Flight, (bool, WireError)> {
+        let (used, line) = self.line(until).map_err(|e| (false, e))?;
+        self.send_on(line, kind, control, payload, until).map_err(|e| (used, e))
+    }
+
+    fn send_on(
+        &self,
+        mut line: Line,
+        kind: u16,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        until: Instant,
+    ) -> WireResult<Flight> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        match line.connection.send(kind, id, control, payload, until) {
+            Ok(()) => Ok(Flight { line, kind, id }),
+            Err(e) => {
+                self.forget_idle();
+                Err(e)
+            }
+        }
+    }
+
+    fn receive(&self, flight: Flight, until: Instant, take: Take<'_>) -> WireResult<()> {
+        let Flight { mut line, kind, id } = flight;
+        let received = self.receive_on(&mut line, kind, id, until, take);
+        match &received {
+            Ok(()) | Err(WireError::Fault { .. }) => self.keep(line),
+            Err(_) => self.forget_idle(),
+        }
+        received
+    }
+
+    fn receive_on(&self, line: &mut Line, kind: u16, id: u64, until: Instant, take: Take<'_>) -> WireResult<()> {
+        let Line { connection, control } = line;
+        // The reply must be there, whole, when the call's time is over.
+        let rest = until.saturating_duration_since(Instant::now());
+        let head = connection.recv_head(control, until, rest)?;
+        if head.kind == self::kind::FAULT && head.id == id && head.payload == 0 {
+            return Err(WireError::Fault { addr: self.addr.to_string(), detail: hello::text(control) });
+        }
+        if head.kind != kind | REPLY || head.id != id {
+            return Err(connection.protocol(format!(
+                "reply of kind {:#06x}, id {} to request of kind {kind:#06x}, id {id}",
+                head.kind, head.id
+            )));
+        }
+        let mut incoming = Incoming::new(connection, head.payload, until);
+        take(control, &mut incoming)?;
+        match incoming.left() {
+            0 => Ok(()),
+            left => Err(incoming.protocol(format!("{left} bytes of payload too many"))),
+        }
+    }
+
+    /// The connection used last, or a new one; says whether it had been used.
+    fn line(&self, until: Instant) -> WireResult<(bool, Line)> {
+        {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(self.closed());
+            }
+            if let Some(idle) = state.idle.pop() {
+                if idle.since.elapsed() < FRESH {
+                    return Ok((true, idle.line));
+                }
+                // It was the youngest.
+                state.idle.clear();
+            }
+        }
+        let connection = Connection::connect(&self.addr, self.key.as_ref(), until)?;
+        Ok((false, Line { connection, control: Vec::new() }))
+    }
+
+    fn keep(&self, line: Line) {
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        state.idle.push(Idle { line, since: Instant::now() });
+        if state.idle.len() > KEEP {
+            state.idle.remove(0);
+        }
+    }
+
+    fn forget_idle(&self) {
+        self.state.lock().idle.clear();
+    }
+
+    /// Waits before the next attempt; an error says why there is none.
+    fn pause(&self, pause: &mut Duration, until: Instant) -> Result<(), String> {
+        let next = Instant::now() + *pause;
+        *pause = (*pause * 2).min(LAST_PAUSE);
+        if next >= until {
+            return Err(format!("tried for {:?}", self.deadline));
+        }
+        let mut state = self.state.lock();
+        while !state.closed && !self.closing.wait_until(&mut state, next).timed_out() {}
+        if state.closed { Err("closed".into()) } else { Ok(()) }
+    }
+
+    fn unavailable(&self, last: &WireError, why: String) -> WireError {
+        WireError::Unavailable { addr: self.addr.to_string(), detail: format!("{last} ({why})") }
+    }
+
+    fn closed(&self) -> WireError {
+        WireError::Fault { addr: self.addr.to_string(), detail: "this client has been closed".into() }
+    }
+}
+
+// A frame's lengths are 32-bit fields.
+const _: () = assert!(MAX_CONTROL <= u32::MAX as usize && MAX_PAYLOAD <= u32::MAX as usize);

@@ -1,0 +1,350 @@
+//! The serving side: an accepting thread, and a thread a connection.
+//!
+//! A connection is handled one request at a time. What one peer does wrong ends its connection and
+//! nothing else; a handler that panics answers "internal error" and goes on. The number of
+//! connections is bounded ([`ServeOptions::connections`]): at the bound the one that has waited
+//! longest between requests is closed to make room, and its owner reconnects when it needs it; when
+//! all are busy the newcomer is told to come back. A connection without a request for
+//! [`ServeOptions::idle`] is closed.
+
+use std::{
+    io::{self, IoSlice},
+    net::Shutdown,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{
+    Buffers, Connection, Listener, WireError, WireResult,
+    frame::{FIRST_FREE_KIND, REPLY, kind},
+    hello,
+    roster::{Doing, Roster, Slot},
+    stream::Stream,
+};
+use crate::addr::Addr;
+
+/// Answers requests. One handler serves all connections, from their threads at the same time.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request by [`Call::reply`], once. An error ends the connection.
+    fn handle(&self, call: Call<'_>) -> WireResult<()>;
+}
+
+/// Bounds of a serving side.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// Connections at the same time.
+    pub connections: usize,
+    /// How long a connection may wait between two requests.
+    pub idle: Duration,
+    /// How long a started frame may take to come in or to be taken by the peer.
+    pub transfer: Duration,
+    /// How long opening a connection may take.
+    pub opening: Duration,
+}
+
+impl Default for ServeOptions {
+    fn default() -> ServeOptions {
+        ServeOptions {
+            connections: 512,
+            idle: Duration::from_secs(15 * 60),
+            transfer: Duration::from_secs(30),
+            opening: Duration::from_secs(5),
+        }
+    }
+}
+
+/// One request, to be answered.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// What is asked.
+    pub kind: u16,
+    /// The request's control part.
+    pub control: &'a [u8],
+    /// The request's payload, in a buffer of the connection that is used again and again.
+    pub payload: &'a [u8],
+    /// A buffer the handler may use as it likes; it keeps its memory from call to call. Its content
+    /// is what the last call left.
+    pub spare: &'a mut Vec<u8>,
+    /// The way back.
+    pub reply: Replier<'a>,
+}
+
+/// Sends the reply to one request.
+#[derive(Debug)]
+pub struct Replier<'a> {
+    connection: &'a mut Connection,
+    sent: &'a mut Sent,
+    kind: u16,
+    id: u64,
+    transfer: Duration,
+}
+
+/// How far the reply to a request got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Nothing,
+    Part,
+    All,
+}
+
+impl Call<'_> {
+    /// Sends the reply; the payload leaves from where it lies.
+    pub fn reply(self, control: &[u8], payload: &[IoSlice<'_>]) -> WireResult<()> {
+        self.reply.send(control, payload)
+    }
+}
+
+impl Replier<'_> {
+    /// Sends the reply; the payload leaves from where it lies.
+    pub fn send(self, control: &[u8], payload: &[IoSlice<'_>]) -> WireResult<()> {
+        *self.sent = Sent::Part;
+        let until = Instant::now() + self.transfer;
+        match self.connection.send(self.kind | REPLY, self.id, control, payload, until) {
+            Err(e @ WireError::TooLarge { .. }) => {
+                *self.sent = Sent::Nothing;
+                Err(e)
+            }
+            Err(e) => Err(e),
+            Ok(()) => {
+                *self.sent = Sent::All;
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells the peer that this request failed for a reason that no reply of the service expresses,
+    /// such as a kind it does not know.
+    pub fn fault(self, text: &str) -> WireResult<()> {
+        *self.sent = Sent::Part;
+        fault(self.connection, self.id, text, self.transfer)?;
+        *self.sent = Sent::All;
+        Ok(())
+    }
+}
+
+fn fault(connection: &mut Connection, id: u64, text: &str, transfer: Duration) -> WireResult<()> {
+    connection.send(kind::FAULT, id, text.as_bytes(), &[], Instant::now() + transfer)
+}
+
+/// A server at work. Dropping it stops it.
+#[derive(Debug)]
+pub struct Serving {
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    listener: Listener,
+    handler: Arc<dyn Handler>,
+    options: ServeOptions,
+    roster: Roster,
+    stop: AtomicBool,
+    /// For the acceptor's pauses and the stopper's patience.
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("listener", &self.listener).field("roster", &self.roster).finish()
+    }
+}
+
+/// Serves with the default bounds.
+pub fn serve(listener: Listener, handler: Arc<dyn Handler>) -> WireResult<Serving> {
+    serve_with(listener, handler, ServeOptions::default())
+}
+
+/// Serves until the returned owner is stopped or dropped.
+pub fn serve_with(listener: Listener, handler: Arc<dyn Handler>, options: ServeOptions) -> WireResult<Serving> {
+    let shared = Arc::new(Shared {
+        roster: Roster::new(options.connections.max(1)),
+        listener,
+        handler,
+        options,
+        stop: AtomicBool::new(false),
+        lock: Mutex::new(()),
+        changed: Condvar::new(),
+    });
+    let acceptor = {
+        let shared = shared.clone();
+        thread::Builder::new().name("slabfs-accept".into()).spawn(move || accept(&shared))
+    };
+    let acceptor = acceptor.map_err(|source| WireError::Io {
+        addr: shared.listener.addr().to_string(),
+        doing: "starting a thread",
+        source,
+    })?;
+    Ok(Serving { shared, acceptor: Some(acceptor) })
+}
+
+impl Serving {
+    /// Where it listens.
+    pub fn addr(&self) -> &Addr {
+        self.shared.listener.addr()
+    }
+
+    /// Connections at present.
+    pub fn connections(&self) -> usize {
+        self.shared.roster.len()
+    }
+
+    /// Accepts nobody any more, lets requests that are being handled end (their replies have two
+    /// seconds to leave), closes all connections and joins every thread.
+    pub fn stop(mut self) {
+        self.end(Duration::from_secs(2));
+    }
+
+    /// As [`Serving::stop`], without patience: peers see the connection break at once, as they would
+    /// if the process had been killed. A handler at work is still waited for.
+    pub fn abort(mut self) {
+        self.end(Duration::ZERO);
+    }
+
+    fn end(&mut self, patience: Duration) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        let shared = &self.shared;
+        {
+            let _held = shared.lock.lock();
+            shared.stop.store(true, Ordering::Release);
+            shared.changed.notify_all();
+        }
+        if let Err(e) = shared.listener.wake() {
+            tracing::warn!(addr = %shared.listener.addr(), "waking the acceptor: {e}");
+        }
+        if acceptor.join().is_err() {
+            tracing::error!("the accepting thread panicked");
+        }
+        // No more requests come in; replies still go out.
+        shared.roster.shutdown(Shutdown::Read);
+        let until = Instant::now() + patience;
+        let mut held = shared.lock.lock();
+        while shared.roster.len() > 0 && !shared.changed.wait_until(&mut held, until).timed_out() {}
+        drop(held);
+        shared.roster.shutdown(Shutdown::Both);
+        shared.roster.join();
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.end(Duration::from_secs(2));
+    }
+}
+
+fn accept(shared: &Arc<Shared>) {
+    let addr = shared.listener.addr();
+    let mut failing = false;
+    while !shared.stop.load(Ordering::Acquire) {
+        match shared.listener.accept() {
+            Ok((stream, peer)) => {
+                failing = false;
+                if let Err(e) = admit(shared, stream, peer) {
+                    tracing::warn!(%addr, "cannot take a connection: {e}");
+                }
+            }
+            Err(_) if shared.stop.load(Ordering::Acquire) => break,
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            Err(e) => {
+                if !failing {
+                    tracing::error!(%addr, "accepting connections fails, trying on: {e}");
+                }
+                failing = true;
+                // Out of descriptors or memory: others have to give some back first.
+                let mut held = shared.lock.lock();
+                if !shared.stop.load(Ordering::Acquire) {
+                    shared.changed.wait_for(&mut held, Duration::from_millis(50));
+                }
+            }
+        }
+    }
+}
+
+fn admit(shared: &Arc<Shared>, stream: Stream, peer: String) -> io::Result<()> {
+    stream.set_up()?;
+    let handle = stream.try_clone()?;
+    let mut connection = Connection::over(stream, peer);
+    if !shared.roster.make_room() {
+        // 36 bytes always fit a fresh socket's buffer: the acceptor does not wait here.
+        hello::refuse_busy(&mut connection, Instant::now() + Duration::from_millis(100));
+        return Ok(());
+    }
+    let slot = shared.roster.slot(handle);
+    let thread = {
+        let (shared, slot) = (shared.clone(), slot.clone());
+        thread::Builder::new().name("slabfs-conn".into()).stack_size(1 << 20).spawn(move || {
+            let peer = connection.peer().to_owned();
+            match converse(&shared, &slot, connection) {
+                Ok(()) | Err(WireError::Closed { .. }) => {}
+                Err(_) if shared.stop.load(Ordering::Acquire) => {}
+                Err(e) => tracing::warn!(addr = %shared.listener.addr(), "connection of {peer} ended: {e}"),
+            }
+            let _held = shared.lock.lock();
+            shared.changed.notify_all();
+        })?
+    };
+    shared.roster.add(slot, thread);
+    Ok(())
+}
+
+/// One connection, from its opening to its end.
+fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireResult<()> {
+    let options = &shared.options;
+    hello::as_server(&mut connection, shared.listener.key(), Instant::now() + options.opening)?;
+    let mut buffers = Buffers::default();
+    while !shared.stop.load(Ordering::Acquire) {
+        slot.set(Doing::Idle);
+        let waited = Instant::now() + options.idle;
+        let head = match connection.recv_head(buffers.control(), waited, options.transfer) {
+            // A quiet connection ends without a word; its pool connects again when it has to.
+            Err(WireError::Deadline { .. }) if Instant::now() >= waited => return Ok(()),
+            other => other?,
+        };
+        slot.set(Doing::Busy);
+        if head.kind < FIRST_FREE_KIND || head.kind & REPLY != 0 {
+            return Err(connection.protocol(format!("kind {:#06x} is no request", head.kind)));
+        }
+        connection.recv_payload(head.payload, buffers.payload(), Instant::now() + options.transfer)?;
+        let mut sent = Sent::Nothing;
+        let outcome = {
+            let (control, payload, spare) = buffers.split(head.payload);
+            let reply = Replier {
+                connection: &mut connection,
+                sent: &mut sent,
+                kind: head.kind,
+                id: head.id,
+                transfer: options.transfer,
+            };
+            let call = Call { kind: head.kind, control, payload, spare, reply };
+            catch_unwind(AssertUnwindSafe(|| shared.handler.handle(call)))
+        };
+        match (outcome, sent) {
+            (Ok(result), Sent::All) => result?,
+            (Ok(Err(e)), Sent::Part) => return Err(e),
+            (Ok(Err(e)), Sent::Nothing) => {
+                tracing::error!(kind = head.kind, "a request failed: {e}");
+                fault(&mut connection, head.id, &e.to_string(), options.transfer)?;
+            }
+            (Ok(Ok(())), _) => {
+                tracing::error!(kind = head.kind, "a request was not answered");
+                fault(&mut connection, head.id, "no answer was given", options.transfer)?;
+            }
+            (Err(_), Sent::Nothing) => {
+                tracing::error!(kind = head.kind, "handling a request of {} panicked", connection.peer());
+                fault(&mut connection, head.id, "internal error, see the server's log", options.transfer)?;
+            }
+            (Err(_), _) => {
+                return Err(connection.protocol("the handler panicked in its reply".into()));
+            }
+        }
+        buffers.relax();
+    }
+    Ok(())
+}

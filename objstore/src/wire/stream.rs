@@ -1,0 +1,154 @@
+//! A unix or TCP stream socket as one type, set up the way slabfs uses it.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read, Write},
+    net::{Shutdown, TcpStream, ToSocketAddrs},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use nix::sys::{
+    socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt},
+    time::TimeVal,
+};
+
+use crate::addr::Addr;
+
+/// Socket buffers of unix streams. A 1 MiB payload then leaves in one system call and the peer wakes
+/// up once; with the kernel's default (208 KiB) it takes six of each. The kernel doubles the number
+/// and, without privileges, cuts it at `net.core.wmem_max`.
+const UNIX_BUFFER: usize = 2 << 20;
+
+/// A connected stream socket.
+#[derive(Debug)]
+pub(super) enum Stream {
+    /// On this machine; the peer's user is known from the kernel.
+    Unix(UnixStream),
+    /// From anywhere; the peer proves itself with the shared key.
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Connects, giving up at `until`.
+    pub(super) fn connect(addr: &Addr, until: Instant) -> io::Result<Stream> {
+        let stream = match addr {
+            Addr::Unix(path) => Stream::Unix(connect_unix(path, until)?),
+            Addr::Tcp(host) => Stream::Tcp(connect_tcp(host, until)?),
+        };
+        stream.set_up()?;
+        Ok(stream)
+    }
+
+    /// Options of both sides' sockets.
+    pub(super) fn set_up(&self) -> io::Result<()> {
+        match self {
+            Stream::Unix(s) => {
+                // Forced buffers need privileges; plain ones are cut to the system's limit. Either
+                // way the stream works, only faster or slower.
+                if socket::setsockopt(s, sockopt::SndBufForce, &UNIX_BUFFER).is_err() {
+                    socket::setsockopt(s, sockopt::SndBuf, &UNIX_BUFFER)?;
+                }
+                if socket::setsockopt(s, sockopt::RcvBufForce, &UNIX_BUFFER).is_err() {
+                    socket::setsockopt(s, sockopt::RcvBuf, &UNIX_BUFFER)?;
+                }
+            }
+            Stream::Tcp(s) => {
+                s.set_nodelay(true)?;
+                socket::setsockopt(s, sockopt::KeepAlive, &true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The user at the other end of a unix stream; nothing for TCP.
+    pub(super) fn peer_uid(&self) -> io::Result<Option<u32>> {
+        match self {
+            Stream::Unix(s) => Ok(Some(socket::getsockopt(s, sockopt::PeerCredentials)?.uid())),
+            Stream::Tcp(_) => Ok(None),
+        }
+    }
+
+    /// A second handle on the same socket, to shut it down from another thread.
+    pub(super) fn try_clone(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Stream::Unix(s) => Stream::Unix(s.try_clone()?),
+            Stream::Tcp(s) => Stream::Tcp(s.try_clone()?),
+        })
+    }
+
+    /// Ends one or both directions; whoever waits in a read or write on it wakes up.
+    pub(super) fn shutdown(&self, how: Shutdown) {
+        // The only error is that the peer was faster.
+        let _ = match self {
+            Stream::Unix(s) => s.shutdown(how),
+            Stream::Tcp(s) => s.shutdown(how),
+        };
+    }
+
+    pub(super) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Stream::Unix(s) => s.set_read_timeout(Some(timeout)),
+            Stream::Tcp(s) => s.set_read_timeout(Some(timeout)),
+        }
+    }
+
+    pub(super) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Stream::Unix(s) => s.set_write_timeout(Some(timeout)),
+            Stream::Tcp(s) => s.set_write_timeout(Some(timeout)),
+        }
+    }
+
+    pub(super) fn read(&self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(s) => (&mut &*s).read(out),
+            Stream::Tcp(s) => (&mut &*s).read(out),
+        }
+    }
+
+    pub(super) fn read_vectored(&self, out: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(s) => (&mut &*s).read_vectored(out),
+            Stream::Tcp(s) => (&mut &*s).read_vectored(out),
+        }
+    }
+
+    pub(super) fn write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(s) => (&mut &*s).write_vectored(data),
+            Stream::Tcp(s) => (&mut &*s).write_vectored(data),
+        }
+    }
+}
+
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Connects to a unix socket, also when its listener's queue is full for a while.
+pub(super) fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
+    // By hand because a connect waits while the listener's queue is full, and only a timeout set
+    // before it bounds that.
+    let fd: OwnedFd = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let wait = left(until)?;
+    let timeout = TimeVal::new(wait.as_secs() as i64, i64::from(wait.subsec_micros()).max(1));
+    socket::setsockopt(&fd, sockopt::SendTimeout, &timeout)?;
+    socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(UnixStream::from(fd))
+}
+
+fn connect_tcp(host: &str, until: Instant) -> io::Result<TcpStream> {
+    let mut last = None;
+    for addr in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&addr, left(until)?) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host has no address")))
+}
