@@ -1,0 +1,229 @@
+//! The `grid` and `canonical` layouts: chunks of one shape, their place and server computed.
+//!
+//! Chunk `at` holds the cells from `at * chunk` on. `canonical` is the grid of one chunk: along the
+//! slowest axis it is as long as any object can be, so it never moves when the object grows there.
+//!
+//! A plan cuts the axes of the selection at the chunk boundaries and combines the cuts; it never looks
+//! at single cells, and a selection with wide steps skips the chunks between.
+//!
+//! Deliberately elsewhere: whether a chunk exists. Only its data server knows, and one that does not
+//! exist reads as fill.
+
+use crate::{
+    Axis, Coords, GeometryError, Hyperslab, Layout, MAX_BYTES, ObjectId, Region, ServerId, Space,
+};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A regular cut of an object into chunks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Grid {
+    /// The shape of each chunk, in cells; at least 1 on each axis.
+    pub chunk: Coords,
+}
+
+/// A part of one chunk of a grid that a selection needs; both sides have one packed shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GridPart {
+    /// Which chunk: its number along each axis.
+    pub at: Coords,
+    /// Where the cells go: packed coordinates of the selection.
+    pub want: Hyperslab,
+    /// Where they come from: cells within the chunk.
+    pub chunk: Hyperslab,
+}
+
+/// What one step along an axis, counted from the fastest but one, adds to the number of the server.
+///
+/// The fastest axis adds 1. These are the primes behind 2^16: none is a multiple of a number of
+/// servers, so along every axis neighbours go to different servers.
+const STEPS: [u64; crate::MAX_RANK - 1] = [
+    65_537, 65_539, 65_543, 65_551, 65_557, 65_563, 65_579, 65_581, 65_587, 65_599, 65_609, 65_617,
+    65_629, 65_633, 65_647, 65_651, 65_657, 65_677, 65_687, 65_699, 65_701, 65_707, 65_713, 65_717,
+    65_719, 65_729, 65_731, 65_761, 65_777, 65_789, 65_809,
+];
+
+impl Grid {
+    /// The grid of an object with this layout; nothing for `aligned`, which has none.
+    ///
+    /// Fails where the space is not valid, where the chunk's shape has another rank than the object,
+    /// or where a chunk would exceed 2^63-1 bytes.
+    pub fn of(layout: &Layout, space: &Space) -> Result<Option<Grid>, GeometryError> {
+        let mut cells = space.cells()?;
+        match layout {
+            Layout::Aligned => Ok(None),
+            Layout::Grid(shape) => {
+                if shape.len() != space.dims.len() {
+                    let (got, want) = (shape.len(), space.dims.len());
+                    return Err(GeometryError::RankMismatch { got, want });
+                }
+                let shape: Coords = shape.iter().map(|&len| len.max(1)).collect();
+                Ok(Some(Grid {
+                    chunk: Space::new(&shape, space.elem).cells()?,
+                }))
+            }
+            Layout::Canonical => {
+                for len in &mut cells {
+                    *len = (*len).max(1);
+                }
+                // A dim of 0 elsewhere can hide a product beyond 64 bits; nothing is stored then.
+                let row = cells[1..]
+                    .iter()
+                    .fold(1u64, |row, &len| row.saturating_mul(len));
+                match (space.dims.len(), cells.len()) {
+                    (0, _) => {}
+                    (_, 1) => cells[0] = MAX_BYTES / space.elem * space.elem,
+                    _ => cells[0] = (MAX_BYTES / row).max(1),
+                }
+                Ok(Some(Grid { chunk: cells }))
+            }
+        }
+    }
+
+    /// The cells of a chunk, also those beyond the end of the object.
+    pub fn chunk_region(&self, at: &[u64]) -> Region {
+        let offset = at
+            .iter()
+            .zip(&self.chunk)
+            .map(|(&at, &len)| at.saturating_mul(len));
+        Region {
+            offset: offset.collect(),
+            shape: self.chunk.clone(),
+        }
+    }
+
+    /// Which parts of which chunks hold `want`; appended chunk by chunk in row-major order.
+    ///
+    /// One part a chunk, or a few where a chunk boundary cuts blocks of a lattice. Nothing for a
+    /// selection of another rank.
+    pub fn plan(&self, want: &Hyperslab, out: &mut Vec<GridPart>) {
+        debug_assert_eq!(want.rank(), self.chunk.len(), "ranks");
+        if want.rank() != self.chunk.len() || want.is_empty() {
+            return;
+        }
+        let axes: SmallVec<[AxisCuts; 4]> = want
+            .axes
+            .iter()
+            .zip(&self.chunk)
+            .map(|(axis, &len)| cut(axis, len.max(1)))
+            .collect();
+        let chunks: Coords = axes.iter().map(|axis| axis.chunks.len() as u64).collect();
+        let mut pieces = Coords::new();
+        for_each_index(&chunks, &mut |chunk| {
+            let of_axis = || {
+                axes.iter()
+                    .zip(chunk)
+                    .map(|(axis, &i)| (axis, &axis.chunks[i as usize]))
+            };
+            pieces.clear();
+            pieces.extend(of_axis().map(|(_, chunk)| chunk.pieces.len() as u64));
+            for_each_index(&pieces, &mut |piece| {
+                let mut part = GridPart {
+                    at: of_axis().map(|(_, chunk)| chunk.at).collect(),
+                    want: Hyperslab {
+                        axes: SmallVec::new(),
+                    },
+                    chunk: Hyperslab {
+                        axes: SmallVec::new(),
+                    },
+                };
+                for ((axis, chunk), &i) in of_axis().zip(piece) {
+                    let (from, cells) = axis.pieces[chunk.pieces.start + i as usize];
+                    part.want.axes.push(Axis::span(from, cells.len()));
+                    part.chunk.axes.push(cells);
+                }
+                out.push(part);
+            });
+        });
+    }
+
+    /// The server of a chunk, among those the object is striped over: round robin along each axis, the
+    /// first one by the object's number.
+    ///
+    /// It depends on nothing that changes when the object grows. An object without servers has no
+    /// chunks to ask for; it gets `ServerId(0)`.
+    pub fn server(&self, object: ObjectId, at: &[u64], stripe: &[ServerId]) -> ServerId {
+        let count = stripe.len() as u64;
+        if count == 0 {
+            return ServerId(0);
+        }
+        let steps = std::iter::once(&1).chain(&STEPS);
+        let first = xxh3_64(&object.0.to_le_bytes()) % count;
+        let sum = at.iter().rev().zip(steps).fold(first, |sum, (&at, &step)| {
+            // Numbers of servers fit 32 bits, so the product fits 64.
+            (sum + (at % count) * (step % count)) % count
+        });
+        stripe[sum as usize]
+    }
+}
+
+/// One axis of a selection, cut at the chunk boundaries.
+struct AxisCuts {
+    chunks: Vec<AxisChunk>,
+    /// First packed index, and cells within the chunk.
+    pieces: Vec<(u64, Axis)>,
+}
+
+struct AxisChunk {
+    at: u64,
+    pieces: Range<usize>,
+}
+
+fn cut(axis: &Axis, len: u64) -> AxisCuts {
+    let mut cuts = AxisCuts {
+        chunks: Vec::new(),
+        pieces: Vec::new(),
+    };
+    let slab = Hyperslab {
+        axes: SmallVec::from_slice(&[axis.normal()]),
+    };
+    let axis = slab.axes[0];
+    let mut index = 0;
+    while index < axis.len() {
+        let at = axis.cell(index) / len;
+        let low = at * len;
+        let end = axis.index_range(low, low.saturating_add(len)).end;
+        let first = cuts.pieces.len();
+        for (packed, cells) in slab.parts(&Region::new(&[index], &[end - index])) {
+            let cells = Axis {
+                start: cells.axes[0].start - low,
+                ..cells.axes[0]
+            };
+            cuts.pieces.push((packed.offset[0], cells));
+        }
+        cuts.chunks.push(AxisChunk {
+            at,
+            pieces: first..cuts.pieces.len(),
+        });
+        index = end;
+    }
+    cuts
+}
+
+/// Calls `f` with each index of an array of this shape, in row-major order.
+fn for_each_index(shape: &[u64], f: &mut dyn FnMut(&[u64])) {
+    if shape.contains(&0) {
+        return;
+    }
+    let mut at = Coords::from_elem(0, shape.len());
+    loop {
+        f(&at);
+        let mut axis = shape.len();
+        loop {
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            at[axis] += 1;
+            if at[axis] < shape[axis] {
+                break;
+            }
+            at[axis] = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

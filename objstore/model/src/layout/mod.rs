@@ -1,0 +1,25 @@
+//! How objects are cut into chunks, and which chunks a selection touches.
+//!
+//! Two layouts answer one question, *given this selection, which parts of which chunks?*:
+//!
+//! - [`Tiling`], the `aligned` layout: a record for each chunk, of any box or lattice, newest wins.
+//!   The records stand in an R-tree, so a plan costs O(log n + hits).
+//! - [`Grid`], the `grid` and `canonical` layouts: chunks of one shape, so nothing is recorded and the
+//!   place and the server of a chunk are arithmetic.
+//!
+//! [`coalesce`](coalesce()) is the way into the first: it turns the dirty byte runs of a flush into few
+//! boxes. All geometry here is in cells.
+//!
+//! Deliberately elsewhere: who stores the records (`slabfs-mdserver`), who moves the bytes
+//! (`slabfs-objstore`), and the text of a layout ([`crate::Layout`]).
+
+pub mod coalesce;
+pub mod grid;
+pub mod tiling;
+
+mod flat;
+mod rtree;
+
+pub use coalesce::{Run, boxes_of_run, coalesce};
+pub use grid::{Grid, GridPart};
+pub use tiling::{Part, Record, Tiling, TilingError};

@@ -1,0 +1,275 @@
+//! The `aligned` layout: one record a chunk, any box or lattice, newest wins.
+//!
+//! A record says where its chunk was written (`slab`), what of that a later shrink left visible
+//! (`clip`), and when (`order`). What each chunk still shows is not stored; [`Tiling::plan`] derives it
+//! for the part of the object that is asked for, so n columns written over by n rows are 2n records
+//! and not n² pieces.
+//!
+//! Always true: an order names one record; the R-tree holds the visible bounds of each record that
+//! shows at least one cell, under the number of its slot.
+//!
+//! Deliberately elsewhere: what a record points at. `T` is a chunk's place to the metadata service and
+//! the client, and nothing to the geometry.
+
+mod holes;
+mod image;
+mod overlay;
+mod plan;
+mod shadow;
+
+pub use shadow::{SHADOW_FRAGMENTS, SHADOW_STEPS};
+
+use super::flat::{self, Boxes, Flat};
+use super::rtree::RTree;
+use crate::{GeometryError, Hyperslab, Region};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// One chunk in a tiling.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record<T> {
+    /// The cells that were written; the chunk holds them packed.
+    pub slab: Hyperslab,
+    /// What of them is still there after a shrink; nothing means all.
+    pub clip: Option<Region>,
+    /// When it was written: where records overlap, the greater order shows.
+    pub order: u64,
+    /// What the layer above keeps with it.
+    pub value: T,
+}
+
+/// A part of one chunk that a selection needs; both sides have one packed shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part<'a, T> {
+    /// The record of the chunk.
+    pub record: &'a Record<T>,
+    /// Where the cells go: packed coordinates of the selection.
+    pub want: Hyperslab,
+    /// Where they come from: coordinates in the chunk, which are packed coordinates of its slab.
+    pub chunk: Hyperslab,
+}
+
+/// Why a record cannot go into a tiling.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TilingError {
+    /// Its slab or its clip has another rank, is not a hyperslab or exceeds 64 bits.
+    #[error("record {order} of the tiling: {source}")]
+    Geometry {
+        /// The order of the record.
+        order: u64,
+        /// What is wrong with it.
+        source: GeometryError,
+    },
+    /// A record of this order is there already.
+    #[error("the tiling has a record {order} already; each record needs an order of its own")]
+    OrderTaken {
+        /// The order that was given twice.
+        order: u64,
+    },
+}
+
+/// All records of one object, by place and by order.
+#[derive(Debug, Clone)]
+pub struct Tiling<T> {
+    rank: usize,
+    slots: Vec<Option<Record<T>>>,
+    free: Vec<u32>,
+    orders: BTreeMap<u64, u32>,
+    tree: RTree,
+}
+
+impl<T> Tiling<T> {
+    /// An empty tiling for an object with `rank` axes of cells.
+    pub fn new(rank: usize) -> Tiling<T> {
+        Tiling {
+            rank,
+            slots: Vec::new(),
+            free: Vec::new(),
+            orders: BTreeMap::new(),
+            tree: RTree::new(rank),
+        }
+    }
+
+    /// A tiling of all these records at once, in O(n log n); faster to build and to ask than one that
+    /// was filled record by record. Fails as [`Tiling::insert`] does.
+    pub fn bulk(rank: usize, records: Vec<Record<T>>) -> Result<Tiling<T>, TilingError> {
+        let mut orders = Vec::with_capacity(records.len());
+        let mut boxes = Boxes::with_capacity(rank, records.len());
+        let mut ids = Vec::with_capacity(records.len());
+        for (slot, record) in records.iter().enumerate() {
+            check(rank, record)?;
+            let slot = slot as u32;
+            orders.push((record.order, slot));
+            if let Some(bounds) = visible_bounds(record) {
+                boxes.push(&bounds);
+                ids.push(slot);
+            }
+        }
+        orders.sort_unstable();
+        if let Some(twice) = orders.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(TilingError::OrderTaken { order: twice[0].0 });
+        }
+        Ok(Tiling {
+            rank,
+            slots: records.into_iter().map(Some).collect(),
+            free: Vec::new(),
+            orders: orders.into_iter().collect(),
+            tree: RTree::bulk(boxes, ids),
+        })
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// Whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.orders.is_empty()
+    }
+
+    /// All records, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Record<T>> {
+        self.orders
+            .values()
+            .filter_map(|&slot| self.slots[slot as usize].as_ref())
+    }
+
+    /// The record of this order.
+    pub fn get(&self, order: u64) -> Option<&Record<T>> {
+        self.orders
+            .get(&order)
+            .and_then(|&slot| self.slots[slot as usize].as_ref())
+    }
+
+    /// The greatest order in the tiling.
+    pub fn newest(&self) -> Option<u64> {
+        self.orders.last_key_value().map(|(&order, _)| order)
+    }
+
+    /// Adds a record, in O(log n). Older records it hides stay; see [`Tiling::shadowed_by`].
+    pub fn insert(&mut self, record: Record<T>) -> Result<(), TilingError> {
+        check(self.rank, &record)?;
+        if self.orders.contains_key(&record.order) {
+            return Err(TilingError::OrderTaken {
+                order: record.order,
+            });
+        }
+        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
+        self.orders.insert(record.order, slot);
+        if let Some(bounds) = visible_bounds(&record) {
+            self.tree.insert(&bounds, slot);
+        }
+        match self.slots.get_mut(slot as usize) {
+            Some(place) => *place = Some(record),
+            None => self.slots.push(Some(record)),
+        }
+        Ok(())
+    }
+
+    /// Takes the record of this order out, in O(log n).
+    pub fn remove(&mut self, order: u64) -> Option<Record<T>> {
+        let slot = self.orders.remove(&order)?;
+        let record = self.slots[slot as usize].take()?;
+        self.free.push(slot);
+        if let Some(bounds) = visible_bounds(&record) {
+            let found = self.tree.remove(&bounds, slot);
+            debug_assert!(found, "record {order} was not in the tree");
+        }
+        Some(record)
+    }
+
+    /// Shrinks the object to `dims` (cells): gives the records of which nothing is left, taken out,
+    /// and the orders of those that were cut, both oldest first. An axis that `dims` does not name is
+    /// not cut. O(log n) for each record that reaches beyond.
+    ///
+    /// What was cut stays cut: after the object grew again, the fill shows there.
+    pub fn clip_to(&mut self, dims: &[u64]) -> (Vec<Record<T>>, Vec<u64>) {
+        let end = |axis: usize| dims.get(axis).copied().unwrap_or(u64::MAX);
+        let mut inside = Flat::from_elem(0, self.rank);
+        inside.extend((0..self.rank).map(end));
+        let mut beyond = Vec::new();
+        self.tree.not_inside(&inside, &mut |slot| {
+            beyond.extend(
+                self.slots[slot as usize]
+                    .as_ref()
+                    .map(|record| record.order),
+            );
+        });
+        beyond.sort_unstable();
+
+        let keep = flat::region(&inside);
+        let (mut removed, mut clipped) = (Vec::new(), Vec::new());
+        for order in beyond {
+            let Some(mut record) = self.remove(order) else {
+                continue;
+            };
+            let clip = match &record.clip {
+                Some(clip) => clip.intersect(&keep),
+                None => record
+                    .slab
+                    .bounds()
+                    .and_then(|bounds| bounds.intersect(&keep)),
+            };
+            let visible = clip.is_some();
+            let before = std::mem::replace(&mut record.clip, clip);
+            if visible && visible_bounds(&record).is_some() {
+                // Its geometry was checked when it came, and its order is free again.
+                if self.insert(record).is_ok() {
+                    clipped.push(order);
+                }
+            } else {
+                record.clip = before;
+                removed.push(record);
+            }
+        }
+        (removed, clipped)
+    }
+
+    fn slot(&self, slot: u32) -> Option<&Record<T>> {
+        self.slots[slot as usize].as_ref()
+    }
+}
+
+fn check<T>(rank: usize, record: &Record<T>) -> Result<(), TilingError> {
+    let limits = crate::Coords::from_elem(u64::MAX, rank);
+    let clip = record
+        .clip
+        .as_ref()
+        .map_or(Ok(()), |clip| clip.validate(&limits));
+    (record.slab.validate(&limits).and(clip)).map_err(|source| TilingError::Geometry {
+        order: record.order,
+        source,
+    })
+}
+
+/// The smallest box around the cells a record shows; nothing where it shows none.
+fn visible_bounds<T>(record: &Record<T>) -> Option<Flat> {
+    let mut bounds = flat::flat(&record.slab.bounds()?);
+    let Some(clip) = &record.clip else {
+        return Some(bounds);
+    };
+    if !flat::clip(&mut bounds, &flat::flat(clip)) {
+        return None;
+    }
+    let rank = record.slab.rank();
+    for (axis, slab) in record.slab.axes.iter().enumerate() {
+        let indices = slab.index_range(bounds[axis], bounds[rank + axis]);
+        if indices.is_empty() {
+            return None;
+        }
+        bounds[axis] = slab.cell(indices.start);
+        bounds[rank + axis] = slab.cell(indices.end - 1) + 1;
+    }
+    Some(bounds)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! From a selection to parts of chunks: newest wins.
+//!
+//! 1. The R-tree gives the records whose bounds meet the selection's. Each has an *image*, a box in
+//!    the selection's packed coordinates ([`super::image`]).
+//! 2. From each image the newer solid ones are cut out ([`super::overlay`] finds them); what is left
+//!    is in pieces that no newer box hides. Newer lattices are not cut out: they have gaps.
+//! 3. Each piece becomes one part, or a few where it cuts blocks of a lattice.
+//! 4. What no solid piece covers is a hole ([`super::holes`]).
+//!
+//! So the order of painting is: holes first, then the parts as they come, oldest first.
+
+use super::super::flat::{self, Boxes, Flat};
+use super::holes;
+use super::image::{image_box, is_solid};
+use super::overlay::{Hit, Overlay};
+use super::{Part, Record, Tiling, visible_bounds};
+use crate::{Axis, Hyperslab, Region, intersect};
+
+impl<T> Tiling<T> {
+    /// Which parts of which chunks show in `want`, and what of it no chunk holds.
+    ///
+    /// `parts` come oldest first, to be painted in that order; parts of boxes do not overlap, those of
+    /// lattices paint over older ones. `holes` are boxes of `want`'s packed coordinates, to be filled
+    /// before anything is painted: cells that only lattices hold count as holes. Both are appended to.
+    /// Nothing of a selection of another rank is in the tiling: it is one hole.
+    ///
+    /// Costs O(log n) and, for each hit, O(log hits) and its overlaps.
+    pub fn plan<'a>(
+        &'a self,
+        want: &Hyperslab,
+        parts: &mut Vec<Part<'a, T>>,
+        holes: &mut Vec<Region>,
+    ) {
+        let Some(bounds) = want.bounds() else { return };
+        let mut whole = Flat::from_elem(0, want.rank());
+        whole.extend(want.axes.iter().map(Axis::len));
+        if want.rank() != self.rank {
+            holes.push(flat::region(&whole));
+            return;
+        }
+        let overlay = self.hits(want, &flat::flat(&bounds));
+
+        let mut oldest_first: Vec<u32> = (0..overlay.hits.len() as u32).collect();
+        oldest_first.sort_unstable_by_key(|&index| overlay.hits[index as usize].order);
+        let mut solid = Boxes::new(self.rank);
+        let (mut pieces, mut spare) = (Boxes::new(self.rank), Boxes::new(self.rank));
+        for index in oldest_first {
+            let index = index as usize;
+            let hit = overlay.hits[index];
+            let Some(record) = self.slot(hit.slot) else {
+                continue;
+            };
+            what_shows(&overlay, index, &mut pieces, &mut spare);
+            for piece in pieces.iter() {
+                push_parts(record, want, piece, parts);
+                if hit.solid {
+                    solid.push(piece);
+                }
+            }
+        }
+        holes::uncovered(&whole, solid, holes);
+    }
+
+    /// The records that have cells within the bounds of `want`, with their images.
+    fn hits(&self, want: &Hyperslab, bounds: &[u64]) -> Overlay {
+        let mut overlay = Overlay::new(self.rank);
+        let mut image = Flat::new();
+        self.tree.overlapping(bounds, &mut |slot| {
+            if let Some(record) = self.slot(slot)
+                && let Some(visible) = visible_bounds(record)
+                && image_box(want, &visible, &mut image)
+            {
+                let solid = is_solid(want, &image, &record.slab);
+                overlay.push(
+                    Hit {
+                        slot,
+                        solid,
+                        order: record.order,
+                    },
+                    &image,
+                );
+            }
+            true
+        });
+        overlay.build();
+        overlay
+    }
+}
+
+/// What newer solid images leave of the image of hit `index`, into `pieces`.
+fn what_shows(overlay: &Overlay, index: usize, pieces: &mut Boxes, spare: &mut Boxes) {
+    pieces.clear();
+    pieces.push(overlay.images.get(index));
+    overlay.newer_over(index, &mut |newer| {
+        cut_all(pieces, newer, spare);
+        !pieces.is_empty()
+    });
+}
+
+/// Cuts `cut` out of each of `pieces`.
+pub(super) fn cut_all(pieces: &mut Boxes, cut: &[u64], spare: &mut Boxes) {
+    if !pieces.iter().any(|piece| flat::overlaps(piece, cut)) {
+        return;
+    }
+    spare.clear();
+    for piece in pieces.iter() {
+        spare.push_difference(piece, cut);
+    }
+    std::mem::swap(pieces, spare);
+}
+
+/// The parts of `record` in the box `piece` of `want`'s packed coordinates.
+fn push_parts<'a, T>(
+    record: &'a Record<T>,
+    want: &Hyperslab,
+    piece: &[u64],
+    parts: &mut Vec<Part<'a, T>>,
+) {
+    let is_box = record.slab.is_box();
+    let mut pairs = Vec::new();
+    for (packed, cells) in want.parts(&flat::region(piece)) {
+        if is_box {
+            let mut chunk = cells;
+            for (axis, slab) in chunk.axes.iter_mut().zip(&record.slab.axes) {
+                axis.start -= slab.start;
+            }
+            parts.push(Part {
+                record,
+                want: Hyperslab::from_region(&packed),
+                chunk,
+            });
+            continue;
+        }
+        intersect(&cells, &record.slab, &mut pairs);
+        for (mut in_want, chunk) in pairs.drain(..) {
+            for (axis, &offset) in in_want.axes.iter_mut().zip(&packed.offset) {
+                axis.start += offset;
+            }
+            parts.push(Part {
+                record,
+                want: in_want,
+                chunk,
+            });
+        }
+    }
+}
