@@ -9,6 +9,8 @@
 //!
 //! Deliberately elsewhere: stored bytes (`slabfs-objstore`), metadata (`slabfs-mdserver`).
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 // Offsets into buffers are u64 everywhere; the casts to usize in `copy` lose nothing on 64 bits.
 const _: () = assert!(usize::BITS == 64, "slabfs needs a 64-bit machine");
 
@@ -20,6 +22,8 @@ mod fill;
 mod hyperslab;
 mod ids;
 mod layout_name;
+#[cfg(test)]
+mod naive;
 mod region;
 mod selection;
 mod space;

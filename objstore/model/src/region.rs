@@ -3,7 +3,7 @@
 //! Functions of two regions expect equal ranks. Ends saturate, so a region off the wire cannot make
 //! anything wrap; [`Region::validate`] tells whether it lies where it should.
 
-use crate::{Coords, GeometryError};
+use crate::{Coords, GeometryError, MAX_RANK};
 use serde::{Deserialize, Serialize};
 
 /// A box: `shape` cells (or elements) from `offset` on.
@@ -148,6 +148,9 @@ impl Region {
 
     /// Whether it has the rank of `limits` and ends within them on each axis.
     pub fn validate(&self, limits: &[u64]) -> Result<(), GeometryError> {
+        if limits.len() > MAX_RANK {
+            return Err(GeometryError::RankTooHigh { rank: limits.len() });
+        }
         for rank in [self.offset.len(), self.shape.len()] {
             if rank != limits.len() {
                 return Err(GeometryError::RankMismatch {

@@ -40,6 +40,27 @@ struct Loop {
     at: usize,
 }
 
+/// Puts a loop around those from `depth` on, or lets the outermost of them run longer where its steps
+/// go on at the same distance.
+fn push(loops: &mut [Loop], depth: &mut usize, count: u64, pitch: usize) {
+    if count == 1 {
+        return;
+    }
+    let count = count as usize;
+    if let Some(inner) = loops.get_mut(*depth)
+        && inner.count * inner.pitch == pitch
+    {
+        inner.count *= count;
+        return;
+    }
+    *depth -= 1;
+    loops[*depth] = Loop {
+        count,
+        pitch,
+        at: 0,
+    };
+}
+
 /// Calls `f` with the rows of `slab` in packed order. The slab lies inside the shape.
 #[inline]
 pub(super) fn walk(shape: &[u64], slab: &Hyperslab, merge: Merge, mut f: impl FnMut(Row)) {
@@ -65,22 +86,10 @@ pub(super) fn walk(shape: &[u64], slab: &Hyperslab, merge: Merge, mut f: impl Fn
         let mergeable = whole_so_far && (merge == Merge::All || at + 1 == shape.len());
         if mergeable {
             run *= block as usize;
-        } else if block > 1 {
-            depth -= 1;
-            loops[depth] = Loop {
-                count: block as usize,
-                pitch,
-                at: 0,
-            };
+        } else {
+            push(&mut loops, &mut depth, block, pitch);
         }
-        if count > 1 {
-            depth -= 1;
-            loops[depth] = Loop {
-                count: count as usize,
-                pitch: stride as usize * pitch,
-                at: 0,
-            };
-        }
+        push(&mut loops, &mut depth, count, stride as usize * pitch);
         pitch *= width as usize;
     }
     let loops = &mut loops[depth..];

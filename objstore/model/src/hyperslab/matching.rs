@@ -18,6 +18,10 @@ type Pair = (Axis, Axis);
 /// coordinates, the second in `have`'s. The pairs are disjoint and together they are all of it.
 pub fn intersect(want: &Hyperslab, have: &Hyperslab, out: &mut Vec<(Hyperslab, Hyperslab)>) {
     debug_assert_eq!(want.rank(), have.rank(), "ranks");
+    if want.is_box() && have.is_box() {
+        out.extend(match_boxes(want, have));
+        return;
+    }
     let mut axes: SmallVec<[Pieces<Pair>; 4]> = SmallVec::new();
     for (want, have) in want.axes.iter().zip(&have.axes) {
         let pairs = match_axis(&want.normal(), &have.normal());
@@ -39,6 +43,27 @@ pub fn intersect(want: &Hyperslab, have: &Hyperslab, out: &mut Vec<(Hyperslab, H
         }
         out.push((in_want, in_have));
     });
+}
+
+/// The common case, without the detour over pieces.
+fn match_boxes(want: &Hyperslab, have: &Hyperslab) -> Option<(Hyperslab, Hyperslab)> {
+    let mut in_want = Hyperslab {
+        axes: SmallVec::new(),
+    };
+    let mut in_have = Hyperslab {
+        axes: SmallVec::new(),
+    };
+    for (want, have) in want.axes.iter().zip(&have.axes) {
+        let (want, have) = (want.normal(), have.normal());
+        let from = want.start.max(have.start);
+        let to = want.end().min(have.end());
+        if from >= to {
+            return None;
+        }
+        in_want.axes.push(Axis::span(from - want.start, to - from));
+        in_have.axes.push(Axis::span(from - have.start, to - from));
+    }
+    Some((in_want, in_have))
 }
 
 fn match_axis(want: &Axis, have: &Axis) -> Pieces<Pair> {

@@ -16,7 +16,7 @@ pub use axis::Axis;
 pub use cut::Cut;
 pub use matching::intersect;
 
-use crate::{Coords, GeometryError, Region};
+use crate::{Coords, GeometryError, MAX_RANK, Region};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -119,6 +119,9 @@ impl Hyperslab {
     ///
     /// Whatever comes off a wire or a disk passes here before it is used.
     pub fn validate(&self, limits: &[u64]) -> Result<(), GeometryError> {
+        if limits.len() > MAX_RANK {
+            return Err(GeometryError::RankTooHigh { rank: limits.len() });
+        }
         if self.rank() != limits.len() {
             return Err(GeometryError::RankMismatch {
                 got: self.rank(),
