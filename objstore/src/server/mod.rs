@@ -1,1 +1,21 @@
-//! The data server (being written).
+//! A data server: a chunk store behind a listener.
+//!
+//! - [`DataServer`]: answers the messages of [`crate::wire::messages`] from any [`ChunkStore`].
+//!   Whatever comes off the wire is checked against the limits of the model before the store sees it;
+//! - [`Heart`]: tells the metadata service, through a [`Registrar`], that this server is there and how
+//!   much room it has, and carries out the deletions it is told.
+//!
+//! Data servers call nobody on the path of a request.
+//!
+//! [`ChunkStore`]: crate::store::ChunkStore
+
+mod check;
+mod handler;
+mod heart;
+mod orders;
+#[cfg(test)]
+mod tests;
+
+pub use handler::DataServer;
+pub use heart::{Heart, HeartOptions};
+pub use orders::{Registrar, Retire, ServerOrders, ServerReport};

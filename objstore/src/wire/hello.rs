@@ -121,7 +121,7 @@ fn serve(c: &mut Connection, key: Option<&Key>, until: Instant) -> WireResult<()
 fn hello_bytes(c: &Connection) -> WireResult<[u8; 4 + NONCE]> {
     let mut out = [0; 4 + NONCE];
     getrandom::fill(&mut out[4..])
-        .map_err(|e| WireError::Io { addr: c.peer().into(), doing: "getting random bytes", source: e.into() })?;
+        .map_err(|e| WireError::Io { addr: c.peer().into(), doing: "getting random bytes", source: std::io::Error::other(e.to_string()) })?;
     out[..2].copy_from_slice(&VERSIONS.0.to_le_bytes());
     out[2..4].copy_from_slice(&VERSIONS.1.to_le_bytes());
     Ok(out)

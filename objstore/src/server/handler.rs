@@ -1,0 +1,306 @@
+//! Answers the messages of mounts from a chunk store.
+
+use std::{io::IoSlice, sync::Arc};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::check;
+use crate::{
+    error::{Result, StoreError},
+    name::ChunkName,
+    store::ChunkStore,
+    wire::{
+        Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError, WireResult,
+        messages::{
+            ClipItem, Found, ListQuery, Outcome, PunchItem, ReadItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp,
+            kind,
+        },
+        serve_with,
+    },
+};
+
+/// A chunk list's page is at most this long.
+const MAX_LIST: usize = 10_000;
+/// From here on a read of one immutable chunk is sent from where the store has it mapped; below, the
+/// copy is cheaper than the look-up of the mapping.
+const SHOW_FROM: u64 = 32 << 10;
+
+/// A running data server; stopped when dropped.
+#[derive(Debug)]
+pub struct DataServer {
+    serving: Serving,
+}
+
+impl DataServer {
+    /// Serves `store` at `listener`.
+    pub fn start(store: Arc<dyn ChunkStore>, listener: Listener) -> WireResult<DataServer> {
+        DataServer::start_with(store, listener, ServeOptions::default())
+    }
+
+    /// Serves `store` at `listener`, with other bounds than the default ones.
+    pub fn start_with(store: Arc<dyn ChunkStore>, listener: Listener, options: ServeOptions) -> WireResult<DataServer> {
+        let serving = serve_with(listener, Arc::new(Answerer { store }), options)?;
+        Ok(DataServer { serving })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> &crate::addr::Addr {
+        self.serving.addr()
+    }
+
+    /// Mounts' connections at present.
+    pub fn connections(&self) -> usize {
+        self.serving.connections()
+    }
+
+    /// Ends requests under way, closes all connections, joins all threads.
+    pub fn shutdown(self) {
+        self.serving.stop();
+    }
+
+    /// Breaks all connections, as the death of the process would, and joins all threads.
+    pub fn abort(self) {
+        self.serving.abort();
+    }
+}
+
+struct Answerer {
+    store: Arc<dyn ChunkStore>,
+}
+
+impl Handler for Answerer {
+    fn handle(&self, call: Call<'_>) -> WireResult<()> {
+        let store = self.store.as_ref();
+        if call.kind != kind::WRITE && !call.payload.is_empty() {
+            return outcome(call, |_, _| Err((0, StoreError::Protocol("a payload where none belongs".into()))));
+        }
+        match call.kind {
+            kind::READ => read(store, call),
+            kind::WRITE => outcome(call, |control, payload| write(store, control, payload)),
+            kind::SEAL => each(call, |item: SealItem| {
+                check::kind_of(&item.name, false, "sealed")?;
+                check::form(&item.name, &item.form)?;
+                store.seal(&item.name, &item.form)
+            }),
+            kind::CLIP => each(call, |item: ClipItem| {
+                check::kind_of(&item.name, true, "clipped")?;
+                check::form(&item.name, &item.form)?;
+                if item.keep.len() != item.form.shape.len() {
+                    return Err(StoreError::Invalid(format!("{}: clipped with another rank", item.name)));
+                }
+                store.clip(&item.name, &item.form, &item.keep)
+            }),
+            kind::PUNCH => each(call, |item: PunchItem| {
+                check::kind_of(&item.name, true, "punched")?;
+                check::form(&item.name, &item.form)?;
+                check::slab(&item.name, &item.form, &item.slab)?;
+                store.punch(&item.name, &item.form, &item.slab)
+            }),
+            kind::DELETE => names(call, |names| store.delete(names)),
+            kind::SYNC => names(call, |names| store.sync(names)),
+            kind::VERIFY => each(call, |name: ChunkName| {
+                check::name(&name)?;
+                store.verify(&name)
+            }),
+            kind::WIPE => each(call, |item: Wipe| match item.below {
+                Some(below) => store.delete_generation(item.object, below),
+                None => store.delete_grid(item.object),
+            }),
+            kind::SPACE => answer(call, |()| store.space()),
+            kind::LIST => answer(call, |query: ListQuery| {
+                query.after.as_ref().map_or(Ok(()), check::name)?;
+                store.list(query.after, (query.limit as usize).clamp(1, MAX_LIST))
+            }),
+            other => call.reply.fault(&format!(
+                "a data server listens here, and {other:#06x} is not one of its requests: is this the right address?"
+            )),
+        }
+    }
+}
+
+/// Reads pieces into the connection's buffer, or sends a single large one from its mapping.
+fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
+    let checked = decode::<Vec<ReadItem>>(call.control).and_then(|items| {
+        let sizes = sizes(&items)?;
+        Ok((items, sizes))
+    });
+    let (items, sizes) = match checked {
+        Ok(checked) => checked,
+        // The first piece stands for all of them.
+        Err(e) => return call.reply(&encode(&ReadReply { pieces: vec![Found::Failed(e)] })?, &[]),
+    };
+    if let ([item], &[bytes]) = (&items[..], &sizes[..])
+        && bytes >= SHOW_FROM
+        && matches!(item.name, ChunkName::Free(_))
+    {
+        return read_one(store, call, item, bytes as usize);
+    }
+    let Call { spare, reply, .. } = call;
+    let total = sizes.iter().sum::<u64>() as usize;
+    if spare.len() < total {
+        spare.resize(total, 0);
+    }
+    let mut at = 0;
+    let mut pieces = Vec::with_capacity(items.len());
+    for (item, bytes) in items.iter().zip(sizes) {
+        let out = &mut spare[at..at + bytes as usize];
+        let found = found(store.read(&item.name, &item.form, &item.slab, out));
+        if found == Found::Yes {
+            at += bytes as usize;
+        }
+        pieces.push(found);
+    }
+    reply.send(&encode(&ReadReply { pieces })?, &[IoSlice::new(&spare[..at])])
+}
+
+/// Sends an immutable chunk's cells from where they lie, if the store can show them.
+fn read_one(store: &dyn ChunkStore, call: Call<'_>, item: &ReadItem, bytes: usize) -> WireResult<()> {
+    let Call { spare, reply, .. } = call;
+    let mut reply = Some(reply);
+    let mut sent = Ok(());
+    let yes = encode(&ReadReply { pieces: vec![Found::Yes] })?;
+    let shown = store.show(&item.name, &item.form, &item.slab, &mut |cells| {
+        if let Some(reply) = reply.take() {
+            sent = reply.send(&yes, &[IoSlice::new(cells)]);
+        }
+    });
+    let Some(reply) = reply else { return sent };
+    let result = match shown {
+        Ok(_) => {
+            if spare.len() < bytes {
+                spare.resize(bytes, 0);
+            }
+            store.read(&item.name, &item.form, &item.slab, &mut spare[..bytes])
+        }
+        Err(e) => Err(e),
+    };
+    match found(result) {
+        Found::Yes => reply.send(&yes, &[IoSlice::new(&spare[..bytes])]),
+        other => reply.send(&encode(&ReadReply { pieces: vec![other] })?, &[]),
+    }
+}
+
+fn found(result: Result<()>) -> Found {
+    match result {
+        Ok(()) => Found::Yes,
+        Err(StoreError::Missing(_)) => Found::No,
+        Err(e) => Found::Failed(e),
+    }
+}
+
+/// The bytes of each piece, all pieces checked.
+fn sizes(items: &[ReadItem]) -> Result<Vec<u64>> {
+    let mut total = 0u64;
+    items
+        .iter()
+        .map(|item| {
+            check::form(&item.name, &item.form)?;
+            let bytes = check::slab(&item.name, &item.form, &item.slab)?;
+            total = total.saturating_add(bytes);
+            if total > MAX_PAYLOAD as u64 {
+                return Err(StoreError::Invalid(format!("a read of more than {MAX_PAYLOAD} bytes in one message")));
+            }
+            Ok(bytes)
+        })
+        .collect()
+}
+
+/// Writes pieces in order, until one fails.
+fn write(store: &dyn ChunkStore, control: &[u8], mut payload: &[u8]) -> std::result::Result<u64, (u64, StoreError)> {
+    let items = decode::<Vec<WriteItem>>(control).map_err(|e| (0, e))?;
+    let bytes = items.iter().try_fold(0u64, |n, item| n.checked_add(item.bytes));
+    if bytes != Some(payload.len() as u64) {
+        return Err((0, StoreError::Protocol("pieces and payload are not equally long".into())));
+    }
+    for (i, item) in items.iter().enumerate() {
+        let (data, rest) = payload.split_at(item.bytes as usize);
+        payload = rest;
+        write_one(store, item, data).map_err(|e| (i as u64, e))?;
+    }
+    Ok(items.len() as u64)
+}
+
+fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()> {
+    let (name, form) = (&item.name, &item.form);
+    check::form(name, form)?;
+    let wrong = |text: &str| Err(StoreError::Invalid(format!("{name}: {} bytes {text}", data.len())));
+    let slices = [IoSlice::new(data)];
+    match &item.op {
+        WriteOp::Put => {
+            check::kind_of(name, false, "put")?;
+            if form.volume() != Some(item.bytes) {
+                return wrong("are not the whole chunk");
+            }
+            store.put(name, form, &slices)
+        }
+        WriteOp::Append { at } => {
+            check::kind_of(name, false, "appended to")?;
+            match (at.checked_add(item.bytes), form.volume()) {
+                (Some(end), Some(volume)) if end <= volume => store.append(name, form, *at, &slices),
+                _ => wrong("go beyond the end of the chunk"),
+            }
+        }
+        WriteOp::Write(slab) => {
+            check::kind_of(name, true, "written in place")?;
+            if check::slab(name, form, slab)? != item.bytes {
+                return wrong("are not the cells of the slab");
+            }
+            store.write(name, form, slab, &slices)
+        }
+    }
+}
+
+/// Does something for each item in order, until one fails.
+fn each<T: DeserializeOwned>(call: Call<'_>, mut act: impl FnMut(T) -> Result<()>) -> WireResult<()> {
+    outcome(call, |control, _| {
+        let items = decode::<Vec<T>>(control).map_err(|e| (0, e))?;
+        let count = items.len() as u64;
+        for (i, item) in items.into_iter().enumerate() {
+            act(item).map_err(|e| (i as u64, e))?;
+        }
+        Ok(count)
+    })
+}
+
+/// Does something for a list of names as a whole.
+fn names(call: Call<'_>, act: impl FnOnce(&[ChunkName]) -> Result<()>) -> WireResult<()> {
+    outcome(call, |control, _| {
+        let names = decode::<Vec<ChunkName>>(control).map_err(|e| (0, e))?;
+        names.iter().try_for_each(check::name).and_then(|()| act(&names)).map_err(|e| (0, e))?;
+        Ok(names.len() as u64)
+    })
+}
+
+/// Replies with how far something got.
+fn outcome(
+    call: Call<'_>,
+    act: impl FnOnce(&[u8], &[u8]) -> std::result::Result<u64, (u64, StoreError)>,
+) -> WireResult<()> {
+    let outcome = match act(call.control, call.payload) {
+        Ok(done) => Outcome { done, failed: None },
+        Err((done, e)) => Outcome { done, failed: Some(e) },
+    };
+    call.reply(&encode(&outcome)?, &[])
+}
+
+/// Replies with a value.
+fn answer<Q: DeserializeOwned, T: Serialize>(call: Call<'_>, act: impl FnOnce(Q) -> Result<T>) -> WireResult<()> {
+    let value = decode::<Q>(call.control).and_then(act);
+    call.reply(&encode(&value)?, &[])
+}
+
+fn decode<T: DeserializeOwned>(control: &[u8]) -> Result<T> {
+    match postcard::take_from_bytes(control) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) => Err(StoreError::Protocol("bytes behind the request".into())),
+        Err(e) => Err(StoreError::Protocol(format!("the request cannot be read: {e}"))),
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> WireResult<Vec<u8>> {
+    postcard::to_allocvec(value).map_err(|_| WireError::TooLarge {
+        what: "control part",
+        bytes: 0,
+        limit: MAX_CONTROL as u64,
+    })
+}

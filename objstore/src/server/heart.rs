@@ -1,0 +1,222 @@
+//! The heartbeat of a data server: registration, room, deletions.
+//!
+//! One thread reports at once and then every interval. What it is ordered to delete it deletes, makes
+//! the deletion durable, and acknowledges in the next report, which follows at once as long as there
+//! is more to do. What could not be deleted is not acknowledged and so ordered again.
+
+use std::{
+    fmt,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+use slabfs_model::ServerId;
+
+use super::{Registrar, Retire, ServerReport};
+use crate::{
+    addr::Addr,
+    error::{Result, StoreError},
+    store::ChunkStore,
+};
+
+/// Reports in a row without a pause, while there are orders.
+const BURST: u32 = 64;
+
+/// Who the heart speaks for, and how often.
+#[derive(Debug, Clone)]
+pub struct HeartOptions {
+    /// The store's own id, kept in its directory.
+    pub uuid: [u8; 16],
+    /// Where mounts reach the server; nothing for a store inside a mount's process.
+    pub addr: Option<Addr>,
+    /// Time between two reports.
+    pub interval: Duration,
+}
+
+impl HeartOptions {
+    /// A report every second.
+    pub fn new(uuid: [u8; 16], addr: Option<Addr>) -> HeartOptions {
+        HeartOptions { uuid, addr, interval: Duration::from_secs(1) }
+    }
+}
+
+/// A beating heart; stopped when dropped.
+pub struct Heart {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    store: Arc<dyn ChunkStore>,
+    registrar: Arc<dyn Registrar>,
+    options: HeartOptions,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    hurry: bool,
+    id: Option<ServerId>,
+    last_error: Option<StoreError>,
+}
+
+impl fmt::Debug for Heart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heart").field("options", &self.shared.options).field("state", &self.shared.state).finish()
+    }
+}
+
+impl Heart {
+    /// Starts to report `store` to `registrar`.
+    pub fn start(store: Arc<dyn ChunkStore>, registrar: Arc<dyn Registrar>, options: HeartOptions) -> Result<Heart> {
+        let shared = Arc::new(Shared {
+            store,
+            registrar,
+            options,
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+        });
+        let thread = {
+            let shared = shared.clone();
+            thread::Builder::new().name("slabfs-heart".into()).spawn(move || beat(&shared))
+        };
+        let thread = thread.map_err(|e| StoreError::Io {
+            what: "starting the heartbeat".into(),
+            detail: e.to_string(),
+            errno: e.raw_os_error(),
+        })?;
+        Ok(Heart { shared, thread: Some(thread) })
+    }
+
+    /// The id the metadata service gave this server, once it has.
+    pub fn id(&self) -> Option<ServerId> {
+        self.shared.state.lock().id
+    }
+
+    /// Waits until the server is registered; the last error when that takes longer than `patience`.
+    pub fn registered(&self, patience: Duration) -> Result<ServerId> {
+        let until = Instant::now() + patience;
+        let mut state = self.shared.state.lock();
+        loop {
+            if let Some(id) = state.id {
+                return Ok(id);
+            }
+            if self.shared.changed.wait_until(&mut state, until).timed_out() && state.id.is_none() {
+                return Err(state.last_error.clone().unwrap_or(StoreError::Deadline));
+            }
+        }
+    }
+
+    /// Reports now instead of at the end of the interval.
+    pub fn hurry(&self) {
+        self.shared.state.lock().hurry = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends the reports and joins the thread, after the report that is under way.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.shared.state.lock().stop = true;
+        self.shared.changed.notify_all();
+        if thread.join().is_err() {
+            tracing::error!("the heartbeat panicked");
+        }
+    }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn beat(shared: &Shared) {
+    let mut done = Vec::new();
+    let mut burst = 0;
+    loop {
+        match report(shared, &mut done) {
+            Ok(orders) => {
+                done = carry_out(shared.store.as_ref(), orders);
+                // Acknowledge at once, and get what comes next.
+                burst = if done.is_empty() { 0 } else { burst + 1 };
+            }
+            Err(e) => {
+                burst = 0;
+                let mut state = shared.state.lock();
+                if state.last_error.as_ref() != Some(&e) {
+                    tracing::warn!("the heartbeat does not reach the metadata service, trying on: {e}");
+                }
+                state.last_error = Some(e);
+            }
+        }
+        let mut state = shared.state.lock();
+        if (1..BURST).contains(&burst) && !state.stop {
+            continue;
+        }
+        burst = 0;
+        let until = Instant::now() + shared.options.interval;
+        while !state.stop && !state.hurry && !shared.changed.wait_until(&mut state, until).timed_out() {}
+        state.hurry = false;
+        if state.stop {
+            return;
+        }
+    }
+}
+
+/// One report. What it acknowledges stays in `done` if it does not arrive.
+fn report(shared: &Shared, done: &mut Vec<Retire>) -> Result<Vec<Retire>> {
+    let known = shared.state.lock().id;
+    let report = ServerReport {
+        uuid: shared.options.uuid,
+        id: known,
+        addr: shared.options.addr.as_ref().map(ToString::to_string),
+        space: shared.store.space()?,
+        deleted: done.clone(),
+    };
+    let orders = shared.registrar.heartbeat(report)?;
+    done.clear();
+    let mut state = shared.state.lock();
+    if let Some(old) = state.id.replace(orders.id)
+        && old != orders.id
+    {
+        tracing::warn!("this data server was {old} and is {} from now on", orders.id);
+    }
+    if state.last_error.take().is_some() {
+        tracing::info!("the heartbeat reaches the metadata service again");
+    }
+    shared.changed.notify_all();
+    Ok(orders.delete)
+}
+
+/// Carries out orders; gives back those that are done, for good.
+fn carry_out(store: &dyn ChunkStore, orders: Vec<Retire>) -> Vec<Retire> {
+    if orders.is_empty() {
+        return orders;
+    }
+    let mut done = Vec::with_capacity(orders.len());
+    for order in orders {
+        let deleted = match &order {
+            Retire::Chunks(names) => store.delete(names),
+            Retire::Generation { object, below } => store.delete_generation(*object, *below),
+            Retire::Object(object) => store.delete_grid(*object),
+        };
+        match deleted {
+            Ok(()) => done.push(order),
+            Err(e) => tracing::warn!("deleting what nobody needs any more, to be tried again: {e}"),
+        }
+    }
+    // A deletion that a power failure undoes must not have been acknowledged.
+    if let Err(e) = store.sync(&[]) {
+        tracing::warn!("making deletions durable, to be tried again: {e}");
+        done.clear();
+    }
+    done
+}

@@ -1,0 +1,52 @@
+//! What a data server and the metadata service tell each other in a heartbeat.
+
+use serde::{Deserialize, Serialize};
+use slabfs_model::{ObjectId, ServerId};
+
+use crate::{error::Result, name::ChunkName, store::Space};
+
+/// Where a data server reports to.
+pub trait Registrar: Send + Sync {
+    /// Reports, and takes orders. Safe to repeat.
+    fn heartbeat(&self, report: ServerReport) -> Result<ServerOrders>;
+}
+
+/// What a data server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerReport {
+    /// Kept in its directory: the same store is the same server, wherever it runs.
+    pub uuid: [u8; 16],
+    /// The id it was given, if it knows it already.
+    pub id: Option<ServerId>,
+    /// Where mounts reach it; nothing for a store inside a mount's own process.
+    pub addr: Option<String>,
+    /// Its room.
+    pub space: Space,
+    /// Orders of earlier replies that have been carried out and are on disk.
+    pub deleted: Vec<Retire>,
+}
+
+/// What a data server is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerOrders {
+    /// Its id.
+    pub id: ServerId,
+    /// What nobody needs any more. Ordered again until acknowledged.
+    pub delete: Vec<Retire>,
+}
+
+/// Data that nobody needs any more.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Retire {
+    /// These chunks.
+    Chunks(Vec<ChunkName>),
+    /// The grid chunks of an object's generations below this one.
+    Generation {
+        /// The object.
+        object: ObjectId,
+        /// The first generation that stays.
+        below: u32,
+    },
+    /// All grid chunks of an object.
+    Object(ObjectId),
+}
