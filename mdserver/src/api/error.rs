@@ -1,0 +1,85 @@
+//! What can be wrong with a metadata operation. The mount maps each kind to one errno.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Why a metadata operation was refused or failed; nothing of it was done then.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum MdError {
+    /// The name or inode does not exist (`ENOENT`).
+    #[error("no such object or container")]
+    NotFound,
+    /// The name exists already (`EEXIST`).
+    #[error("the name exists already")]
+    Exists,
+    /// A directory was needed (`ENOTDIR`).
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory was not allowed (`EISDIR`).
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries (`ENOTEMPTY`).
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The request makes no sense; the text says what is allowed (`EINVAL`).
+    #[error("{0}")]
+    Invalid(String),
+    /// A size or place beyond what the object may have (`EFBIG`).
+    #[error("{0}")]
+    TooBig(String),
+    /// The disk of the metadata service is full (`ENOSPC`).
+    #[error("no space left for metadata")]
+    NoSpace,
+    /// The caller's view is out of date: the object was emptied or replaced since; look again
+    /// (`ESTALE`).
+    #[error("the object changed meanwhile; look it up again")]
+    Stale,
+    /// Somebody else is at it; try again (`EBUSY`).
+    #[error("busy; try again")]
+    Busy,
+    /// No such extended attribute (`ENODATA`).
+    #[error("no such attribute")]
+    NoData,
+    /// A name is longer than allowed (`ENAMETOOLONG`).
+    #[error("name too long")]
+    NameTooLong,
+    /// The inode cannot have more hard links (`EMLINK`).
+    #[error("too many links")]
+    TooManyLinks,
+    /// The session is unknown: it was not heard in time, or detached. Unflushed data is lost
+    /// (`EIO`).
+    #[error("the session is lost: the metadata service had not heard it in time")]
+    SessionLost,
+    /// The bytes the object has must be stored anew for this change: the caller reads them, stores
+    /// them in the new layout and sends the change again with [`super::Rewrite`].
+    #[error("the object has data; it has to be stored anew for this change")]
+    NeedsRewrite,
+    /// The service could not be reached before the deadline (`EIO`).
+    #[error("metadata service {addr} is not available: {detail}")]
+    Unavailable {
+        /// Its address.
+        addr: String,
+        /// What happened at the last attempt.
+        detail: String,
+    },
+    /// The service's storage failed (`EIO`).
+    #[error("metadata storage failed: {0}")]
+    Io(String),
+    /// Not allowed for anybody here (`EPERM`).
+    #[error("{0}")]
+    NotPermitted(String),
+    /// Not possible with this kind of object (`EOPNOTSUPP`).
+    #[error("{0}")]
+    NotSupported(String),
+    /// The reply made no sense; a fault in the program or a service of another version (`EIO`).
+    #[error("protocol: {0}")]
+    Protocol(String),
+}
+
+impl MdError {
+    /// Whether the same request may succeed when it is sent again later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Busy | Self::Unavailable { .. } | Self::NoSpace)
+    }
+}

@@ -1,0 +1,198 @@
+//! What the service knows of an object as an array, and the size rules that follow from it.
+
+use serde::{Deserialize, Serialize};
+use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, ServerId, Space, Version};
+
+use super::spec::SpecError;
+
+/// Which parts of a declaration the user gave, in contrast to defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Given {
+    /// The element type.
+    pub dtype: bool,
+    /// The dims.
+    pub dims: bool,
+    /// The greatest dims.
+    pub max_dims: bool,
+    /// The layout.
+    pub layout: bool,
+}
+
+/// An object as an array. `dims` and `max_dims` count elements and have the same rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayInfo {
+    /// Element type; `u1` of a byte object.
+    pub dtype: DType,
+    /// Elements an axis, slowest first.
+    pub dims: Coords,
+    /// How far each axis may grow.
+    pub max_dims: Vec<MaxDim>,
+    /// The element that holes read as.
+    pub fill: Fill,
+    /// How the object is cut into chunks.
+    pub layout: Layout,
+    /// How new chunks are encoded.
+    pub codec: Codec,
+    /// Whether somebody gave it a dtype, dims or max dims; otherwise a byte object.
+    pub declared: bool,
+    /// What of it the user gave.
+    pub given: Given,
+    /// Whether data was committed since it was made or last emptied.
+    pub holds: bool,
+    /// Generation of its grid chunks and of its tiling; grows when the object is emptied.
+    pub generation: u32,
+    /// The data servers its grid chunks are spread over; empty while no server was known.
+    pub stripe: Vec<ServerId>,
+    /// Grows with every commit that changes the tiling, and with every clip.
+    pub tiling: Version,
+    /// Largest chunk of the `aligned` layout, in bytes.
+    pub chunk_limit: u64,
+}
+
+/// What setting an object's size to a number of bytes means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Truncate {
+    /// It has that size.
+    Nothing,
+    /// It is emptied ([`super::Op::Clear`]).
+    Clear,
+    /// It gets these dims ([`super::Op::Resize`]).
+    Dims(Coords),
+}
+
+impl ArrayInfo {
+    /// The dims in elements with the element size.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        Space {
+            dims: self.dims.clone(),
+            elem: self.dtype.size(),
+        }
+    }
+
+    /// The space as cells: the last axis in bytes, a scalar as one axis of its element's size.
+    ///
+    /// # Errors
+    /// When a product leaves the range of sizes.
+    pub fn cells(&self) -> Result<Coords, SpecError> {
+        self.space().cells().map_err(|_| SpecError::TooLarge)
+    }
+
+    /// Size in bytes.
+    ///
+    /// # Errors
+    /// When the product leaves the range of sizes.
+    pub fn size(&self) -> Result<u64, SpecError> {
+        self.space().bytes().map_err(|_| SpecError::TooLarge)
+    }
+
+    /// Whether writes past the end grow the object along its slowest axis.
+    #[must_use]
+    pub fn unlimited_rows(&self) -> bool {
+        matches!(self.max_dims.first(), Some(MaxDim::Unlimited))
+    }
+
+    /// Bytes of one step along the slowest axis; the whole of a scalar.
+    ///
+    /// # Errors
+    /// When the product leaves the range of sizes.
+    pub fn row_bytes(&self) -> Result<u64, SpecError> {
+        let mut bytes = self.dtype.size();
+        for &dim in self.dims.iter().skip(1) {
+            bytes = bytes.checked_mul(dim).ok_or(SpecError::TooLarge)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Whether chunks have one fixed shape and are written in place.
+    #[must_use]
+    pub fn is_grid(&self) -> bool {
+        !matches!(self.layout, Layout::Aligned)
+    }
+
+    /// Whether no data was ever put in (a byte object of any other size than 0 is not empty).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.holds && (self.declared || self.dims.first() == Some(&0))
+    }
+
+    /// The dims that hold at least `bytes`: whole rows are added along an unlimited slowest axis.
+    /// `None` when they fit already.
+    ///
+    /// # Errors
+    /// [`SpecError::PastEnd`] when the object cannot grow that way.
+    pub fn grown_to(&self, bytes: u64) -> Result<Option<Coords>, SpecError> {
+        let size = self.size()?;
+        if bytes <= size {
+            return Ok(None);
+        }
+        let row = self.row_bytes()?;
+        if !self.unlimited_rows() || row == 0 {
+            return Err(SpecError::PastEnd { size });
+        }
+        let mut dims = self.dims.clone();
+        dims[0] = bytes.div_ceil(row);
+        let grown = Space {
+            dims,
+            elem: self.dtype.size(),
+        };
+        grown.bytes().map_err(|_| SpecError::TooLarge)?;
+        Ok(Some(grown.dims))
+    }
+
+    /// What `truncate(2)` to `bytes` means for this object: fixed dims can be emptied (0) or left
+    /// as they are; an unlimited slowest axis takes whole rows; a byte object any size.
+    ///
+    /// # Errors
+    /// [`SpecError::FixedSize`] or [`SpecError::PartOfRow`].
+    pub fn truncate(&self, bytes: u64) -> Result<Truncate, SpecError> {
+        let size = self.size()?;
+        if bytes == 0 && (size > 0 || self.holds) {
+            return Ok(Truncate::Clear);
+        }
+        if bytes == size {
+            return Ok(Truncate::Nothing);
+        }
+        let row = self.row_bytes()?;
+        if !self.unlimited_rows() || row == 0 {
+            return Err(SpecError::FixedSize { size });
+        }
+        if !bytes.is_multiple_of(row) {
+            return Err(SpecError::PartOfRow { row });
+        }
+        let mut dims = self.dims.clone();
+        dims[0] = bytes / row;
+        let wanted = Space {
+            dims,
+            elem: self.dtype.size(),
+        };
+        wanted.bytes().map_err(|_| SpecError::TooLarge)?;
+        Ok(Truncate::Dims(wanted.dims))
+    }
+
+    /// Checks dims that somebody wants to set: same rank, none above its greatest dim.
+    ///
+    /// # Errors
+    /// Names the axis and what is allowed.
+    pub fn check_dims(&self, dims: &[u64]) -> Result<(), SpecError> {
+        if dims.len() != self.dims.len() {
+            return Err(SpecError::Rank {
+                given: dims.len(),
+                rank: self.dims.len(),
+            });
+        }
+        for (axis, (&dim, max)) in dims.iter().zip(&self.max_dims).enumerate() {
+            if let MaxDim::Fixed(max) = *max
+                && dim > max
+            {
+                return Err(SpecError::AboveMax { axis, dim, max });
+            }
+        }
+        let wanted = Space {
+            dims: Coords::from_slice(dims),
+            elem: self.dtype.size(),
+        };
+        wanted.bytes().map_err(|_| SpecError::TooLarge)?;
+        Ok(())
+    }
+}

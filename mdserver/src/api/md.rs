@@ -1,0 +1,405 @@
+//! [`Md`]: a session with a metadata service, one method an operation.
+
+use parking_lot::Mutex;
+use slabfs_model::{Coords, SessionId, Version};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{
+    Attached, Beat, Commit, CommitReply, Create, Created, DirEntry, Entry, Ino, Lease, MdError,
+    Metadata, Op, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite,
+    ServerInfo, SetAttr, SpecChange, StatFs, TilingReply, XattrFlags,
+};
+
+/// A session with a metadata service. Clones share the session; all methods may be called from any
+/// thread. Whoever attached it calls [`Md::heartbeat`] at a third of the lease, and at last
+/// [`Md::detach`].
+#[derive(Clone)]
+pub struct Md {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    metadata: Arc<dyn Metadata>,
+    session: SessionId,
+    numbers: Mutex<Numbers>,
+    servers_version: AtomicU64,
+}
+
+/// The numbers of this session's requests: which one is next, which are not answered yet.
+struct Numbers {
+    next: u64,
+    open: Vec<u64>,
+}
+
+impl Numbers {
+    fn take(&mut self) -> (u64, u64) {
+        let seq = self.next;
+        self.next += 1;
+        self.open.push(seq);
+        (seq, self.floor())
+    }
+
+    fn done(&mut self, seq: u64) {
+        if let Some(at) = self.open.iter().position(|&open| open == seq) {
+            self.open.swap_remove(at);
+        }
+    }
+
+    fn floor(&self) -> u64 {
+        self.open.iter().copied().min().unwrap_or(self.next)
+    }
+}
+
+/// Takes the one reply an op can have out of the enum.
+macro_rules! expect {
+    ($reply:expr, $pattern:pat => $value:expr) => {
+        match $reply {
+            $pattern => Ok($value),
+            other => Err(MdError::Protocol(format!("unexpected reply {other:?}"))),
+        }
+    };
+}
+
+impl Md {
+    /// Opens a session as process `pid` on machine `host`.
+    pub fn attach(
+        metadata: Arc<dyn Metadata>,
+        host: &str,
+        pid: u32,
+        read_only: bool,
+    ) -> Result<(Self, Attached), MdError> {
+        let op = Op::Attach {
+            host: host.to_owned(),
+            pid,
+            read_only,
+        };
+        let request = Request {
+            session: SessionId(0),
+            seq: 0,
+            done_below: 0,
+            op,
+        };
+        let attached = expect!(metadata.call(request)?, Reply::Attached(attached) => attached)?;
+        let inner = Inner {
+            metadata,
+            session: attached.session,
+            numbers: Mutex::new(Numbers {
+                next: 1,
+                open: Vec::new(),
+            }),
+            servers_version: AtomicU64::new(attached.servers_version),
+        };
+        Ok((
+            Self {
+                inner: Arc::new(inner),
+            },
+            attached,
+        ))
+    }
+
+    /// The session's number.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.inner.session
+    }
+
+    /// Sessions attached when the last reply was made, this one too.
+    #[must_use]
+    pub fn session_count(&self) -> u32 {
+        self.inner.metadata.session_count()
+    }
+
+    fn call(&self, op: Op) -> Result<Reply, MdError> {
+        let session = self.inner.session;
+        if !op.changes() {
+            let done_below = 0;
+            return self.inner.metadata.call(Request {
+                session,
+                seq: 0,
+                done_below,
+                op,
+            });
+        }
+        let (seq, done_below) = self.inner.numbers.lock().take();
+        let result = self.inner.metadata.call(Request {
+            session,
+            seq,
+            done_below,
+            op,
+        });
+        self.inner.numbers.lock().done(seq);
+        result
+    }
+
+    fn done(&self, op: Op) -> Result<(), MdError> {
+        expect!(self.call(op)?, Reply::Done => ())
+    }
+
+    fn entry(&self, op: Op) -> Result<Entry, MdError> {
+        expect!(self.call(op)?, Reply::Entry(entry) => entry)
+    }
+
+    /// Says that the session lives, and learns of changed data servers.
+    pub fn heartbeat(&self) -> Result<Beat, MdError> {
+        let floor = self.inner.numbers.lock().floor();
+        let servers_version = self.inner.servers_version.load(Ordering::Acquire);
+        let reply = self.call(Op::Heartbeat {
+            floor,
+            servers_version,
+        })?;
+        let beat = expect!(reply, Reply::Beat(beat) => beat)?;
+        self.inner
+            .servers_version
+            .store(beat.servers_version, Ordering::Release);
+        Ok(beat)
+    }
+
+    /// Ends the session; `clean` when everything it stored is committed or deleted.
+    pub fn detach(&self, clean: bool) -> Result<(), MdError> {
+        self.done(Op::Detach { clean })
+    }
+
+    /// Finds `name` in a directory.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, MdError> {
+        self.entry(Op::Lookup {
+            parent,
+            name: name.to_vec(),
+        })
+    }
+
+    /// Attributes of an inode.
+    pub fn getattr(&self, ino: Ino) -> Result<Entry, MdError> {
+        self.entry(Op::GetAttr { ino })
+    }
+
+    /// Makes an inode with a name; see [`Create`].
+    pub fn create(&self, create: Create) -> Result<Created, MdError> {
+        expect!(self.call(Op::Create(create))?, Reply::Created(created) => created)
+    }
+
+    /// Gives an inode one more name.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, MdError> {
+        self.entry(Op::Link {
+            ino,
+            parent,
+            name: name.to_vec(),
+        })
+    }
+
+    /// Takes a name off anything but a directory.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), MdError> {
+        self.done(Op::Unlink {
+            parent,
+            name: name.to_vec(),
+        })
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), MdError> {
+        self.done(Op::Rmdir {
+            parent,
+            name: name.to_vec(),
+        })
+    }
+
+    /// Renames as POSIX says.
+    pub fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<(), MdError> {
+        let (name, new_name) = (name.to_vec(), new_name.to_vec());
+        self.done(Op::Rename {
+            parent,
+            name,
+            new_parent,
+            new_name,
+            flags,
+        })
+    }
+
+    /// Target of a symbolic link.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, MdError> {
+        expect!(self.call(Op::ReadLink { ino })?, Reply::Bytes(target) => target)
+    }
+
+    /// At most `limit` entries after `cookie`, without `.` and `..`; empty at the end.
+    pub fn readdir(&self, ino: Ino, cookie: u64, limit: u32) -> Result<Vec<DirEntry>, MdError> {
+        expect!(self.call(Op::ReadDir { ino, cookie, limit })?, Reply::Dir(entries) => entries)
+    }
+
+    /// Sets attributes.
+    pub fn setattr(&self, ino: Ino, set: SetAttr) -> Result<Entry, MdError> {
+        self.entry(Op::SetAttr { ino, set })
+    }
+
+    /// Sets an extended attribute.
+    pub fn setxattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<(), MdError> {
+        self.done(Op::SetXattr {
+            ino,
+            name: name.to_vec(),
+            value: value.to_vec(),
+            flags,
+        })
+    }
+
+    /// Value of an extended attribute.
+    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, MdError> {
+        let op = Op::GetXattr {
+            ino,
+            name: name.to_vec(),
+        };
+        expect!(self.call(op)?, Reply::Bytes(value) => value)
+    }
+
+    /// Names of the extended attributes.
+    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, MdError> {
+        expect!(self.call(Op::ListXattr { ino })?, Reply::Names(names) => names)
+    }
+
+    /// Removes an extended attribute.
+    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<(), MdError> {
+        self.done(Op::RemoveXattr {
+            ino,
+            name: name.to_vec(),
+        })
+    }
+
+    /// Counts an inode as opened once more by this session.
+    pub fn open(&self, ino: Ino) -> Result<Entry, MdError> {
+        self.entry(Op::Open { ino })
+    }
+
+    /// Takes back one opening for each inode named.
+    pub fn release(&self, inos: Vec<Ino>) -> Result<(), MdError> {
+        self.done(Op::Release { inos })
+    }
+
+    /// The tiling since the version `known` (`Version(0)` for none), pages put together.
+    pub fn tiling(&self, ino: Ino, known: Version) -> Result<TilingReply, MdError> {
+        loop {
+            let mut first = self.tiling_page(ino, known, None)?;
+            let TilingReply::Whole {
+                version,
+                records,
+                more,
+                ..
+            } = &mut first
+            else {
+                return Ok(first);
+            };
+            let mut same = true;
+            while *more && same {
+                let after = records.last().map(|record| record.order);
+                match self.tiling_page(ino, Version(0), after)? {
+                    TilingReply::Whole {
+                        version: v,
+                        records: page,
+                        more: m,
+                        ..
+                    } => {
+                        same = v == *version && !page.is_empty();
+                        records.extend(page);
+                        *more = m;
+                    }
+                    _ => same = false,
+                }
+            }
+            // A commit between two pages: start again.
+            if same {
+                return Ok(first);
+            }
+        }
+    }
+
+    fn tiling_page(
+        &self,
+        ino: Ino,
+        known: Version,
+        after: Option<u64>,
+    ) -> Result<TilingReply, MdError> {
+        expect!(self.call(Op::Tiling { ino, known, after })?, Reply::Tiling(tiling) => tiling)
+    }
+
+    /// Chunk ids that nobody else gets, ever.
+    pub fn lease_chunks(&self, count: u32) -> Result<Lease, MdError> {
+        expect!(self.call(Op::LeaseChunks { count })?, Reply::Lease(lease) => lease)
+    }
+
+    /// Makes stored data part of an object; see [`Commit`].
+    pub fn commit(&self, commit: Commit) -> Result<CommitReply, MdError> {
+        expect!(self.call(Op::Commit(commit))?, Reply::Commit(reply) => *reply)
+    }
+
+    /// Sets the dims of an object.
+    pub fn resize(&self, ino: Ino, dims: Coords, how: ResizeHow) -> Result<Resized, MdError> {
+        expect!(self.call(Op::Resize { ino, dims, how })?, Reply::Resized(resized) => resized)
+    }
+
+    /// Sets dtype, dims and so on; `rewrite` only where [`SpecChange::resolve`] asks for it.
+    pub fn declare(
+        &self,
+        ino: Ino,
+        change: SpecChange,
+        rewrite: Option<Rewrite>,
+    ) -> Result<Entry, MdError> {
+        self.entry(Op::Declare {
+            ino,
+            change,
+            rewrite,
+        })
+    }
+
+    /// Empties an object.
+    pub fn clear(&self, ino: Ino) -> Result<Entry, MdError> {
+        self.entry(Op::Clear { ino })
+    }
+
+    /// Announces data beyond the recorded size of a grid object; see [`ReserveReply`].
+    pub fn reserve(&self, ino: Ino, upto: u64) -> Result<ReserveReply, MdError> {
+        expect!(self.call(Op::Reserve { ino, upto })?, Reply::Reserve(reply) => reply)
+    }
+
+    /// A generation for grid chunks written before a [`Rewrite`].
+    pub fn spare_generation(&self, ino: Ino) -> Result<u32, MdError> {
+        expect!(self.call(Op::SpareGeneration { ino })?, Reply::Generation(number) => number)
+    }
+
+    /// Says that the data of all commits up to `version` is on the data servers' disks.
+    pub fn settle(&self, ino: Ino, version: Version) -> Result<(), MdError> {
+        self.done(Op::Settle { ino, version })
+    }
+
+    /// Returns once everything answered before is on the service's disk.
+    pub fn sync(&self) -> Result<(), MdError> {
+        self.done(Op::Sync)
+    }
+
+    /// Totals over the data servers.
+    pub fn statfs(&self) -> Result<StatFs, MdError> {
+        expect!(self.call(Op::StatFs)?, Reply::StatFs(totals) => totals)
+    }
+
+    /// The data servers.
+    pub fn servers(&self) -> Result<Vec<ServerInfo>, MdError> {
+        expect!(self.call(Op::Servers)?, Reply::Servers(servers) => servers)
+    }
+}
+
+impl std::fmt::Debug for Md {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Md")
+            .field("session", &self.inner.session)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,63 @@
+//! The messages of the metadata service, and the typed wrapper [`Md`] that clients call.
+//!
+//! A client sends a [`Request`] (who, which number, what) and gets a [`Reply`] or an [`MdError`].
+//! The same types travel in process ([`crate::client::LocalMd`]) and over a socket
+//! ([`crate::client::RemoteMd`]), there as postcard in the control part of a frame.
+//!
+//! What holds: an [`Op`] is done wholly or not at all; an op that changes something carries a number
+//! of its session, and a resend with the same number returns the first reply instead of doing it
+//! twice. Deliberately elsewhere: what a path means (`slabfs_fs::view`), permission checks (the
+//! kernel's, by `default_permissions`), moving data (`slabfs_objstore`).
+
+mod error;
+mod info;
+mod md;
+mod op;
+mod reply;
+mod spec;
+mod tiling;
+mod types;
+
+pub use error::MdError;
+pub use info::{ArrayInfo, Given, Truncate};
+pub use md::Md;
+pub use op::{
+    Commit, Create, Op, RenameFlags, Request, ResizeHow, Rewrite, SetAttr, SetTime, XattrFlags,
+};
+pub use reply::{
+    Attached, Beat, CommitReply, Created, DirEntry, Entry, Lease, Reply, ReserveReply, Resized,
+    ServerInfo, StatFs,
+};
+pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
+pub use tiling::{Stored, StoredChunk, TilingReply};
+pub use types::{Attr, Ino, Kind, ROOT, Time};
+
+/// Longest name of a directory entry or an extended attribute, in bytes.
+pub const MAX_NAME: usize = 255;
+/// Longest value of an extended attribute, in bytes.
+pub const MAX_XATTR_VALUE: usize = 64 * 1024;
+/// Longest list of extended attribute names of one inode, each with its terminating zero, in bytes
+/// (the kernel's `XATTR_LIST_MAX`).
+pub const MAX_XATTR_LIST: usize = 64 * 1024;
+/// Longest target of a symbolic link, in bytes.
+pub const MAX_SYMLINK: usize = 4095;
+/// Most hard links of one inode.
+pub const MAX_LINKS: u32 = 1 << 20;
+/// Most records in one commit.
+pub const MAX_COMMIT_RECORDS: usize = 65_536;
+/// Most chunk ids in one lease.
+pub const MAX_LEASE: u32 = 65_536;
+/// How far the creator of an object may write beyond its recorded size without a
+/// [`Op::Reserve`], in bytes.
+pub const CREATOR_RESERVE: u64 = 64 << 20;
+/// Largest chunk of the `aligned` layout, in bytes; greater boxes are cut before they are stored.
+pub const CHUNK_LIMIT: u64 = 64 << 20;
+
+/// A metadata service, in this process or behind a socket.
+pub trait Metadata: Send + Sync {
+    /// Does one operation. Blocks until it is done or the deadline of a remote service is over.
+    fn call(&self, request: Request) -> Result<Reply, MdError>;
+
+    /// How many sessions were attached when the last reply was made; 1 means the caller is alone.
+    fn session_count(&self) -> u32;
+}

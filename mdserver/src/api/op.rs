@@ -1,0 +1,387 @@
+//! What a client may ask for.
+
+use serde::{Deserialize, Serialize};
+use slabfs_model::{Coords, Hyperslab, SessionId, Version};
+use slabfs_objstore::server::ServerReport;
+
+use super::spec::SpecChange;
+use super::tiling::Stored;
+use super::types::{Ino, Kind, Time};
+
+/// One request of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Who asks; 0 for [`Op::Attach`] and [`Op::RegisterServer`].
+    pub session: SessionId,
+    /// The session's number of this request, from 1, new for each op that changes something; 0 for
+    /// those that do not. A resend carries the same number.
+    pub seq: u64,
+    /// All numbers below this one have been answered and will not be sent again: their kept replies
+    /// may be forgotten.
+    pub done_below: u64,
+    /// What is asked.
+    pub op: Op,
+}
+
+/// Flags of a rename.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum RenameFlags {
+    /// Replaces what has the new name, if POSIX allows.
+    #[default]
+    Replace,
+    /// Refuses when the new name exists (`RENAME_NOREPLACE`).
+    NoReplace,
+    /// Swaps the two (`RENAME_EXCHANGE`).
+    Exchange,
+}
+
+/// Flags of setting an extended attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum XattrFlags {
+    /// Sets it whether it exists or not.
+    #[default]
+    Either,
+    /// Refuses when it exists (`XATTR_CREATE`).
+    Create,
+    /// Refuses when it does not (`XATTR_REPLACE`).
+    Replace,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetTime {
+    /// This one.
+    To(Time),
+    /// The service's clock.
+    Now,
+}
+
+/// Attributes to set; `None` leaves one as it is. The change time is set by the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SetAttr {
+    /// Permission bits, 12 bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+}
+
+/// Arguments of [`Op::Create`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Create {
+    /// Directory it is made in.
+    pub parent: Ino,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// What is made.
+    pub kind: Kind,
+    /// Permission bits (the umask is already taken off).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group; a setgid directory gives its own instead.
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// Target of a symbolic link.
+    pub target: Option<Vec<u8>>,
+    /// Refuse when the name exists; otherwise an object that exists is returned as it is.
+    pub exclusive: bool,
+    /// Count it as opened by this session, in the same step.
+    pub open: bool,
+}
+
+/// How [`Op::Resize`] was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ResizeHow {
+    /// By `truncate`: only the slowest axis of an object that is unlimited there changes.
+    Truncate,
+    /// By `slabfs set --dims`: every axis grows up to its greatest dim, or shrinks.
+    SetDims,
+}
+
+/// The data of an object that was stored anew for a change of its declaration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rewrite {
+    /// [`super::Attr::change`] when the data was read; the op is [`super::MdError::Busy`] when
+    /// something changed since.
+    pub if_change: u64,
+    /// Generation of the new chunks when the new layout is a grid ([`Op::SpareGeneration`]).
+    pub generation: Option<u32>,
+    /// The new chunks when the new layout is `aligned`, in cells of the new declaration.
+    pub records: Vec<(Hyperslab, Stored)>,
+}
+
+/// What is asked. The comment of each names its reply; `Done` where nothing is said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Op {
+    /// Opens a session. Reply `Attached`. Needs no session.
+    Attach {
+        /// Name of the machine, for people.
+        host: String,
+        /// Process there, for people.
+        pid: u32,
+        /// Ops that change something are refused in this session.
+        read_only: bool,
+    },
+    /// Says that the session lives. Reply `Beat`.
+    Heartbeat {
+        /// As `done_below` of the request.
+        floor: u64,
+        /// Version of the list of data servers the caller has.
+        servers_version: u64,
+    },
+    /// Ends the session.
+    Detach {
+        /// All chunks it stored are committed or deleted: nothing has to be swept.
+        clean: bool,
+    },
+    /// Finds a name. Also `.` and `..`. Reply `Entry`.
+    Lookup {
+        /// Directory.
+        parent: Ino,
+        /// Name in it.
+        name: Vec<u8>,
+    },
+    /// Attributes of an inode. Reply `Entry`.
+    GetAttr {
+        /// Inode.
+        ino: Ino,
+    },
+    /// Makes an inode with a name. Reply `Created`.
+    Create(Create),
+    /// Gives an inode one more name. Reply `Entry`.
+    Link {
+        /// Inode; not a directory.
+        ino: Ino,
+        /// Directory of the new name.
+        parent: Ino,
+        /// The new name.
+        name: Vec<u8>,
+    },
+    /// Takes a name off anything but a directory.
+    Unlink {
+        /// Directory.
+        parent: Ino,
+        /// Name in it.
+        name: Vec<u8>,
+    },
+    /// Removes an empty directory.
+    Rmdir {
+        /// Directory it is in.
+        parent: Ino,
+        /// Its name there.
+        name: Vec<u8>,
+    },
+    /// Renames as POSIX says.
+    Rename {
+        /// Directory of the present name.
+        parent: Ino,
+        /// The present name.
+        name: Vec<u8>,
+        /// Directory of the new name.
+        new_parent: Ino,
+        /// The new name.
+        new_name: Vec<u8>,
+        /// What to do when the new name exists.
+        flags: RenameFlags,
+    },
+    /// Target of a symbolic link. Reply `Bytes`.
+    ReadLink {
+        /// The link.
+        ino: Ino,
+    },
+    /// Entries of a directory, without `.` and `..`. Reply `Dir`; empty at the end. Cookies are at
+    /// least 16 and below 2^63; an entry keeps its cookie as long as it keeps its name.
+    ReadDir {
+        /// The directory.
+        ino: Ino,
+        /// Entries with greater cookies are wanted; 0 from the start.
+        cookie: u64,
+        /// At most so many.
+        limit: u32,
+    },
+    /// Sets attributes. Reply `Entry`.
+    SetAttr {
+        /// Inode.
+        ino: Ino,
+        /// What to set.
+        set: SetAttr,
+    },
+    /// Sets an extended attribute.
+    SetXattr {
+        /// Inode.
+        ino: Ino,
+        /// Whole name, as `user.project`.
+        name: Vec<u8>,
+        /// Value.
+        value: Vec<u8>,
+        /// What to do when it exists or does not.
+        flags: XattrFlags,
+    },
+    /// Value of an extended attribute. Reply `Bytes`.
+    GetXattr {
+        /// Inode.
+        ino: Ino,
+        /// Whole name.
+        name: Vec<u8>,
+    },
+    /// Names of the extended attributes, by bytes. Reply `Names`.
+    ListXattr {
+        /// Inode.
+        ino: Ino,
+    },
+    /// Removes an extended attribute.
+    RemoveXattr {
+        /// Inode.
+        ino: Ino,
+        /// Whole name.
+        name: Vec<u8>,
+    },
+    /// Counts the inode as opened once more by this session. Reply `Entry`.
+    Open {
+        /// Inode.
+        ino: Ino,
+    },
+    /// Takes back one opening for each inode named; unlinked inodes nobody has open are removed.
+    Release {
+        /// Inodes, one mention an opening.
+        inos: Vec<Ino>,
+    },
+    /// The tiling of an `aligned` object. Reply `Tiling`.
+    Tiling {
+        /// Object.
+        ino: Ino,
+        /// The version the caller has, `Version(0)` for none.
+        known: Version,
+        /// The page after the record of this order is wanted.
+        after: Option<u64>,
+    },
+    /// Chunk ids that nobody else gets, ever. Reply `Lease`.
+    LeaseChunks {
+        /// How many.
+        count: u32,
+    },
+    /// Makes stored data part of an object, in one step. Reply `Commit`.
+    Commit(Commit),
+    /// Sets the dims of an object that stays an array of that rank. Reply `Resized`. Data outside is
+    /// gone; of a grid the caller clips the chunks on the data servers before a shrink.
+    Resize {
+        /// Object.
+        ino: Ino,
+        /// New dims in elements.
+        dims: Coords,
+        /// By which door.
+        how: ResizeHow,
+    },
+    /// Sets dtype, dims and so on by the rules of [`SpecChange::resolve`]. Reply `Entry`.
+    Declare {
+        /// Object.
+        ino: Ino,
+        /// What to set.
+        change: SpecChange,
+        /// The data stored anew, where [`super::SpecPlan::Rewrite`] asks for it.
+        rewrite: Option<Rewrite>,
+    },
+    /// Empties an object (`O_TRUNC`): all fill, fixed dims kept, an unlimited slowest axis gets
+    /// length 0. The generation grows. Reply `Entry`.
+    Clear {
+        /// Object.
+        ino: Ino,
+    },
+    /// Announces that data beyond the recorded size of a grid object is about to be written. Reply
+    /// `Reserve`.
+    Reserve {
+        /// Object.
+        ino: Ino,
+        /// Bytes of the object up to which data may be written.
+        upto: u64,
+    },
+    /// A generation for grid chunks that are written before a [`Rewrite`] makes them the object's.
+    /// Reply `Generation`.
+    SpareGeneration {
+        /// Object.
+        ino: Ino,
+    },
+    /// The data of all commits up to a version is on the data servers' disks: what they replaced
+    /// may be deleted (once the journal is, too).
+    Settle {
+        /// Object.
+        ino: Ino,
+        /// Version of its tiling.
+        version: Version,
+    },
+    /// Returns once everything that was answered before is on the service's disk.
+    Sync,
+    /// Totals over the data servers. Reply `StatFs`.
+    StatFs,
+    /// The data servers. Reply `Servers`.
+    Servers,
+    /// A data server says that it is there. Reply `Orders`. Needs no session.
+    RegisterServer(ServerReport),
+}
+
+/// Arguments of [`Op::Commit`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commit {
+    /// Object.
+    pub ino: Ino,
+    /// Generation the data was written for; [`super::MdError::Stale`] when the object was emptied
+    /// since.
+    pub generation: u32,
+    /// What was stored, in cells, oldest first: chunk ids leased by this session, each once. Empty
+    /// for a grid.
+    pub records: Vec<(Hyperslab, Stored)>,
+    /// Dims (elements) the object has at least; axes that are longer stay.
+    pub grow_to: Option<Coords>,
+    /// Bytes a byte object has at least; grows other objects by whole rows.
+    pub size_at_least: u64,
+    /// Modification time; the service's clock when `None` and `wrote`.
+    pub mtime: Option<Time>,
+    /// Data was written (and not only punched or grown).
+    pub wrote: bool,
+    /// Bytes of a grid that were stored for the first time, as far as the caller knows; counted
+    /// into [`super::Attr::stored`]. Ignored for `aligned`.
+    pub stored: u64,
+    /// The data is on the data servers' disks already: what it replaces needs no
+    /// [`Op::Settle`].
+    pub settled: bool,
+}
+
+impl Op {
+    /// Whether the op changes something, and so needs a number that lets it happen only once.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Self::Attach { .. }
+                | Self::Heartbeat { .. }
+                | Self::Lookup { .. }
+                | Self::GetAttr { .. }
+                | Self::ReadLink { .. }
+                | Self::ReadDir { .. }
+                | Self::GetXattr { .. }
+                | Self::ListXattr { .. }
+                | Self::Tiling { .. }
+                | Self::Sync
+                | Self::StatFs
+                | Self::Servers
+                | Self::RegisterServer(_)
+        )
+    }
+
+    /// Whether the op changes files, which a read-only session may not.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        self.changes()
+            && !matches!(
+                self,
+                Self::Detach { .. } | Self::Open { .. } | Self::Release { .. }
+            )
+    }
+}

@@ -1,0 +1,181 @@
+//! What the service answers.
+
+use serde::{Deserialize, Serialize};
+use slabfs_model::{ChunkId, ServerId, SessionId, Version};
+use slabfs_objstore::server::ServerOrders;
+
+use super::info::ArrayInfo;
+use super::tiling::TilingReply;
+use super::types::Attr;
+
+/// An inode: its attributes, and what it is as an array if it is an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Attributes.
+    pub attr: Attr,
+    /// Present for [`super::Kind::Object`] only.
+    pub info: Option<ArrayInfo>,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Where to go on after it.
+    pub cookie: u64,
+    /// What it names.
+    pub entry: Entry,
+}
+
+/// Reply of [`super::Op::Attach`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// The new session.
+    pub session: SessionId,
+    /// The data servers.
+    pub servers: Vec<ServerInfo>,
+    /// Version of that list.
+    pub servers_version: u64,
+    /// A session that is not heard for so many milliseconds is lost; heartbeat at a third of it.
+    pub lease_ms: u64,
+}
+
+/// Reply of [`super::Op::Heartbeat`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Sessions attached, the caller's too.
+    pub sessions: u32,
+    /// The data servers, when their list is newer than the caller's.
+    pub servers: Option<Vec<ServerInfo>>,
+    /// Version of the list.
+    pub servers_version: u64,
+    /// The session is not known any more: what was not flushed is lost.
+    pub lost: bool,
+}
+
+/// Reply of [`super::Op::Create`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Created {
+    /// What has the name now.
+    pub entry: Entry,
+    /// Whether it was made by this op.
+    pub created: bool,
+}
+
+/// Reply of [`super::Op::LeaseChunks`]: the ids `first .. first + count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The first id.
+    pub first: ChunkId,
+    /// How many.
+    pub count: u32,
+}
+
+/// Reply of [`super::Op::Commit`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitReply {
+    /// Version of the tiling now; a caller that had the one before it and applies this reply is up
+    /// to date. Unchanged for a grid.
+    pub version: Version,
+    /// Version before.
+    pub before: Version,
+    /// Order of the first record; the others count on from it.
+    pub first_order: u64,
+    /// Attributes now.
+    pub attr: Attr,
+    /// The array now.
+    pub info: ArrayInfo,
+    /// Orders of older records (or of records of this commit) that are wholly hidden and gone.
+    pub dropped: Vec<u64>,
+}
+
+/// Reply of [`super::Op::Resize`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resized {
+    /// What the object is now.
+    pub entry: Entry,
+    /// Whether data was cut off.
+    pub clipped: bool,
+}
+
+/// Reply of [`super::Op::Reserve`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReserveReply {
+    /// Data may be written up to here (bytes of the object), unless `clear` is given.
+    pub upto: u64,
+    /// These bytes (from, to) may hold what a dead session wrote and never committed. Nothing is
+    /// granted yet: the caller clears them on the data servers and asks again.
+    pub clear: Option<(u64, u64)>,
+}
+
+/// A data server as clients see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerInfo {
+    /// Its number, the same for good.
+    pub id: ServerId,
+    /// What it keeps in its directory.
+    pub uuid: [u8; 16],
+    /// Where it listens; `None` when it is in the metadata service's process.
+    pub addr: Option<String>,
+    /// Whether it was heard lately.
+    pub online: bool,
+    /// Bytes its disk has.
+    pub total: u64,
+    /// Bytes free there.
+    pub free: u64,
+    /// Bytes its chunks take.
+    pub used: u64,
+}
+
+/// Reply of [`super::Op::StatFs`]: totals over the data servers that are online.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StatFs {
+    /// Bytes of their disks.
+    pub total: u64,
+    /// Bytes free.
+    pub free: u64,
+    /// Bytes of chunks.
+    pub used: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+/// What the service answers; each op says which of these it gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Done; nothing to say.
+    Done,
+    /// Of `Attach`.
+    Attached(Attached),
+    /// Of `Heartbeat`.
+    Beat(Beat),
+    /// Of ops that return an inode.
+    Entry(Entry),
+    /// Of `Create`.
+    Created(Created),
+    /// Of `ReadDir`.
+    Dir(Vec<DirEntry>),
+    /// Of `ReadLink` and `GetXattr`.
+    Bytes(Vec<u8>),
+    /// Of `ListXattr`.
+    Names(Vec<Vec<u8>>),
+    /// Of `Tiling`.
+    Tiling(TilingReply),
+    /// Of `LeaseChunks`.
+    Lease(Lease),
+    /// Of `Commit`.
+    Commit(Box<CommitReply>),
+    /// Of `Resize`.
+    Resized(Resized),
+    /// Of `Reserve`.
+    Reserve(ReserveReply),
+    /// Of `SpareGeneration`.
+    Generation(u32),
+    /// Of `StatFs`.
+    StatFs(StatFs),
+    /// Of `Servers`.
+    Servers(Vec<ServerInfo>),
+    /// Of `RegisterServer`.
+    Orders(ServerOrders),
+}
