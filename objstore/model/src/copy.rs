@@ -112,7 +112,7 @@ pub fn fill_slab_at(dst: &mut [u8], shape: &[u64], slab: &Hyperslab, fill: &Fill
     let elem = fill.bytes().len() as u64;
     let width = shape.last().copied().unwrap_or(1);
     // Elements run on from row to row only where rows are whole elements.
-    let merge = if width % elem == 0 {
+    let merge = if width.is_multiple_of(elem) {
         Merge::All
     } else {
         Merge::Rows

@@ -41,8 +41,9 @@ pub enum ByteOrder {
     Big,
 }
 
-/// The type of an object's elements.
+/// The type of an object's elements. It travels as its text, so what arrives is a type there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct DType {
     kind: DTypeKind,
     order: ByteOrder,
@@ -243,6 +244,20 @@ impl fmt::Display for DType {
     }
 }
 
+impl TryFrom<String> for DType {
+    type Error = DTypeError;
+
+    fn try_from(text: String) -> Result<DType, DTypeError> {
+        text.parse()
+    }
+}
+
+impl From<DType> for String {
+    fn from(value: DType) -> String {
+        value.to_string()
+    }
+}
+
 /// What people write who think of C, NumPy's long names or bits.
 fn other_name(text: &str) -> Option<&'static str> {
     Some(match text {
@@ -293,6 +308,15 @@ mod tests {
         }
         assert_eq!("u1".parse(), Ok(DType::BYTE));
         assert_eq!("f8".parse::<DType>().unwrap().numpy_name(), "<f8");
+    }
+
+    #[test]
+    fn types_travel_as_text() {
+        let bytes = postcard::to_stdvec(&DType::BYTE).unwrap();
+        assert_eq!(bytes, postcard::to_stdvec("u1").unwrap());
+        assert_eq!(postcard::from_bytes::<DType>(&bytes).unwrap(), DType::BYTE);
+        let wrong = postcard::to_stdvec("u3").unwrap();
+        assert!(postcard::from_bytes::<DType>(&wrong).is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 /// One item of a selection; numbers below 0 count from the end of the axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Item {
     Index(i64),
     Slice {
@@ -27,8 +27,9 @@ enum Item {
     Ellipsis,
 }
 
-/// What somebody asks for of an array whose dims are not known yet.
+/// What somebody asks for of an array whose dims are not known yet. It travels as its text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Selection {
     /// At most one is an ellipsis, and it is not the last unless it is the only one.
     items: SmallVec<[Item; 4]>,
@@ -168,6 +169,20 @@ impl Selection {
             .iter()
             .filter(|item| **item != Item::Ellipsis)
             .count()
+    }
+}
+
+impl TryFrom<String> for Selection {
+    type Error = SelectionError;
+
+    fn try_from(text: String) -> Result<Selection, SelectionError> {
+        text.parse()
+    }
+}
+
+impl From<Selection> for String {
+    fn from(value: Selection) -> String {
+        value.to_string()
     }
 }
 

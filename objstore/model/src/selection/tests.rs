@@ -173,6 +173,18 @@ fn what_lies_outside_names_axis_and_limit() {
     assert_eq!(error, SelectionError::DimTooLarge { len: u64::MAX });
 }
 
+#[test]
+fn selections_travel_as_text() {
+    let selection = parse("[3:,...,::2]");
+    let bytes = postcard::to_stdvec(&selection).unwrap();
+    assert_eq!(
+        postcard::from_bytes::<Selection>(&bytes).unwrap(),
+        selection
+    );
+    let wrong = postcard::to_stdvec("[::0]").unwrap();
+    assert!(postcard::from_bytes::<Selection>(&wrong).is_err());
+}
+
 /// What Python's `range(len)[start:stop:step]` has, for bounds within the axis.
 fn python(len: u64, start: Option<i64>, stop: Option<i64>, step: u64) -> Vec<u64> {
     let place = |bound: i64| if bound < 0 { bound + len as i64 } else { bound };
