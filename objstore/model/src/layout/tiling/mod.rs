@@ -21,7 +21,7 @@ pub use shadow::{SHADOW_FRAGMENTS, SHADOW_STEPS};
 
 use super::flat::{self, Boxes, Flat};
 use super::rtree::RTree;
-use crate::{GeometryError, Hyperslab, Region};
+use crate::{Coords, GeometryError, Hyperslab, MAX_RANK, Region};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -239,7 +239,14 @@ impl<T> Tiling<T> {
 }
 
 fn check<T>(rank: usize, record: &Record<T>) -> Result<(), TilingError> {
-    let limits = crate::Coords::from_elem(u64::MAX, rank);
+    if rank > MAX_RANK {
+        let source = GeometryError::RankTooHigh { rank };
+        return Err(TilingError::Geometry {
+            order: record.order,
+            source,
+        });
+    }
+    let limits = Coords::from_elem(u64::MAX, rank);
     let clip = record
         .clip
         .as_ref()
