@@ -1,1 +1,176 @@
-//! The client side of the object store (being written).
+//! The client side of the object store: all data servers a mount knows, and the fan-out over them.
+//!
+//! [`Servers`] takes *pieces*: cells of chunks on servers. Pieces of one server travel in one message
+//! (above 64 MiB in several, one after the other); different servers work at the same time. A store
+//! inside the same process is called directly, without a copy and without a thread of its own unless
+//! there is enough to do.
+//!
+//! A server that is away is tried again until the deadline; only then is the error
+//! [`Unavailable`](StoreError::Unavailable), which names server and address. All requests are
+//! idempotent, so a lost reply costs a resend and nothing else.
+//!
+//! - `pieces`: what is asked; `read`, `write`, `manage`: the operations;
+//! - `fanout`: messages to many servers; `cut`: pieces too large for a message; `workers`: the threads;
+//! - [`Counters`]: how much was asked, sent and touched.
+//!
+//! Deliberately absent: which chunk lies where (`model`'s plan and the metadata service know), caches
+//! (`fs/client`), and retrying what a server answered: an error of a server is the caller's to judge.
+
+mod counters;
+mod cut;
+mod fanout;
+mod manage;
+mod pieces;
+mod read;
+mod workers;
+mod write;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use parking_lot::RwLock;
+use slabfs_model::ServerId;
+
+pub use counters::{Counters, CountersSnapshot, Side, SideSnapshot};
+pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePiece};
+
+use crate::{
+    addr::Addr,
+    error::{Result, StoreError},
+    store::ChunkStore,
+    wire::{Key, Pool},
+};
+use workers::Workers;
+
+/// How a mount talks to its data servers.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a server may be away before a request fails.
+    pub deadline: Duration,
+    /// The shared key, for TCP.
+    pub key: Option<Key>,
+    /// Threads that move large requests to and from several servers at the same time.
+    pub workers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { deadline: Duration::from_secs(30), key: None, workers: 8 }
+    }
+}
+
+/// All data servers one mount knows. Shared by all its threads.
+pub struct Servers {
+    options: Options,
+    table: RwLock<Arc<Table>>,
+    counters: Counters,
+    workers: OnceLock<Workers>,
+}
+
+type Table = BTreeMap<ServerId, Target>;
+
+/// Where a server is.
+#[derive(Clone)]
+enum Target {
+    Local(Arc<dyn ChunkStore>),
+    Remote(Arc<Pool>),
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Servers").field("options", &self.options).field("known", &self.known()).finish()
+    }
+}
+
+impl Servers {
+    /// Knows no server yet.
+    pub fn new(options: Options) -> Servers {
+        Servers {
+            options,
+            table: RwLock::default(),
+            counters: Counters::default(),
+            workers: OnceLock::new(),
+        }
+    }
+
+    /// A store inside this process is this server from now on.
+    pub fn add_local(&self, id: ServerId, store: Arc<dyn ChunkStore>) {
+        self.change(|table| {
+            table.insert(id, Target::Local(store));
+        });
+    }
+
+    /// A server is reached at this address from now on. A local one stays local.
+    pub fn set_remote(&self, id: ServerId, addr: Addr) {
+        let old = match self.table().get(&id) {
+            Some(Target::Local(_)) => return,
+            Some(Target::Remote(pool)) if *pool.addr() == addr => return,
+            Some(Target::Remote(pool)) => Some(pool.clone()),
+            None => None,
+        };
+        let pool = Pool::new(addr, self.options.key.clone(), self.options.deadline);
+        self.change(|table| {
+            table.insert(id, Target::Remote(Arc::new(pool)));
+        });
+        if let Some(old) = old {
+            // Requests that wait there would wait in vain.
+            old.close();
+        }
+    }
+
+    /// The servers known, in the order of their ids.
+    pub fn known(&self) -> Vec<ServerId> {
+        self.table().keys().copied().collect()
+    }
+
+    /// Whether a server is a store inside this process.
+    pub fn is_local(&self, id: ServerId) -> bool {
+        matches!(self.table().get(&id), Some(Target::Local(_)))
+    }
+
+    /// What has been asked, sent and touched so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Ends all waiting for servers that are away; remote requests fail from now on.
+    pub fn close(&self) {
+        for target in self.table().values() {
+            if let Target::Remote(pool) = target {
+                pool.close();
+            }
+        }
+    }
+
+    fn table(&self) -> Arc<Table> {
+        self.table.read().clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Table)) {
+        change(Arc::make_mut(&mut self.table.write()));
+    }
+
+    fn workers(&self) -> &Workers {
+        self.workers.get_or_init(|| Workers::start(self.options.workers))
+    }
+
+    /// When a request that begins now has taken too long.
+    fn until(&self) -> Instant {
+        Instant::now() + self.options.deadline
+    }
+}
+
+/// The entry of a server, or the error that nobody told this mount of it.
+fn target(table: &Table, id: ServerId) -> Result<&Target> {
+    table.get(&id).ok_or_else(|| StoreError::Unavailable {
+        server: id,
+        addr: "an unknown address".into(),
+        detail: "this mount has not been told of it".into(),
+    })
+}

@@ -1,0 +1,96 @@
+//! How much was asked of data servers: the numbers by which layouts are compared.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::ChunkForm;
+
+/// A chunk's volume above this is not a size but a grid chunk without bound; see [`touched`].
+const UNBOUNDED: u64 = 1 << 48;
+
+/// Counters of a mount, reads and writes apart. They only grow.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Reads.
+    pub read: Side,
+    /// Writes.
+    pub write: Side,
+}
+
+/// Counters of one direction.
+#[derive(Debug, Default)]
+pub struct Side {
+    /// Transfers: requests of a program. Counted by the client library.
+    pub transfers: AtomicU64,
+    /// Bytes those transfers selected. Counted by the client library.
+    pub bytes_selected: AtomicU64,
+    /// Pieces of chunks asked for.
+    pub server_ops: AtomicU64,
+    /// Bytes of those pieces.
+    pub bytes_sent: AtomicU64,
+    /// Bytes of the whole chunks those pieces are of: what a store without partial reads would move.
+    pub bytes_touched: AtomicU64,
+}
+
+impl Counters {
+    /// All numbers now.
+    pub fn snapshot(&self) -> CountersSnapshot {
+        CountersSnapshot { read: self.read.snapshot(), write: self.write.snapshot() }
+    }
+}
+
+impl Side {
+    /// Notes one transfer of a program.
+    pub fn transfer(&self, bytes_selected: u64) {
+        self.transfers.fetch_add(1, Relaxed);
+        self.bytes_selected.fetch_add(bytes_selected, Relaxed);
+    }
+
+    /// Notes one piece.
+    pub(super) fn piece(&self, sent: u64, touched: u64) {
+        self.server_ops.fetch_add(1, Relaxed);
+        self.bytes_sent.fetch_add(sent, Relaxed);
+        self.bytes_touched.fetch_add(touched, Relaxed);
+    }
+
+    fn snapshot(&self) -> SideSnapshot {
+        SideSnapshot {
+            transfers: self.transfers.load(Relaxed),
+            bytes_selected: self.bytes_selected.load(Relaxed),
+            server_ops: self.server_ops.load(Relaxed),
+            bytes_sent: self.bytes_sent.load(Relaxed),
+            bytes_touched: self.bytes_touched.load(Relaxed),
+        }
+    }
+}
+
+/// [`Counters`] at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CountersSnapshot {
+    /// Reads.
+    pub read: SideSnapshot,
+    /// Writes.
+    pub write: SideSnapshot,
+}
+
+/// [`Side`] at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SideSnapshot {
+    /// See [`Side::transfers`].
+    pub transfers: u64,
+    /// See [`Side::bytes_selected`].
+    pub bytes_selected: u64,
+    /// See [`Side::server_ops`].
+    pub server_ops: u64,
+    /// See [`Side::bytes_sent`].
+    pub bytes_sent: u64,
+    /// See [`Side::bytes_touched`].
+    pub bytes_touched: u64,
+}
+
+/// The bytes a piece of `sent` bytes touches: its whole chunk, or just itself where the chunk is a
+/// file in canonical order without bound.
+pub(super) fn touched(form: &ChunkForm, sent: u64) -> u64 {
+    form.volume().filter(|&v| v < UNBOUNDED).unwrap_or(sent)
+}

@@ -1,0 +1,237 @@
+//! Messages to many servers, at the same time.
+//!
+//! Little to move: all remote requests are sent, then local stores are called, then the replies are
+//! taken; this thread does it all, and the servers overlap. Much to move, or slow by nature (syncs):
+//! each server's messages are a job of their own for the worker threads. The messages of one server
+//! keep their order.
+
+use std::{io::IoSlice, time::Instant};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use slabfs_model::ServerId;
+use smallvec::SmallVec;
+
+use super::{Servers, Table, Target, target};
+use crate::{
+    error::StoreError,
+    store::ChunkStore,
+    wire::{Flight, Incoming, MAX_CONTROL, Pool, WireError, WireResult},
+};
+
+/// Above this, jobs for several servers go to the worker threads.
+const MUCH: u64 = 256 << 10;
+
+/// Which of the caller's pieces failed, and why.
+pub(super) type Failure = (usize, StoreError);
+
+/// A request as it is sent.
+pub(super) struct Request<'a> {
+    pub(super) kind: u16,
+    pub(super) control: Vec<u8>,
+    pub(super) payload: SmallVec<[IoSlice<'a>; 8]>,
+}
+
+/// One message to one server: some of the caller's pieces.
+pub(super) trait Message<'a>: Send {
+    /// The caller's number of its first piece.
+    fn first(&self) -> usize;
+    /// Bytes moved, for the choice of threads.
+    fn bytes(&self) -> u64;
+    /// What is sent to a remote server.
+    fn request(&self) -> WireResult<Request<'a>>;
+    /// Takes the reply; runs again when the request is sent again. What the server says of single
+    /// pieces is kept for `verdict`.
+    fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()>;
+    /// What the reply said.
+    fn verdict(&mut self) -> Result<(), Failure>;
+    /// Does it in this process.
+    fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure>;
+}
+
+/// All messages for one server, in order.
+pub(super) struct Job<M> {
+    pub(super) server: ServerId,
+    pub(super) messages: Vec<M>,
+}
+
+impl Servers {
+    /// Runs all jobs; the failure of the caller's first piece that has one. After a failure later
+    /// messages of the same server are not sent; those of others are.
+    pub(super) fn fan_out<'a, M: Message<'a>>(
+        &self,
+        table: &Table,
+        jobs: &mut [Job<M>],
+        slow: bool,
+    ) -> Result<(), Failure> {
+        let until = self.until();
+        let bytes = jobs.iter().flat_map(|job| &job.messages).map(Message::bytes).sum::<u64>();
+        if jobs.len() > 1 && (slow || bytes > MUCH) {
+            let first = Mutex::new(None);
+            let jobs: Vec<_> = jobs.iter_mut().map(Mutex::new).collect();
+            self.workers().run(jobs.len(), &|i| {
+                let mut job = jobs[i].lock();
+                if let Err(failure) = run(table, &mut job, None, until) {
+                    note(&mut first.lock(), failure);
+                }
+            });
+            return first.into_inner().map_or(Ok(()), Err);
+        }
+        let mut flights: SmallVec<[Option<Flight>; 4]> =
+            jobs.iter().map(|job| if jobs.len() > 1 { depart(table, job, until) } else { None }).collect();
+        let mut first = None;
+        // Local ones while the remote ones work.
+        for local in [true, false] {
+            for (job, flight) in jobs.iter_mut().zip(&mut flights) {
+                let here = matches!(table.get(&job.server), Some(Target::Local(_)));
+                if here == local
+                    && let Err(failure) = run(table, job, flight.take(), until)
+                {
+                    note(&mut first, failure);
+                }
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+fn note(first: &mut Option<Failure>, failure: Failure) {
+    if first.as_ref().is_none_or(|(i, _)| failure.0 < *i) {
+        *first = Some(failure);
+    }
+}
+
+/// Sends a remote job's first request ahead; what goes wrong is met again, and handled, in `run`.
+fn depart<'a, M: Message<'a>>(table: &Table, job: &Job<M>, until: Instant) -> Option<Flight> {
+    let Some(Target::Remote(pool)) = table.get(&job.server) else { return None };
+    let request = job.messages.first()?.request().ok()?;
+    pool.begin(request.kind, &request.control, &request.payload, until).ok()
+}
+
+fn run<'a, M: Message<'a>>(
+    table: &Table,
+    job: &mut Job<M>,
+    mut flight: Option<Flight>,
+    until: Instant,
+) -> Result<(), Failure> {
+    for message in &mut job.messages {
+        match target(table, job.server).map_err(|e| (message.first(), e))? {
+            Target::Local(store) => message.local(store.as_ref())?,
+            Target::Remote(pool) => {
+                remote(pool, message, flight.take(), until)
+                    .map_err(|e| (message.first(), store_error(job.server, pool, e)))?;
+                message.verdict()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remote<'a, M: Message<'a>>(
+    pool: &Pool,
+    message: &mut M,
+    flight: Option<Flight>,
+    until: Instant,
+) -> WireResult<()> {
+    if let Some(flight) = flight {
+        match pool.finish(flight, until, &mut |control, incoming| message.take(control, incoming)) {
+            Err(e) if e.is_transient() => {}
+            done => return done,
+        }
+    }
+    let request = message.request()?;
+    pool.call_with(request.kind, &request.control, &request.payload, until, &mut |control, incoming| {
+        message.take(control, incoming)
+    })
+}
+
+/// What a failed call is to the callers of chunk stores; always names server and address.
+pub(super) fn store_error(server: ServerId, pool: &Pool, error: WireError) -> StoreError {
+    let addr = pool.addr().to_string();
+    match error {
+        WireError::Unavailable { detail, .. } => StoreError::Unavailable { server, addr, detail },
+        e @ WireError::TooLarge { .. } => StoreError::Invalid(e.to_string()),
+        WireError::Fault { detail, .. } => {
+            StoreError::Io { what: format!("data server {server} at {addr}"), detail, errno: None }
+        }
+        e if e.is_transient() => StoreError::Unavailable { server, addr, detail: e.to_string() },
+        e => StoreError::Protocol(format!("data server {server}: {e}")),
+    }
+}
+
+/// The control part of a message.
+pub(super) fn encode<T: Serialize + ?Sized>(value: &T) -> WireResult<Vec<u8>> {
+    postcard::to_allocvec(value).map_err(|_| WireError::TooLarge {
+        what: "control part",
+        bytes: 0,
+        limit: MAX_CONTROL as u64,
+    })
+}
+
+/// Reads a reply's control part.
+pub(super) fn decode<T: serde::de::DeserializeOwned>(control: &[u8], incoming: &Incoming<'_>) -> WireResult<T> {
+    match postcard::take_from_bytes(control) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) => Err(incoming.protocol("bytes behind the reply")),
+        Err(e) => Err(incoming.protocol(format!("the reply cannot be read: {e}"))),
+    }
+}
+
+/// Collects pieces into jobs and messages: one message a server as long as the limits allow.
+pub(super) struct Sorter<M> {
+    jobs: Vec<Job<M>>,
+    /// Of each job's last message: bytes of payload and, about, of the control part.
+    room: Vec<(u64, u64)>,
+}
+
+/// A control part is full at this estimate; the estimate is on the high side, the limit twice this.
+const FULL: u64 = 8 << 20;
+
+impl<M> Sorter<M> {
+    pub(super) fn new() -> Sorter<M> {
+        Sorter { jobs: Vec::new(), room: Vec::new() }
+    }
+
+    /// The message that a piece of so many payload and control bytes belongs to; `fresh` makes one.
+    pub(super) fn message(
+        &mut self,
+        server: ServerId,
+        payload: u64,
+        control: u64,
+        fresh: impl FnOnce() -> M,
+    ) -> &mut M {
+        // Few servers, and mostly the same one again and again: from the last one back.
+        let at = match self.jobs.iter().rposition(|job| job.server == server) {
+            Some(at) => at,
+            None => {
+                self.jobs.push(Job { server, messages: Vec::new() });
+                self.room.push((0, 0));
+                self.jobs.len() - 1
+            }
+        };
+        let (job, room) = (&mut self.jobs[at], &mut self.room[at]);
+        let fits = room.0 + payload <= crate::wire::MAX_PAYLOAD as u64 && room.1 + control <= FULL;
+        if job.messages.is_empty() || !fits {
+            job.messages.push(fresh());
+            *room = (0, 0);
+        }
+        *room = (room.0 + payload, room.1 + control);
+        let last = job.messages.len() - 1;
+        &mut job.messages[last]
+    }
+
+    pub(super) fn jobs(self) -> Vec<Job<M>> {
+        self.jobs
+    }
+}
+
+/// About how many bytes a piece takes in a control part, and not fewer: varints have up to ten.
+pub(super) fn weight(name: &crate::ChunkName, form: Option<&crate::ChunkForm>, slab: Option<&slabfs_model::Hyperslab>) -> u64 {
+    let place = match name {
+        crate::ChunkName::Free(_) => 0,
+        crate::ChunkName::Grid { at, .. } => at.len(),
+    };
+    let form = form.map_or(0, |f| 10 * f.shape.len() + f.fill.bytes().len());
+    let slab = slab.map_or(0, |s| 40 * s.rank());
+    (64 + 10 * place + form + slab) as u64
+}

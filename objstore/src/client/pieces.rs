@@ -1,0 +1,95 @@
+//! What is asked of data servers.
+
+use std::io::IoSlice;
+
+use slabfs_model::{Hyperslab, ServerId};
+
+use crate::name::{ChunkForm, ChunkName};
+
+/// Cells to read.
+#[derive(Debug)]
+pub struct ReadPiece<'a> {
+    /// The chunk's server.
+    pub server: ServerId,
+    /// The chunk.
+    pub name: &'a ChunkName,
+    /// Its form.
+    pub form: &'a ChunkForm,
+    /// The cells, in the chunk's coordinates.
+    pub slab: &'a Hyperslab,
+    /// Where they go, packed; exactly as long as the slab has cells.
+    pub out: &'a mut [u8],
+    /// Set by the read: `false` where there is no such chunk. `out` is then unspecified.
+    pub found: bool,
+}
+
+/// Cells to write.
+#[derive(Debug, Clone, Copy)]
+pub struct WritePiece<'a> {
+    /// The chunk's server.
+    pub server: ServerId,
+    /// The chunk.
+    pub name: &'a ChunkName,
+    /// Its form.
+    pub form: &'a ChunkForm,
+    /// How the cells enter the chunk.
+    pub kind: WriteKind<'a>,
+    /// The cells, packed, one slice after the other.
+    pub data: &'a [IoSlice<'a>],
+}
+
+/// How cells enter a chunk.
+#[derive(Debug, Clone, Copy)]
+pub enum WriteKind<'a> {
+    /// They are a whole immutable chunk.
+    Put,
+    /// They follow what an unsealed chunk already has.
+    Append {
+        /// Their packed offset in the chunk.
+        at: u64,
+    },
+    /// They replace these cells of a grid chunk.
+    Write(&'a Hyperslab),
+}
+
+/// A chunk to seal.
+#[derive(Debug, Clone, Copy)]
+pub struct SealPiece<'a> {
+    /// The chunk's server.
+    pub server: ServerId,
+    /// The chunk.
+    pub name: &'a ChunkName,
+    /// Its final form.
+    pub form: &'a ChunkForm,
+}
+
+/// A grid chunk to clip.
+#[derive(Debug, Clone, Copy)]
+pub struct ClipPiece<'a> {
+    /// The chunk's server.
+    pub server: ServerId,
+    /// The chunk.
+    pub name: &'a ChunkName,
+    /// Its form.
+    pub form: &'a ChunkForm,
+    /// The first cell that becomes fill, an axis.
+    pub keep: &'a [u64],
+}
+
+/// Cells of a grid chunk that become fill.
+#[derive(Debug, Clone, Copy)]
+pub struct PunchPiece<'a> {
+    /// The chunk's server.
+    pub server: ServerId,
+    /// The chunk.
+    pub name: &'a ChunkName,
+    /// Its form.
+    pub form: &'a ChunkForm,
+    /// The cells.
+    pub slab: &'a Hyperslab,
+}
+
+/// The bytes of all slices together.
+pub(super) fn bytes(data: &[IoSlice<'_>]) -> u64 {
+    data.iter().map(|s| s.len() as u64).sum()
+}

@@ -1,0 +1,227 @@
+//! Reading pieces, and showing what lies in this process.
+
+use std::io::IoSliceMut;
+
+use slabfs_model::{Hyperslab, ServerId};
+use smallvec::SmallVec;
+
+use super::{
+    Counters, ReadPiece, Servers, Table, Target,
+    counters::touched,
+    cut::cut,
+    fanout::{Failure, Message, Request, Sorter, decode, encode, weight},
+    target,
+};
+use crate::{
+    error::{Result, StoreError},
+    name::{ChunkForm, ChunkName},
+    store::ChunkStore,
+    wire::{
+        Incoming, MAX_PAYLOAD, WireResult,
+        messages::{Found, ReadItem, ReadReply, kind},
+    },
+};
+
+/// Up to here several local stores are read one after the other.
+const LITTLE: u64 = 256 << 10;
+
+impl Servers {
+    /// Reads all pieces. A chunk that does not exist is no error: its piece's `found` is false. On
+    /// an error: the first piece that has one, and what it was; the other pieces may be read or not.
+    pub fn read(&self, pieces: &mut [ReadPiece<'_>]) -> Result<(), (usize, StoreError)> {
+        let mut total = 0u64;
+        for (i, piece) in pieces.iter_mut().enumerate() {
+            let bytes = piece.out.len() as u64;
+            if piece.slab.volume() != bytes {
+                let text = format!("{}: {bytes} bytes for {} cells", piece.name, piece.slab.volume());
+                return Err((i, StoreError::Invalid(text)));
+            }
+            total += bytes;
+            piece.found = true;
+        }
+        let table = self.table();
+        if total <= LITTLE || pieces.windows(2).all(|w| w[0].server == w[1].server) {
+            if let Some(result) = all_local(&table, pieces) {
+                result?;
+                count(&self.counters, pieces);
+                return Ok(());
+            }
+        }
+        let missing = {
+            let mut jobs = sort(pieces)?;
+            self.fan_out(&table, &mut jobs, false)?;
+            let parts = jobs.iter().flat_map(|job| &job.messages).flat_map(|m| &m.parts);
+            parts.filter(|p| !p.found).map(|p| p.piece).collect::<SmallVec<[usize; 8]>>()
+        };
+        for piece in missing {
+            pieces[piece].found = false;
+        }
+        count(&self.counters, pieces);
+        Ok(())
+    }
+
+    /// Shows cells of a chunk where they lie, if its server is in this process and they lie in one
+    /// piece; else `false`, and `f` is not called. `f` must not use this object's servers.
+    pub fn show(
+        &self,
+        server: ServerId,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        let table = self.table();
+        let Target::Local(store) = target(&table, server)? else { return Ok(false) };
+        let shown = store.show(name, form, slab, f)?;
+        if shown {
+            let sent = slab.volume();
+            self.counters.read.piece(sent, touched(form, sent));
+        }
+        Ok(shown)
+    }
+}
+
+fn count(counters: &Counters, pieces: &[ReadPiece<'_>]) {
+    for piece in pieces.iter().filter(|p| p.found) {
+        let sent = piece.out.len() as u64;
+        counters.read.piece(sent, touched(piece.form, sent));
+    }
+}
+
+/// Reads the pieces in their order if all servers are in this process.
+fn all_local(table: &Table, pieces: &mut [ReadPiece<'_>]) -> Option<Result<(), Failure>> {
+    let local = |server| matches!(table.get(&server), Some(Target::Local(_)));
+    if !pieces.iter().all(|p| local(p.server)) {
+        return None;
+    }
+    for (i, piece) in pieces.iter_mut().enumerate() {
+        if let Some(Target::Local(store)) = table.get(&piece.server) {
+            match local_read(store.as_ref(), piece.name, piece.form, piece.slab, piece.out) {
+                Ok(found) => piece.found = found,
+                Err(e) => return Some(Err((i, e))),
+            }
+        }
+    }
+    Some(Ok(()))
+}
+
+fn local_read(
+    store: &dyn ChunkStore,
+    name: &ChunkName,
+    form: &ChunkForm,
+    slab: &Hyperslab,
+    out: &mut [u8],
+) -> Result<bool> {
+    match store.read(name, form, slab, out) {
+        Ok(()) => Ok(true),
+        Err(StoreError::Missing(_)) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// A piece, or a part of one that is too large for a message.
+struct Part<'a> {
+    piece: usize,
+    name: &'a ChunkName,
+    form: &'a ChunkForm,
+    slab: Slab<'a>,
+    out: &'a mut [u8],
+    found: bool,
+}
+
+enum Slab<'a> {
+    Whole(&'a Hyperslab),
+    Cut(Hyperslab),
+}
+
+impl Slab<'_> {
+    fn get(&self) -> &Hyperslab {
+        match self {
+            Slab::Whole(slab) => slab,
+            Slab::Cut(slab) => slab,
+        }
+    }
+}
+
+struct Read<'a> {
+    parts: Vec<Part<'a>>,
+    failed: Option<Failure>,
+}
+
+fn sort<'a>(pieces: &'a mut [ReadPiece<'_>]) -> Result<Vec<super::fanout::Job<Read<'a>>>, Failure> {
+    let mut sorter = Sorter::new();
+    for (i, piece) in pieces.iter_mut().enumerate() {
+        let (server, name, form) = (piece.server, piece.name, piece.form);
+        let mut put = |slab: Slab<'a>, out: &'a mut [u8]| {
+            let weight = weight(name, Some(form), Some(slab.get()));
+            let fresh = || Read { parts: Vec::new(), failed: None };
+            let message = sorter.message(server, out.len() as u64, weight, fresh);
+            message.parts.push(Part { piece: i, name, form, slab, out, found: true });
+        };
+        if piece.out.len() <= MAX_PAYLOAD {
+            put(Slab::Whole(piece.slab), piece.out);
+            continue;
+        }
+        let mut rest = &mut *piece.out;
+        for part in cut(piece.slab, MAX_PAYLOAD as u64).map_err(|e| (i, e))? {
+            let (out, more) = rest.split_at_mut(part.bytes as usize);
+            rest = more;
+            put(Slab::Cut(part.slab), out);
+        }
+    }
+    Ok(sorter.jobs())
+}
+
+impl<'a> Message<'a> for Read<'a> {
+    fn first(&self) -> usize {
+        self.parts.first().map_or(0, |p| p.piece)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.parts.iter().map(|p| p.out.len() as u64).sum()
+    }
+
+    fn request(&self) -> WireResult<Request<'a>> {
+        let items: Vec<_> =
+            self.parts.iter().map(|p| ReadItem { name: p.name, form: p.form, slab: p.slab.get() }).collect();
+        Ok(Request { kind: kind::READ, control: encode(&items)?, payload: SmallVec::new() })
+    }
+
+    fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
+        self.failed = None;
+        let reply: ReadReply = decode(control, incoming)?;
+        if let [Found::Failed(e)] = &reply.pieces[..] {
+            // Also the answer to a request that could not be read at all.
+            self.failed = Some((self.first(), e.clone()));
+            return Ok(());
+        }
+        if reply.pieces.len() != self.parts.len() {
+            let text = format!("{} answers to {} pieces", reply.pieces.len(), self.parts.len());
+            return Err(incoming.protocol(text));
+        }
+        let mut outs: SmallVec<[IoSliceMut<'_>; 16]> = SmallVec::new();
+        for (part, found) in self.parts.iter_mut().zip(reply.pieces) {
+            part.found = found == Found::Yes;
+            match found {
+                Found::Yes => outs.push(IoSliceMut::new(part.out)),
+                Found::No => {}
+                Found::Failed(e) => {
+                    self.failed.get_or_insert((part.piece, e));
+                }
+            }
+        }
+        incoming.read_vectored(&mut outs)
+    }
+
+    fn verdict(&mut self) -> Result<(), Failure> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
+        for part in &mut self.parts {
+            part.found =
+                local_read(store, part.name, part.form, part.slab.get(), part.out).map_err(|e| (part.piece, e))?;
+        }
+        Ok(())
+    }
+}

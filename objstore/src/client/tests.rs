@@ -1,0 +1,1 @@
+//! Tests of the fan-out over real servers.

@@ -1,0 +1,227 @@
+//! A few threads that help a caller with pieces of its work.
+//!
+//! The caller works as well, so there is progress however busy the threads are, and it returns only
+//! when all is done: the work may borrow from the caller.
+
+use std::{
+    any::Any,
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use parking_lot::{Condvar, Mutex};
+
+/// The threads; joined when dropped.
+#[derive(Debug)]
+pub(super) struct Workers {
+    queue: Arc<Queue>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tickets: VecDeque<Arc<Ticket>>,
+    stop: bool,
+}
+
+/// One caller's work: `job(0)` to `job(count - 1)`, each to be run once.
+struct Ticket {
+    job: *const (dyn Fn(usize) + Sync),
+    count: usize,
+    next: AtomicUsize,
+    finished: Mutex<Finished>,
+    all: Condvar,
+}
+
+#[derive(Default)]
+struct Finished {
+    count: usize,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+// SAFETY: `job` points to something `Sync`, so it may be called from any thread; that it still
+// lives when it is called is shown in `Ticket::work`. The other fields are Send and Sync.
+unsafe impl Send for Ticket {}
+// SAFETY: as above; nothing is changed through a shared ticket without its atomics and locks.
+unsafe impl Sync for Ticket {}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Ticket {
+    /// Runs what is left of the work, as long as there is some that nobody has begun.
+    fn work(&self) {
+        loop {
+            let i = self.next.fetch_add(1, Ordering::Relaxed);
+            if i >= self.count {
+                return;
+            }
+            // SAFETY: `Workers::run` returns, and so the job may die, only when `finished.count` is
+            // `self.count`. Number `i` was given out once, here, and is counted below, after the
+            // call: until then `run` waits and the job lives.
+            let job = unsafe { &*self.job };
+            let result = catch_unwind(AssertUnwindSafe(|| job(i)));
+            let mut finished = self.finished.lock();
+            finished.count += 1;
+            if let Err(panic) = result {
+                finished.panic = Some(panic);
+            }
+            if finished.count == self.count {
+                self.all.notify_all();
+            }
+        }
+    }
+}
+
+impl Workers {
+    /// Starts up to `count` threads; with fewer, or none, callers do more themselves.
+    pub(super) fn start(count: usize) -> Workers {
+        let queue = Arc::new(Queue::default());
+        let mut threads = Vec::with_capacity(count);
+        for _ in 0..count {
+            let of = queue.clone();
+            match thread::Builder::new().name("slabfs-fanout".into()).spawn(move || of.serve()) {
+                Ok(thread) => threads.push(thread),
+                Err(e) => {
+                    tracing::warn!("started {} of {count} transfer threads: {e}", threads.len());
+                    break;
+                }
+            }
+        }
+        Workers { queue, threads }
+    }
+
+    /// Runs `job(0)` to `job(count - 1)`, at the same time as far as threads are free, and returns
+    /// when all have ended. A panic of a job is the caller's.
+    pub(super) fn run(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: only the lifetime is changed, so that the pointer can be kept; `Ticket::work` says
+        // why it is not used after `job`'s end.
+        let job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job) };
+        let ticket = Arc::new(Ticket {
+            job,
+            count,
+            next: AtomicUsize::new(0),
+            finished: Mutex::default(),
+            all: Condvar::new(),
+        });
+        let helpers = count.saturating_sub(1).min(self.threads.len());
+        if helpers > 0 {
+            let mut state = self.queue.state.lock();
+            state.tickets.extend(std::iter::repeat_n(&ticket, helpers).cloned());
+            drop(state);
+            for _ in 0..helpers {
+                self.queue.ready.notify_one();
+            }
+        }
+        ticket.work();
+        let mut finished = ticket.finished.lock();
+        while finished.count < count {
+            ticket.all.wait(&mut finished);
+        }
+        if let Some(panic) = finished.panic.take() {
+            drop(finished);
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Queue {
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(ticket) = state.tickets.pop_front() {
+                drop(state);
+                ticket.work();
+                state = self.state.lock();
+            } else if state.stop {
+                return;
+            } else {
+                self.ready.wait(&mut state);
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.queue.state.lock().stop = true;
+        self.queue.ready.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a transfer thread panicked");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn everything_runs_once() {
+        for threads in [0, 1, 3] {
+            let workers = Workers::start(threads);
+            for count in [0, 1, 2, 7, 100] {
+                let hits: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+                workers.run(count, &|i| {
+                    hits[i].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn at_the_same_time_and_from_many_callers() {
+        let workers = Workers::start(3);
+        // Would never end one after the other.
+        let together = Barrier::new(4);
+        workers.run(4, &|_| {
+            together.wait();
+        });
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for _ in 0..100 {
+                        let sum = AtomicUsize::new(0);
+                        workers.run(10, &|i| {
+                            sum.fetch_add(i, Ordering::Relaxed);
+                        });
+                        assert_eq!(sum.into_inner(), 45);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_after_all_is_done() {
+        let workers = Workers::start(2);
+        let done = AtomicUsize::new(0);
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            workers.run(5, &|i| {
+                assert_ne!(i, 2);
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }));
+        assert!(panic.is_err());
+        assert_eq!(done.into_inner(), 4);
+    }
+}
