@@ -1,2 +1,52 @@
-//! (being written)
-fn main() {}
+//! `slabfs-bench`: measures slabfs against its ceilings and neighbours, in one run.
+//!
+//! Systems (`systems`): a FUSE filesystem that stores nothing (`null`), one that keeps files in memory
+//! with one copy (`memory`), both on the settings of the slabfs mount; bindfs over the same
+//! directory; a plain directory of the disk; `slabfs up`; slabfs as separate processes. Groups of
+//! cases (`groups`): large requests, small requests, names, columns of an array, memory of a large file.
+//! Every case runs on one system after the other, once a round, so that all of them meet the same
+//! machine; medians of the rounds and their ratios are printed beside the targets (`results`).
+//!
+//! Run it by `tools/bench/run`, which builds and brings the programs it needs. It drives the `slabfs`
+//! binary and uses none of its crates, so that what is measured is what people run.
+
+mod args;
+mod cleanup;
+mod fuse;
+mod groups;
+mod load;
+mod results;
+mod systems;
+mod targets;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let result = match args::Cli::parse().command {
+        Some(args::Hidden::Fs(fs)) => fuse::serve(&fs),
+        None => args::Args::from_cli().and_then(run),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("slabfs-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: args::Args) -> anyhow::Result<()> {
+    cleanup::on_signals()?;
+    let mut results = results::Results::default();
+    let mut systems = systems::Systems::start(&args)?;
+    let measured = groups::run_all(&args, &systems, &mut results);
+    let stopped = systems.stop();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&results.json())?);
+    } else {
+        print!("{}", results.table(&args.systems));
+    }
+    measured.and(stopped)
+}

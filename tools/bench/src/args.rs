@@ -1,0 +1,152 @@
+//! The command line of the benchmark.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::systems::Kind;
+
+/// Measures slabfs against FUSE ceilings, bindfs and the plain disk.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Run it by tools/bench/run, e.g. `tools/bench/run --quick` or
+`tools/bench/run --groups seq --systems null,up --rounds 9`."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Hidden>,
+    #[command(flatten)]
+    args: Args,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Hidden {
+    /// One of the benchmark's own filesystems
+    #[command(hide = true)]
+    Fs(crate::fuse::FsArgs),
+}
+
+/// What to measure.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// What to measure on
+    #[arg(long, value_delimiter = ',', default_values = ["null", "memory", "bindfs", "ext4", "up", "split"])]
+    pub(crate) systems: Vec<Kind>,
+    /// What to measure
+    #[arg(long, value_delimiter = ',', default_values = ["seq", "iops", "meta", "columns", "memory"])]
+    pub(crate) groups: Vec<Group>,
+    /// Kinds of objects: plain bytes, 2-D arrays by whole rows (aligned), 2-D arrays of fixed chunks
+    #[arg(long, value_delimiter = ',', default_values = ["bytes", "rows"])]
+    pub(crate) forms: Vec<Form>,
+    /// Sizes of requests of the group seq, in KiB
+    #[arg(long, value_delimiter = ',', default_values = ["128", "1024", "4096"])]
+    pub(crate) requests: Vec<u64>,
+    /// How many jobs at the same time
+    #[arg(long, value_delimiter = ',', default_values = ["1", "4"])]
+    pub(crate) jobs: Vec<usize>,
+    /// How often every case is measured on every system
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// MiB of data of the cases with large requests, all jobs together
+    #[arg(long, value_name = "MIB", default_value = "1024", value_parser = clap::value_parser!(u64).range(16..=65536))]
+    pub(crate) size: u64,
+    /// A look in a minute: little data, 1 MiB requests only, fewer rounds and groups smaller
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// All samples as JSON instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The slabfs binary (default: the one beside this program)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) slabfs: Option<PathBuf>,
+    /// Where data is kept: a directory in memory, best a tmpfs (default: a new one in /dev/shm)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) work: Option<PathBuf>,
+    /// A directory on the disk, for the system ext4 (default: beside this program)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) disk: Option<PathBuf>,
+}
+
+/// A group of cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Group {
+    /// Large requests one after the other.
+    Seq,
+    /// The same by fio, to check this program's own numbers; needs fio.
+    Fio,
+    /// 4 KiB requests anywhere.
+    Iops,
+    /// Names: create, stat, unlink, mkdir, rmdir.
+    Meta,
+    /// A large array written in misaligned blocks and read by columns.
+    Columns,
+    /// Memory of the mount with a file larger than it may take.
+    Memory,
+}
+
+/// A kind of object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Form {
+    /// A file nobody declared.
+    Bytes,
+    /// A 2-D array of 4-byte elements in the layout `aligned`, read and written by whole rows.
+    Rows,
+    /// A 2-D array of 4-byte elements in chunks of 1024 × 1024, read and written by whole rows.
+    Grid,
+}
+
+impl Form {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Form::Bytes => "bytes",
+            Form::Rows => "rows",
+            Form::Grid => "grid",
+        }
+    }
+}
+
+impl Args {
+    /// The arguments of this process, with what `--quick` means put in.
+    pub(crate) fn from_cli() -> anyhow::Result<Args> {
+        let mut args = Cli::parse().args;
+        if args.quick {
+            args.requests = vec![1024];
+            args.size = args.size.min(256);
+            args.rounds = args.rounds.min(3);
+        }
+        anyhow::ensure!(
+            args.requests
+                .iter()
+                .all(|&kib| kib.is_power_of_two() && (4..=65536).contains(&kib)),
+            "--requests are powers of two from 4 to 65536 KiB"
+        );
+        anyhow::ensure!(
+            args.jobs.iter().all(|&jobs| (1..=64).contains(&jobs)),
+            "--jobs are numbers from 1 to 64"
+        );
+        Ok(args)
+    }
+
+    /// Rounds of cases that take long.
+    pub(crate) fn heavy_rounds(&self) -> u32 {
+        self.rounds.min(2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        let cli = Cli::parse_from(["slabfs-bench", "--systems", "null,up", "--groups", "seq"]);
+        assert_eq!(cli.args.systems, [Kind::Null, Kind::Up]);
+        assert_eq!(cli.args.groups, [Group::Seq]);
+        assert_eq!(cli.args.jobs, [1, 4]);
+    }
+}

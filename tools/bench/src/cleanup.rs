@@ -1,0 +1,151 @@
+//! What has to go when the benchmark ends, however it ends: processes by their id, mounts, directories.
+//!
+//! Everything that is started is noted here first. The list is worked off backwards at a normal end,
+//! at an error, and by a thread that waits for SIGINT and SIGTERM.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
+use parking_lot::Mutex;
+
+/// One thing to take away.
+enum Left {
+    Process(Child, &'static str),
+    Mount(PathBuf),
+    Directory(PathBuf),
+}
+
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+
+/// Notes a process that is to be asked to end; gives its id.
+pub(crate) fn process(child: Child, name: &'static str) -> u32 {
+    let pid = child.id();
+    LEFT.lock().push(Left::Process(child, name));
+    pid
+}
+
+/// Notes a mount that is to be unmounted if it is there still.
+pub(crate) fn mount(path: PathBuf) {
+    LEFT.lock().push(Left::Mount(path));
+}
+
+/// Notes a directory that is to be removed.
+pub(crate) fn directory(path: PathBuf) {
+    LEFT.lock().push(Left::Directory(path));
+}
+
+/// Takes everything away, the newest first.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let mut first_error = None;
+    // Not under the lock all the time: the signal thread may come in and take the rest.
+    loop {
+        let Some(left) = LEFT.lock().pop() else { break };
+        if let Err(error) = take_away(left) {
+            first_error.get_or_insert(error);
+        }
+    }
+    first_error.map_or(Ok(()), Err)
+}
+
+/// Takes everything away when the process is told to end. Call before any other thread starts.
+pub(crate) fn on_signals() -> anyhow::Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().context("cannot block signals")?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            if let Ok(signal) = signals.wait() {
+                eprintln!("slabfs-bench: {signal}: taking down what was started");
+                if let Err(error) = run() {
+                    eprintln!("slabfs-bench: {error:#}");
+                }
+                std::process::exit(130);
+            }
+        })
+        .context("cannot start the signal thread")?;
+    Ok(())
+}
+
+/// Lets a child process take signals that this process blocks.
+pub(crate) fn unblock_in(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: sigprocmask is async-signal-safe, and nothing else runs between fork and exec.
+    unsafe {
+        command.pre_exec(|| SigSet::all().thread_unblock().map_err(std::io::Error::from));
+    }
+}
+
+fn take_away(left: Left) -> anyhow::Result<()> {
+    match left {
+        Left::Process(mut child, name) => {
+            if child.try_wait().context("looking at a process")?.is_none() {
+                let pid = i32::try_from(child.id()).context("a process id")?;
+                kill(Pid::from_raw(pid), Signal::SIGTERM).context("ending a process")?;
+            }
+            end(&mut child, name)
+        }
+        Left::Mount(path) => unmount(&path),
+        Left::Directory(path) => {
+            std::fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))
+        }
+    }
+}
+
+/// Waits for the end of a process; kills it when it takes more than a minute.
+fn end(child: &mut Child, name: &str) -> anyhow::Result<()> {
+    let started = std::time::Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().context("waiting for a process")? {
+            anyhow::ensure!(status.success(), "{name} ended with {status}");
+            return Ok(());
+        }
+        if started.elapsed() > Duration::from_secs(60) {
+            child.kill().context("killing a process")?;
+            child.wait().context("waiting for a process")?;
+            anyhow::bail!("{name} did not end within a minute and was killed");
+        }
+        // There is nothing to be woken by; a child's end has no timeout of its own.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn unmount(path: &std::path::Path) -> anyhow::Result<()> {
+    if !is_mounted(path)? {
+        return Ok(());
+    }
+    let attempts: [&[&str]; 2] = [&["umount"], &["fusermount3", "-u"]];
+    for attempt in attempts {
+        let status = Command::new(attempt[0])
+            .args(&attempt[1..])
+            .arg(path)
+            .stderr(Stdio::null())
+            .status();
+        if status.is_ok_and(|status| status.success()) {
+            return Ok(());
+        }
+    }
+    let status = Command::new("umount")
+        .arg("-l")
+        .arg(path)
+        .status()
+        .context("umount")?;
+    anyhow::ensure!(status.success(), "cannot unmount {}", path.display());
+    Ok(())
+}
+
+/// Whether something is mounted at exactly this path.
+pub(crate) fn is_mounted(path: &std::path::Path) -> anyhow::Result<bool> {
+    let mounts =
+        std::fs::read_to_string("/proc/self/mounts").context("reading the list of mounts")?;
+    Ok(mounts.lines().any(|line| {
+        line.split(' ')
+            .nth(1)
+            .is_some_and(|at| std::path::Path::new(at) == path)
+    }))
+}
