@@ -46,7 +46,7 @@ fn axis_is_solid(want: &Axis, from: u64, to: u64, have: &Axis) -> bool {
         let found = have.index_range(low, high + 1);
         return found.end - found.start == to - from;
     }
-    if want.stride % have.stride != 0 {
+    if !want.stride.is_multiple_of(have.stride) {
         return false;
     }
     let phase = (want.start % have.stride + have.stride - have.start % have.stride) % have.stride;

@@ -96,27 +96,22 @@ impl<T> Tiling<T> {
     /// was filled record by record. Fails as [`Tiling::insert`] does.
     pub fn bulk(rank: usize, records: Vec<Record<T>>) -> Result<Tiling<T>, TilingError> {
         let mut orders = Vec::with_capacity(records.len());
-        let mut boxes = Boxes::with_capacity(rank, records.len());
-        let mut ids = Vec::with_capacity(records.len());
         for (slot, record) in records.iter().enumerate() {
             check(rank, record)?;
-            let slot = slot as u32;
-            orders.push((record.order, slot));
-            if let Some(bounds) = visible_bounds(record) {
-                boxes.push(&bounds);
-                ids.push(slot);
-            }
+            orders.push((record.order, slot as u32));
         }
         orders.sort_unstable();
         if let Some(twice) = orders.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(TilingError::OrderTaken { order: twice[0].0 });
         }
+        let slots: Vec<_> = records.into_iter().map(Some).collect();
+        let tree = tree_of(rank, &slots);
         Ok(Tiling {
             rank,
-            slots: records.into_iter().map(Some).collect(),
+            slots,
             free: Vec::new(),
             orders: orders.into_iter().collect(),
-            tree: RTree::bulk(boxes, ids),
+            tree,
         })
     }
 
@@ -162,23 +157,17 @@ impl<T> Tiling<T> {
                 order: record.order,
             });
         }
-        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        self.orders.insert(record.order, slot);
-        if let Some(bounds) = visible_bounds(&record) {
+        let bounds = visible_bounds(&record);
+        let slot = self.put(record);
+        if let Some(bounds) = bounds {
             self.tree.insert(&bounds, slot);
-        }
-        match self.slots.get_mut(slot as usize) {
-            Some(place) => *place = Some(record),
-            None => self.slots.push(Some(record)),
         }
         Ok(())
     }
 
     /// Takes the record of this order out, in O(log n).
     pub fn remove(&mut self, order: u64) -> Option<Record<T>> {
-        let slot = self.orders.remove(&order)?;
-        let record = self.slots[slot as usize].take()?;
-        self.free.push(slot);
+        let (slot, record) = self.take(order)?;
         if let Some(bounds) = visible_bounds(&record) {
             let found = self.tree.remove(&bounds, slot);
             debug_assert!(found, "record {order} was not in the tree");
@@ -197,45 +186,84 @@ impl<T> Tiling<T> {
         inside.extend((0..self.rank).map(end));
         let mut beyond = Vec::new();
         self.tree.not_inside(&inside, &mut |slot| {
-            beyond.extend(
-                self.slots[slot as usize]
-                    .as_ref()
-                    .map(|record| record.order),
-            );
+            beyond.extend(self.slot(slot).map(|record| record.order));
         });
         beyond.sort_unstable();
 
-        let keep = flat::region(&inside);
+        // Loading the tree anew costs about a tenth of changing it for each record.
+        let anew = beyond.len() > self.len() / 8;
         let (mut removed, mut clipped) = (Vec::new(), Vec::new());
         for order in beyond {
-            let Some(mut record) = self.remove(order) else {
+            let Some((slot, mut record)) = self.take(order) else {
                 continue;
             };
-            let clip = match &record.clip {
-                Some(clip) => clip.intersect(&keep),
-                None => record
-                    .slab
-                    .bounds()
-                    .and_then(|bounds| bounds.intersect(&keep)),
-            };
-            let visible = clip.is_some();
-            let before = std::mem::replace(&mut record.clip, clip);
-            if visible && visible_bounds(&record).is_some() {
-                // Its geometry was checked when it came, and its order is free again.
-                if self.insert(record).is_ok() {
-                    clipped.push(order);
-                }
-            } else {
-                record.clip = before;
+            if !anew && let Some(bounds) = visible_bounds(&record) {
+                self.tree.remove(&bounds, slot);
+            }
+            let clip = record
+                .clip
+                .as_ref()
+                .map_or_else(|| record.slab.bounds(), |clip| Some(clip.clone()));
+            let left = clip.and_then(|clip| clip.intersect(&flat::region(&inside)));
+            let Some(left) = left else {
                 removed.push(record);
+                continue;
+            };
+            let before = record.clip.replace(left);
+            let Some(bounds) = visible_bounds(&record) else {
+                removed.push(Record {
+                    clip: before,
+                    ..record
+                });
+                continue;
+            };
+            let slot = self.put(record);
+            clipped.push(order);
+            if !anew {
+                self.tree.insert(&bounds, slot);
             }
         }
+        if anew {
+            self.tree = tree_of(self.rank, &self.slots);
+        }
         (removed, clipped)
+    }
+
+    /// Gives a record a slot, and its order to it; the tree does not know it yet.
+    fn put(&mut self, record: Record<T>) -> u32 {
+        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
+        self.orders.insert(record.order, slot);
+        match self.slots.get_mut(slot as usize) {
+            Some(place) => *place = Some(record),
+            None => self.slots.push(Some(record)),
+        }
+        slot
+    }
+
+    /// Takes a record and its order out; the tree still knows it.
+    fn take(&mut self, order: u64) -> Option<(u32, Record<T>)> {
+        let slot = self.orders.remove(&order)?;
+        let record = self.slots[slot as usize].take()?;
+        self.free.push(slot);
+        Some((slot, record))
     }
 
     fn slot(&self, slot: u32) -> Option<&Record<T>> {
         self.slots[slot as usize].as_ref()
     }
+}
+
+/// The tree of what the records in these slots show.
+fn tree_of<T>(rank: usize, slots: &[Option<Record<T>>]) -> RTree {
+    let mut boxes = Boxes::with_capacity(rank, slots.len());
+    let mut ids = Vec::with_capacity(slots.len());
+    for (slot, record) in slots.iter().enumerate() {
+        if let Some(bounds) = record.as_ref().and_then(visible_bounds) {
+            boxes.push(&bounds);
+            ids.push(slot as u32);
+        }
+    }
+    RTree::bulk(boxes, ids)
 }
 
 fn check<T>(rank: usize, record: &Record<T>) -> Result<(), TilingError> {

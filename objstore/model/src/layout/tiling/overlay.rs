@@ -48,6 +48,9 @@ impl Overlay {
 
     /// Builds the pyramid; to be called when all hits are in.
     pub(super) fn build(&mut self) {
+        if self.hits.len() <= FAN_OUT {
+            return;
+        }
         let solid = |index: usize| self.hits[index].solid.then_some(self.hits[index].order);
         let mut level = Level::over(&self.images, solid);
         while level.bounds.len() > FAN_OUT {
@@ -62,7 +65,10 @@ impl Overlay {
     /// `f` says that it has seen enough (false).
     pub(super) fn newer_over(&self, index: usize, f: &mut impl FnMut(&[u64]) -> bool) {
         let top = self.levels.len();
-        let entries = self.levels.last().map_or(0, |level| level.bounds.len());
+        let entries = self
+            .levels
+            .last()
+            .map_or(self.hits.len(), |level| level.bounds.len());
         self.search(
             top,
             0,
