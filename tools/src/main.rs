@@ -1,2 +1,50 @@
-//! (being written)
-fn main() {}
+//! The `slabfs` command: one binary for the services, the mount and what people do with them.
+//!
+//! One file a subcommand; `cli` lists them. This file only turns the outcome into an exit status:
+//! 0 when it worked, 1 when it failed, 2 when the command line or the config was wrong. Errors are
+//! printed here and nowhere else, as one chain: what was wrong, and what to do about it.
+
+mod args;
+mod cli;
+mod config;
+mod create;
+mod daemon;
+mod demo;
+mod draw;
+mod failure;
+mod info;
+mod layout;
+mod lifecycle;
+mod logging;
+mod mdserver;
+mod mount;
+mod mountpoint;
+mod node;
+mod objserver;
+mod onmount;
+mod process;
+mod registrar;
+mod servers;
+mod set;
+mod stats;
+mod table;
+mod umount;
+mod up;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are "errors" of clap that belong on stdout with status 0. When
+            // the terminal is gone there is nobody left to tell.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { failure::USAGE } else { 0 });
+        }
+    };
+    match cli.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}

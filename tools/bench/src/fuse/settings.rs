@@ -8,7 +8,7 @@ use fuser::{Config, FopenFlags, InitFlags, KernelConfig, MountOption, SessionACL
 /// Largest request, in bytes.
 pub(super) const MAX_WRITE: u32 = 1 << 20;
 /// Requests in flight that nobody waits for.
-const MAX_BACKGROUND: u16 = 64;
+const MAX_BACKGROUND: u16 = 128;
 /// How long the kernel may keep names and attributes: as a slabfs mount that is alone.
 pub(super) const TTL: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,166 @@
+//! Flags that several subcommands share, so that one name means one thing everywhere, and the
+//! readers of their values. Readers are pure; what they refuse they explain.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+/// How much is said; every subcommand has these.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Verbosity {
+    /// Say more; twice for everything (RUST_LOG chooses exactly)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Say only what is wrong
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// The flags of everything that keeps running.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Running")]
+pub(crate) struct ServiceArgs {
+    /// Take flags from a TOML file whose keys are the flags' names, e.g. `data = "/srv/slabfs"`;
+    /// flags on the command line win
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Go to the background once everything is ready; the exit status says whether it is
+    #[arg(long, overrides_with = "foreground")]
+    pub(crate) daemon: bool,
+    /// Stay in the foreground (the default)
+    #[arg(long, overrides_with = "daemon")]
+    pub(crate) foreground: bool,
+    /// Write the log to this file instead of stderr
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+}
+
+/// The flags of everything that talks to another process.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connections")]
+pub(crate) struct NetArgs {
+    /// File with the shared key (16 bytes or more, readable by its owner only); needed for tcp:
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// How long to wait and retry when a server is away, before an operation fails
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
+    pub(crate) io_timeout: Duration,
+}
+
+/// The flags of a mount, wherever it runs.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Mount")]
+pub(crate) struct MountArgs {
+    /// Refuse every change
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Let other users in (modes and owners are checked by the kernel)
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// How much written data may wait in memory before writers wait
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_size)]
+    pub(crate) dirty_limit: u64,
+    /// How much read data to keep in memory
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
+    pub(crate) cache: u64,
+    /// Threads that answer the kernel (default: one a processor, at least 2)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: Option<u16>,
+}
+
+/// Reads a length of time: `30`, `30s`, `500ms`, `2m`.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no length of time; write 30s, 500ms or 2m");
+    let (number, unit) = split_unit(text);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let time = Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())?;
+    if time.is_zero() || time > Duration::from_secs(365 * 86_400) {
+        return Err(format!("{text:?} must be more than nothing and less than a year"));
+    }
+    Ok(time)
+}
+
+/// Reads a number of bytes: `65536`, `64K`, `128M`, `2G`, with or without `iB`.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size; write 65536, 64K, 128M or 2G");
+    let (number, unit) = split_unit(text);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let unit = unit.strip_suffix("iB").or_else(|| unit.strip_suffix('B')).unwrap_or(unit);
+    let shift = match unit {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(1 << shift).filter(|&bytes| bytes < 1 << 63).ok_or_else(wrong)
+}
+
+/// Cuts a text behind its number.
+fn split_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number, unit.trim_start())
+}
+
+/// A number of bytes for people: `512 B`, `64.0 KiB`, `1.5 GiB`.
+pub(crate) fn show_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(parse_time("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("2 m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "-1", "1x", "0", "9e99", "1e400", "999999h"] {
+            assert!(parse_time(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("65536"), Ok(65536));
+        assert_eq!(parse_size("64K"), Ok(64 << 10));
+        assert_eq!(parse_size("128MiB"), Ok(128 << 20));
+        assert_eq!(parse_size("2GB"), Ok(2 << 30));
+        for wrong in ["", "K", "-1", "1.5M", "1X", "99999999999T", "9223372036854775808"] {
+            assert!(parse_size(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_for_people() {
+        assert_eq!(show_size(0), "0 B");
+        assert_eq!(show_size(1023), "1023 B");
+        assert_eq!(show_size(1536), "1.5 KiB");
+        assert_eq!(show_size(1 << 30), "1.0 GiB");
+        assert_eq!(show_size((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(show_size(u64::MAX), "16.0 EiB");
+    }
+}

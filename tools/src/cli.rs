@@ -1,0 +1,104 @@
+//! The command line as a whole: the list of subcommands and the way into each.
+//!
+//! The flags of a subcommand stand in its own file; those that several share stand in `args`.
+//! A config file is turned into flags before clap sees them (`config`), so both are checked alike.
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::args::Verbosity;
+use crate::{
+    config, create, demo, info, layout, logging, mdserver, mount, objserver, servers, set, stats,
+    umount, up,
+};
+
+/// N-dimensional arrays as files.
+///
+/// slabfs is a filesystem whose files are arrays. Each file has dims and an element type; any box of
+/// it can be read or written as a file of its own (`temp@[0:10,0:9]`), and every box that was
+/// written stays together on one data server. Files nobody gave dims are ordinary files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "slabfs",
+    version,
+    args_override_self = true,
+    disable_help_subcommand = false,
+    after_help = "First steps:
+  mkdir mnt
+  slabfs up --data data mnt --daemon                 everything in one process
+  slabfs create mnt/temp --dims 16,16 --dtype f4     an array of 16 x 16 floats
+  cp block.bin 'mnt/temp@[0:10,0:9]'                 write one box of it
+  cat 'mnt/temp@[3,:]' > row.bin                     read one row
+  slabfs layout mnt/temp                             see how it is stored
+  slabfs umount mnt
+
+`slabfs help COMMAND` explains one command, with examples."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    verbosity: Verbosity,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Up(up::Args),
+    Mdserver(mdserver::Args),
+    Objserver(objserver::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Create(create::Args),
+    Info(info::Args),
+    Set(set::Args),
+    Layout(layout::Args),
+    Stats(stats::Args),
+    Servers(servers::Args),
+    Demo(demo::Args),
+    #[command(name = demo::WRITER_COMMAND, hide = true)]
+    DemoWriter(demo::WriterArgs),
+}
+
+/// Parses a command line, with what its `--config` file says put in front of the flags.
+pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    command.build();
+    let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
+        .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
+    Cli::try_parse_from(argv)
+}
+
+impl Cli {
+    /// Runs the subcommand to its end.
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let quiet_tool = logging::Level::tool(&self.verbosity);
+        let service = logging::Level::service(&self.verbosity);
+        match self.command {
+            Command::Up(args) => up::run(args, service),
+            Command::Mdserver(args) => mdserver::run(args, service),
+            Command::Objserver(args) => objserver::run(args, service),
+            Command::Mount(args) => mount::run(args, service),
+            Command::Umount(args) => with_log(quiet_tool, || umount::run(&args)),
+            Command::Create(args) => with_log(quiet_tool, || create::run(&args)),
+            Command::Info(args) => with_log(quiet_tool, || info::run(&args)),
+            Command::Set(args) => with_log(quiet_tool, || set::run(&args)),
+            Command::Layout(args) => with_log(quiet_tool, || layout::run(&args)),
+            Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
+            Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
+            Command::Demo(args) => with_log(quiet_tool, || demo::run(args)),
+            Command::DemoWriter(args) => demo::write(&args),
+        }
+    }
+}
+
+fn with_log(
+    level: logging::Level,
+    run: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    logging::start(level, None)?;
+    run()
+}
+
+#[cfg(test)]
+mod tests;

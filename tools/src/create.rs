@@ -1,0 +1,228 @@
+//! `slabfs create`: a new array. Everything is checked before the file appears.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use serde_json::{Map, Value};
+use slabfs_model::{
+    Codec, DType, Fill, Layout, MaxDim, Space, format_dims, format_max_dims, parse_dims,
+    parse_max_dims,
+};
+
+use crate::failure::usage;
+use crate::onmount::{self, Mount};
+
+/// Create an array.
+///
+/// The array reads as the fill value until something is written; nothing is stored for that.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs create mnt/temp --dims 16,16 --dtype f4
+      16 x 16 floats
+  slabfs create mnt/log --dims 0,1000 --max-dims unlimited,1000 --dtype f8 --fill nan
+      grows by whole rows of 1000 as it is written
+  slabfs create mnt/big --dims 4096,4096 --dtype u2 --codec shuffle+zstd:3
+      chunks are compressed
+  slabfs create mnt/db --dims 1024,1024 --dtype i4 --layout grid:64,64
+      fixed chunks of 64 x 64, for small updates all over the array
+
+The same by hand: touch mnt/temp; setfattr -n user.slabfs.dims -v 16,16 mnt/temp; …")]
+pub(crate) struct Args {
+    /// The new file, on a slabfs mount
+    path: PathBuf,
+    /// Length of every axis, slowest first: 16,16 (`scalar` for a single element)
+    #[arg(long, value_name = "N,N,…")]
+    dims: String,
+    /// Element type, in NumPy's letters: i1 i2 i4 i8 u1 … f2 f4 f8 c8 c16 b1 S8 U8 V12
+    #[arg(long, value_name = "TYPE")]
+    dtype: String,
+    #[command(flatten)]
+    more: MoreFields,
+}
+
+/// What can be said of an array besides dims and type.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct MoreFields {
+    /// How far every axis may grow: unlimited,16 (default: as long as it is)
+    #[arg(long, value_name = "N,N,…")]
+    max_dims: Option<String>,
+    /// What unwritten elements read as: 0, 1.5, nan, or the bytes as 0x… (default: 0)
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
+    fill: Option<String>,
+    /// How the array is cut into chunks: aligned (as it is written), canonical (one), grid:64,64
+    #[arg(long, value_name = "LAYOUT")]
+    layout: Option<String>,
+    /// How chunks are compressed: none, lz4, zstd:3, deflate:6, shuffle+zstd:3, …
+    #[arg(long, value_name = "CODEC")]
+    codec: Option<String>,
+}
+
+impl MoreFields {
+    /// Only a layout.
+    pub(crate) fn with_layout(layout: &str) -> MoreFields {
+        MoreFields { layout: Some(layout.to_owned()), ..MoreFields::default() }
+    }
+}
+
+/// The fields of a declaration as they were given.
+#[derive(Debug, Default)]
+pub(crate) struct Fields<'a> {
+    /// Dims, if given.
+    pub(crate) dims: Option<&'a str>,
+    /// Element type, if given.
+    pub(crate) dtype: Option<&'a str>,
+    /// The others.
+    pub(crate) more: Option<&'a MoreFields>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let fields =
+        Fields { dims: Some(&args.dims), dtype: Some(&args.dtype), more: Some(&args.more) };
+    let spec = fields.spec()?;
+    let directory = match args.path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    Mount::of(&directory)?;
+    let made = OpenOptions::new().write(true).create_new(true).open(&args.path);
+    match made {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(anyhow!(
+                "{} exists already; `slabfs set` changes an array, `slabfs info` shows it",
+                args.path.display()
+            ));
+        }
+        Err(error) => return Err(onmount::explain(&args.path, error)),
+    }
+    onmount::declare(&args.path, &spec).inspect_err(|_| {
+        // The half-made object is of no use; the error that matters is the one being returned.
+        if let Err(error) = std::fs::remove_file(&args.path) {
+            tracing::warn!("{} stays behind as an empty file: {error}", args.path.display());
+        }
+    })
+}
+
+impl Fields<'_> {
+    /// The fields as `user.slabfs.spec` takes them, each checked and in its canonical text.
+    pub(crate) fn spec(&self) -> anyhow::Result<Map<String, Value>> {
+        let mut spec = Map::new();
+        let mut put = |key: &str, text: String| spec.insert(key.to_owned(), Value::String(text));
+        let none = MoreFields::default();
+        let more = self.more.unwrap_or(&none);
+        let dtype: Option<DType> = self
+            .dtype
+            .map(|text| text.parse().map_err(|error| usage(format!("--dtype: {error}"))))
+            .transpose()?;
+        if let Some(dtype) = &dtype {
+            put("dtype", dtype.to_string());
+        }
+        let dims = self
+            .dims
+            .map(|text| parse_dims(text).map_err(|error| usage(format!("--dims: {error}"))))
+            .transpose()?;
+        if let Some(dims) = &dims {
+            let elem = dtype.as_ref().map_or(1, DType::size);
+            Space::new(dims, elem).bytes().map_err(|error| usage(format!("--dims: {error}")))?;
+            put("dims", format_dims(dims));
+        }
+        if let Some(text) = &more.max_dims {
+            let limits =
+                parse_max_dims(text).map_err(|error| usage(format!("--max-dims: {error}")))?;
+            if let Some(dims) = &dims {
+                check_limits(dims, &limits)?;
+            }
+            put("max_dims", format_max_dims(&limits));
+        }
+        if let Some(text) = &more.fill {
+            if let Some(dtype) = &dtype {
+                Fill::parse(text, dtype).map_err(|error| usage(format!("--fill: {error}")))?;
+            }
+            put("fill", text.clone());
+        }
+        if let Some(text) = &more.layout {
+            let layout: Layout =
+                text.parse().map_err(|error| usage(format!("--layout: {error}")))?;
+            put("layout", layout.to_string());
+        }
+        if let Some(text) = &more.codec {
+            let codec: Codec = text.parse().map_err(|error| usage(format!("--codec: {error}")))?;
+            put("codec", codec.to_string());
+        }
+        Ok(spec)
+    }
+}
+
+fn check_limits(dims: &[u64], limits: &[MaxDim]) -> anyhow::Result<()> {
+    if dims.len() != limits.len() {
+        return Err(usage(format!(
+            "--max-dims has {} axes and --dims has {}; give one limit for each axis, e.g. unlimited,16",
+            limits.len(),
+            dims.len()
+        )));
+    }
+    match dims.iter().zip(limits).position(|(&dim, limit)| !limit.allows(dim)) {
+        Some(axis) => Err(usage(format!(
+            "--max-dims: axis {axis} has {} elements already, more than its limit {}",
+            dims[axis], limits[axis]
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(dims: &str, dtype: &str, more: MoreFields) -> anyhow::Result<Map<String, Value>> {
+        Fields { dims: Some(dims), dtype: Some(dtype), more: Some(&more) }.spec()
+    }
+
+    fn text(value: &str) -> Option<String> {
+        Some(value.to_owned())
+    }
+
+    #[test]
+    fn fields_become_canonical_texts() {
+        let more = MoreFields {
+            max_dims: text("unlimited, 16"),
+            fill: text("nan"),
+            layout: text("grid:8,8"),
+            codec: text("shuffle+zstd:3"),
+        };
+        let spec = spec(" 16,16 ", "<f4", more).expect("a spec");
+        let told: Vec<_> = spec.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        for pair in [
+            ("dims", Some("16,16")),
+            ("dtype", Some("f4")),
+            ("max_dims", Some("unlimited,16")),
+            ("fill", Some("nan")),
+            ("layout", Some("grid:8,8")),
+            ("codec", Some("shuffle+zstd:3")),
+        ] {
+            assert!(told.contains(&pair), "{pair:?} in {told:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_fields_name_their_flag() {
+        let none = MoreFields::default;
+        let cases = [
+            (spec("16,x", "f4", none()), "--dims"),
+            (spec("9999999999999,9999999999999", "f4", none()), "--dims"),
+            (spec("16", "float", none()), "--dtype"),
+            (spec("16", "f4", MoreFields { max_dims: text("8"), ..none() }), "--max-dims"),
+            (spec("16", "f4", MoreFields { max_dims: text("16,16"), ..none() }), "--max-dims"),
+            (spec("16", "f4", MoreFields { fill: text("red"), ..none() }), "--fill"),
+            (spec("16", "f4", MoreFields { layout: text("tiles"), ..none() }), "--layout"),
+            (spec("16", "f4", MoreFields { codec: text("zstd:99"), ..none() }), "--codec"),
+        ];
+        for (result, flag) in cases {
+            let error = result.expect_err(flag);
+            assert!(error.to_string().starts_with(flag), "{error}");
+            assert_eq!(crate::failure::status(&error), crate::failure::USAGE);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Going to the background, so that the parent's exit status tells whether it worked.
+//!
+//! The parent starts the same command line once more, in a session of its own, with stderr on the
+//! log file and stdout on a pipe. The child reports one `Outcome` as a JSON line on that pipe: when
+//! its mount or socket answers, or when it failed. The parent prints it and ends accordingly. The
+//! child does not know a terminal from then on. (A plain `fork` would need to come before every
+//! thread and would leave no way to say what went wrong.)
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::args::ServiceArgs;
+
+/// Set in the child; its value is the log file.
+const CHILD: &str = "SLABFS_DAEMON_LOG";
+
+/// What the child tells the waiting parent, once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    /// It answers; the line for people.
+    Ready(String),
+    /// It ends with this status and said this.
+    Failed {
+        /// The exit status.
+        status: u8,
+        /// The error, as on stderr.
+        text: String,
+    },
+}
+
+/// Which of the two processes this one is.
+pub(crate) enum Side {
+    /// The one that does the work, in the foreground or in the background.
+    Worker,
+    /// The parent whose work is over: the child answered.
+    Done,
+}
+
+/// Starts the background process when `args` ask for one and waits until it answers.
+///
+/// `default_log` is where the log goes when no `--log-file` was given.
+pub(crate) fn enter(args: &ServiceArgs, default_log: &Path) -> anyhow::Result<Side> {
+    if is_child() {
+        // Fails only for a process group leader, which a child just started is not.
+        nix::unistd::setsid().context("cannot leave the terminal's session")?;
+        return Ok(Side::Worker);
+    }
+    if !args.daemon {
+        return Ok(Side::Worker);
+    }
+    let log = std::path::absolute(args.log_file.as_deref().unwrap_or(default_log))
+        .context("cannot tell the full path of the log file")?;
+    start_child(&log)?;
+    Ok(Side::Done)
+}
+
+/// The log file this process writes to, other than stderr (a child's stderr *is* its log file).
+pub(crate) fn log_file(args: &ServiceArgs) -> Option<PathBuf> {
+    if is_child() { None } else { args.log_file.clone() }
+}
+
+/// Says that everything answers: to the parent, or on stdout.
+pub(crate) fn announce(line: &str) {
+    if is_child() {
+        tell_parent(&Outcome::Ready(line.to_owned()));
+    } else {
+        // Nobody may be listening any more; that is no reason to stop serving.
+        let mut stdout = std::io::stdout();
+        let _ = writeln!(stdout, "ready: {line}");
+        let _ = stdout.flush();
+    }
+}
+
+/// Reports `outcome` to the waiting parent, if there is one and it was not told yet.
+pub(crate) fn tell_parent(outcome: &Outcome) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !is_child() || TOLD.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let mut stdout = std::io::stdout();
+    let told = serde_json::to_string(outcome)
+        .map_err(std::io::Error::other)
+        .and_then(|line| writeln!(stdout, "{line}"))
+        .and_then(|()| stdout.flush());
+    if let Err(error) = told {
+        tracing::warn!("the parent process is gone: {error}");
+    }
+    // The pipe's reader ends now; later output must not meet a closed pipe.
+    let silenced = OpenOptions::new()
+        .write(true)
+        .open("/dev/null")
+        .and_then(|null| nix::unistd::dup2_stdout(&null).map_err(std::io::Error::from));
+    if let Err(error) = silenced {
+        tracing::warn!("stdout stays open: {error}");
+    }
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+fn start_child(log: &Path) -> anyhow::Result<()> {
+    if let Some(parent) = log.parent() {
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create the log's directory {}", parent.display()))?;
+    }
+    let stderr = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("cannot write the log file {}", log.display()))?;
+    let program = std::env::current_exe().context("cannot find the slabfs binary itself")?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .env(CHILD, log)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .context("cannot start the background process")?;
+    let stdout = child.stdout.take().context("the background process has no pipe")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).context("reading from the background process")?;
+    match serde_json::from_str(&line) {
+        Ok(Outcome::Ready(text)) => {
+            println!("ready: {text}");
+            println!("process {}, log {}", child.id(), log.display());
+            Ok(())
+        }
+        Ok(Outcome::Failed { status: crate::failure::USAGE, text }) => {
+            Err(crate::failure::usage(text))
+        }
+        Ok(Outcome::Failed { text, .. }) => Err(anyhow::Error::msg(text)),
+        Err(_) => {
+            let status = child.wait().context("waiting for the background process")?;
+            Err(anyhow::anyhow!(
+                "the background process ended before it was ready ({status}); its log is {}",
+                log.display()
+            ))
+        }
+    }
+}

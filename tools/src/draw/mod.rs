@@ -1,0 +1,251 @@
+//! Drawing an array's tiling: what is drawn (`Picture`), apart from how (`text`, `svg`). Pure.
+//!
+//! The mount tells offsets and shapes in cells (the last axis counts bytes); people think in
+//! elements. A chunk that begins or ends inside an element is drawn over the whole element.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+
+pub(crate) mod svg;
+pub(crate) mod text;
+
+/// How an object is stored, as the mount tells it; chunks oldest first.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct View {
+    /// The object's dims, in elements.
+    pub(crate) dims: Vec<u64>,
+    /// The same with the last axis in bytes.
+    pub(crate) cells: Vec<u64>,
+    /// Bytes of one element.
+    #[serde(default)]
+    pub(crate) elem: Option<u64>,
+    /// What is stored.
+    pub(crate) chunks: Vec<Stored>,
+    /// False when there are more chunks than the mount lists.
+    #[serde(default = "yes")]
+    pub(crate) complete: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// One chunk, or what is still visible of it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Stored {
+    /// First cell on every axis.
+    pub(crate) offset: Vec<u64>,
+    /// Number of cells on every axis, of the box around it where there are steps.
+    pub(crate) shape: Vec<u64>,
+    /// The box that is still visible after a shrink: offset and shape.
+    #[serde(default)]
+    pub(crate) clip: Option<(Vec<u64>, Vec<u64>)>,
+    /// The server that has it; none for a hole that was punched.
+    pub(crate) server: Option<u32>,
+    /// Bytes of it.
+    pub(crate) bytes: u64,
+    /// Distance of the blocks on every axis, for a chunk written with steps; an axis whose step is
+    /// its whole length has no gaps. Blocks are one element long, as selections write them.
+    #[serde(default)]
+    pub(crate) step: Option<Vec<u64>>,
+}
+
+/// What to show of an array of any rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// The axis drawn downwards and the one drawn across.
+    pub(crate) axes: (usize, usize),
+    /// One index for each other axis, in the order of the axes.
+    pub(crate) at: Vec<u64>,
+}
+
+/// A chunk's extent on one axis, in elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// From the first element touched to behind the last.
+    pub(crate) span: Range<u64>,
+    /// Distance of the elements, when there are gaps.
+    pub(crate) step: Option<u64>,
+}
+
+impl Extent {
+    /// Whether the element at `index` belongs to it.
+    pub(crate) fn contains(&self, index: u64) -> bool {
+        self.span.contains(&index)
+            && self.step.is_none_or(|step| (index - self.span.start).is_multiple_of(step))
+    }
+
+    fn show(&self) -> String {
+        match self.step {
+            None => format!("{}:{}", self.span.start, self.span.end),
+            Some(step) => format!("{}:{}:{step}", self.span.start, self.span.end),
+        }
+    }
+}
+
+/// One chunk in a picture.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    /// Extents on all axes of the array.
+    pub(crate) extents: Vec<Extent>,
+    /// Extent downwards.
+    pub(crate) down: Extent,
+    /// Extent across.
+    pub(crate) across: Extent,
+    /// The server that has it; none for a hole that was punched.
+    pub(crate) server: Option<u32>,
+    /// Bytes of it.
+    pub(crate) bytes: u64,
+}
+
+impl Piece {
+    /// Where it is: `server 1`, or `punched`.
+    pub(crate) fn place(&self) -> String {
+        self.server.map_or_else(|| "punched".to_owned(), |server| format!("server {server}"))
+    }
+
+    /// The chunk as a selection: `[0:10,0:9]`.
+    pub(crate) fn selection(&self) -> String {
+        let axes: Vec<String> = self.extents.iter().map(Extent::show).collect();
+        format!("[{}]", axes.join(","))
+    }
+
+    /// The chunk's shape in elements: `10 x 9`.
+    pub(crate) fn shape(&self) -> String {
+        let count = |extent: &Extent| {
+            let length = extent.span.end - extent.span.start;
+            match extent.step {
+                None => length,
+                Some(step) => length.div_ceil(step),
+            }
+        };
+        let axes: Vec<String> = self.extents.iter().map(|e| count(e).to_string()).collect();
+        if axes.is_empty() { "scalar".to_owned() } else { axes.join(" x ") }
+    }
+}
+
+/// A plane of an array with what is stored on it.
+#[derive(Debug, Clone)]
+pub(crate) struct Picture {
+    /// Elements downwards.
+    pub(crate) rows: u64,
+    /// Elements across.
+    pub(crate) columns: u64,
+    /// What the two directions are: `axis 0 down, axis 1 across, axis 2 at 5`.
+    pub(crate) caption: String,
+    /// The chunks that cross the plane, oldest first.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+impl View {
+    fn element_size(&self) -> u64 {
+        let told = self.elem.or_else(|| match (self.dims.last(), self.cells.last()) {
+            (Some(&dim), Some(&cells)) if dim > 0 => Some(cells / dim),
+            (None, Some(&cells)) => Some(cells),
+            _ => None,
+        });
+        told.unwrap_or(1).max(1)
+    }
+
+    /// The plane that `cut` names, or an explanation of what can be named.
+    pub(crate) fn picture(&self, cut: &Cut) -> Result<Picture, String> {
+        // A scalar is drawn as one element, a vector as one row.
+        let rank = self.dims.len();
+        let (down, across) = cut.axes;
+        check(&self.dims, cut)?;
+        let dim = |axis: usize| self.dims.get(axis).copied().unwrap_or(1);
+        let (rows, columns) = match rank {
+            0 => (1, 1),
+            1 => (1, dim(0)),
+            _ => (dim(down), dim(across)),
+        };
+        let fixed: Vec<(usize, u64)> = (0..rank)
+            .filter(|&axis| rank > 1 && axis != down && axis != across)
+            .zip(cut.at.iter().copied().chain(std::iter::repeat(0)))
+            .collect();
+        let elem = self.element_size();
+        let mut pieces = Vec::new();
+        for chunk in &self.chunks {
+            let extents: Vec<Extent> =
+                (0..rank).map(|axis| extent(chunk, axis, rank, elem)).collect();
+            let visible = extents.iter().all(|extent| !extent.span.is_empty());
+            if !visible || !fixed.iter().all(|&(axis, index)| extents[axis].contains(index)) {
+                continue;
+            }
+            let whole = Extent { span: 0..1, step: None };
+            let (piece_down, piece_across) = match rank {
+                0 => (whole.clone(), whole),
+                1 => (whole, extents[0].clone()),
+                _ => (extents[down].clone(), extents[across].clone()),
+            };
+            pieces.push(Piece {
+                extents,
+                down: piece_down,
+                across: piece_across,
+                server: chunk.server,
+                bytes: chunk.bytes,
+            });
+        }
+        let mut caption = match rank {
+            0 => "a scalar".to_owned(),
+            1 => format!("axis 0 ({columns}) across"),
+            _ => format!("axis {down} ({rows}) down, axis {across} ({columns}) across"),
+        };
+        for (axis, index) in fixed {
+            caption.push_str(&format!(", axis {axis} at {index}"));
+        }
+        if !self.complete {
+            caption.push_str("; too many chunks to list");
+        }
+        Ok(Picture { rows, columns, caption, pieces })
+    }
+}
+
+fn check(dims: &[u64], cut: &Cut) -> Result<(), String> {
+    let rank = dims.len();
+    let (down, across) = cut.axes;
+    if rank < 2 {
+        return Ok(());
+    }
+    if down == across || down >= rank || across >= rank {
+        return Err(format!(
+            "--axes {down},{across}: name two different axes from 0 to {}",
+            rank - 1
+        ));
+    }
+    if cut.at.len() > rank - 2 {
+        return Err(format!(
+            "--at takes one index for each of the {} axes that are not drawn",
+            rank - 2
+        ));
+    }
+    let others = (0..rank).filter(|&axis| axis != down && axis != across);
+    for (axis, &index) in others.zip(&cut.at) {
+        if index >= dims[axis] {
+            return Err(format!(
+                "--at: index {index} is outside axis {axis}, which has {} elements",
+                dims[axis]
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Where a chunk lies on one axis, in elements; nothing where a shrink has cut all of it off.
+fn extent(chunk: &Stored, axis: usize, rank: usize, elem: u64) -> Extent {
+    let unit = if axis + 1 == rank { elem } else { 1 };
+    let of = |list: &[u64], other: u64| list.get(axis).copied().unwrap_or(other);
+    let (start, length) = (of(&chunk.offset, 0), of(&chunk.shape, 1));
+    let end = start.saturating_add(length);
+    let end = match &chunk.clip {
+        // Clips begin at the origin: shrinking an array takes from the ends of its axes.
+        Some((from, shape)) => end.min(of(from, 0).saturating_add(of(shape, length))).max(start),
+        None => end,
+    };
+    let step = chunk.step.as_ref().map(|list| of(list, 1)).filter(|&s| s > unit && s < length);
+    Extent { span: start / unit..end.div_ceil(unit), step: step.map(|step| step / unit) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! What is drawn, checked on the document's table and on odd shapes.
+
+use super::*;
+
+/// The second set of selections of the document, on 16 × 16 elements of 4 bytes.
+pub(super) fn table() -> View {
+    let chunk = |offset: [u64; 2], shape: [u64; 2], server: u32| Stored {
+        offset: vec![offset[0], offset[1] * 4],
+        shape: vec![shape[0], shape[1] * 4],
+        server: Some(server),
+        bytes: shape[0] * shape[1] * 4,
+        clip: None,
+        step: None,
+    };
+    View {
+        dims: vec![16, 16],
+        cells: vec![16, 64],
+        elem: None,
+        complete: true,
+        chunks: vec![
+            chunk([0, 0], [10, 9], 1),
+            chunk([0, 9], [7, 7], 2),
+            chunk([10, 0], [6, 9], 1),
+            chunk([7, 9], [9, 7], 2),
+        ],
+    }
+}
+
+fn plain() -> Cut {
+    Cut { axes: (0, 1), at: Vec::new() }
+}
+
+#[test]
+fn the_table_in_elements() {
+    let picture = table().picture(&plain()).expect("a picture");
+    assert_eq!((picture.rows, picture.columns), (16, 16));
+    let told: Vec<_> = picture.pieces.iter().map(|p| (p.selection(), p.shape())).collect();
+    assert_eq!(told[0], ("[0:10,0:9]".to_owned(), "10 x 9".to_owned()));
+    assert_eq!(told[3], ("[7:16,9:16]".to_owned(), "9 x 7".to_owned()));
+}
+
+#[test]
+fn half_elements_cover_whole_ones() {
+    let mut view = table();
+    view.chunks = vec![Stored {
+        offset: vec![0, 6],
+        shape: vec![1, 4],
+        server: Some(1),
+        bytes: 4,
+        clip: None,
+        step: None,
+    }];
+    let picture = view.picture(&plain()).expect("a picture");
+    assert_eq!(picture.pieces[0].across.span, 1..3);
+}
+
+#[test]
+fn steps_leave_gaps() {
+    let mut view = table();
+    view.chunks = vec![Stored {
+        offset: vec![1, 0],
+        shape: vec![10, 28],
+        server: Some(1),
+        bytes: 64,
+        clip: None,
+        step: Some(vec![3, 8]),
+    }];
+    let picture = view.picture(&plain()).expect("a picture");
+    let piece = &picture.pieces[0];
+    let rows: Vec<u64> = (0..16).filter(|&row| piece.down.contains(row)).collect();
+    let columns: Vec<u64> = (0..16).filter(|&column| piece.across.contains(column)).collect();
+    assert_eq!(rows, [1, 4, 7, 10]);
+    assert_eq!(columns, [0, 2, 4, 6]);
+    assert_eq!(piece.selection(), "[1:11:3,0:7:2]");
+    assert_eq!(piece.shape(), "4 x 4");
+}
+
+#[test]
+fn a_whole_axis_beside_a_stepped_one_has_no_gaps() {
+    let mut view = table();
+    view.chunks.truncate(1);
+    view.chunks[0].shape = vec![9, 36];
+    view.chunks[0].step = Some(vec![2, 36]);
+    let picture = view.picture(&plain()).expect("a picture");
+    assert_eq!(picture.pieces[0].selection(), "[0:9:2,0:9]");
+}
+
+#[test]
+fn what_a_shrink_cut_off_is_not_drawn() {
+    let mut view = table();
+    view.chunks[0].clip = Some((vec![0, 0], vec![4, 64]));
+    view.chunks[2].clip = Some((vec![0, 0], vec![4, 64]));
+    let picture = view.picture(&plain()).expect("a picture");
+    let told: Vec<_> = picture.pieces.iter().map(Piece::selection).collect();
+    assert_eq!(told, ["[0:4,0:9]", "[0:7,9:16]", "[7:16,9:16]"]);
+}
+
+#[test]
+fn planes_of_higher_rank() {
+    let view = View {
+        dims: vec![4, 5, 6],
+        cells: vec![4, 5, 12],
+        elem: Some(2),
+        complete: true,
+        chunks: vec![
+            Stored { offset: vec![0, 0, 0], shape: vec![2, 5, 12], server: Some(1), bytes: 120, clip: None, step: None },
+            Stored { offset: vec![2, 0, 4], shape: vec![2, 5, 4], server: Some(2), bytes: 40, clip: None, step: None },
+        ],
+    };
+    let cut = |axes, at: &[u64]| Cut { axes, at: at.to_vec() };
+    let picture = view.picture(&cut((1, 2), &[3])).expect("a picture");
+    assert_eq!(picture.pieces.len(), 1);
+    assert_eq!(picture.pieces[0].across.span, 2..4);
+    assert!(picture.caption.ends_with("axis 0 at 3"), "{}", picture.caption);
+    assert_eq!(view.picture(&cut((0, 1), &[])).expect("a picture").pieces.len(), 1);
+    assert!(view.picture(&cut((0, 0), &[])).is_err());
+    assert!(view.picture(&cut((0, 3), &[])).is_err());
+    assert!(view.picture(&cut((0, 1), &[6])).is_err());
+    assert!(view.picture(&cut((0, 1), &[1, 1])).is_err());
+}
+
+#[test]
+fn vectors_scalars_and_nothing() {
+    let scalar = View {
+        dims: vec![],
+        cells: vec![8],
+        elem: None,
+        complete: true,
+        chunks: vec![Stored { offset: vec![0], shape: vec![8], server: Some(1), bytes: 8, clip: None, step: None }],
+    };
+    let picture = scalar.picture(&plain()).expect("a picture");
+    assert_eq!((picture.rows, picture.columns, picture.pieces.len()), (1, 1, 1));
+    let vector = View {
+        dims: vec![10],
+        cells: vec![40],
+        elem: None,
+        complete: true,
+        chunks: vec![Stored { offset: vec![8], shape: vec![12], server: Some(1), bytes: 12, clip: None, step: None }],
+    };
+    let picture = vector.picture(&plain()).expect("a picture");
+    assert_eq!((picture.rows, picture.columns), (1, 10));
+    assert_eq!(picture.pieces[0].across.span, 2..5);
+    let empty = View { dims: vec![0, 4], cells: vec![0, 16], elem: None, complete: true, chunks: vec![] };
+    assert_eq!(empty.picture(&plain()).expect("a picture").rows, 0);
+}

@@ -1,0 +1,54 @@
+//! How a subcommand ends badly: wrong usage (status 2) apart from everything else (status 1).
+
+use std::process::ExitCode;
+
+/// Exit status of a command line or config that asks for something that cannot be.
+pub(crate) const USAGE: u8 = 2;
+/// Exit status of a right request that did not work.
+const FAILURE: u8 = 1;
+
+/// A request that was wrong in itself; its text says what is allowed.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// An `anyhow` error that ends the process with the usage status.
+pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(Usage(text.into()))
+}
+
+/// The exit status that `error` stands for.
+pub(crate) fn status(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<Usage>()) { USAGE } else { FAILURE }
+}
+
+/// Prints `error` with its causes and gives the exit status; tells a waiting parent as well.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let text = format!("{error:#}");
+    crate::daemon::tell_parent(&crate::daemon::Outcome::Failed {
+        status: status(error),
+        text: text.clone(),
+    });
+    eprintln!("slabfs: {text}");
+    ExitCode::from(status(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn usage_is_found_under_context() {
+        let wrong: anyhow::Result<()> = Err(usage("no")).context("while starting");
+        assert_eq!(status(&wrong.expect_err("an error")), USAGE);
+        assert_eq!(status(&anyhow::anyhow!("other")), FAILURE);
+    }
+}

@@ -1,0 +1,30 @@
+//! `slabfs info`: what is known of a file.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use crate::{onmount, table};
+
+/// Show what a file is: dims, element type, layout, size, chunks.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs info mnt/temp
+  slabfs info mnt/temp --json | jq .dims")]
+pub(crate) struct Args {
+    /// A file on a slabfs mount
+    path: PathBuf,
+    /// As JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let info = onmount::info(&args.path)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&info).context("writing JSON")?);
+    } else {
+        print!("{}", table::lines(&info));
+    }
+    Ok(())
+}

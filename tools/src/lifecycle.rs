@@ -1,0 +1,207 @@
+//! The life of a process that keeps running: start, say ready, wait, stop in order.
+//!
+//! SIGINT and SIGTERM are caught from the first moment. One that comes while starting up is obeyed
+//! as soon as the start is over (or at once, when the start still waits for a server after a few
+//! seconds). The first signal stops in order: unmount, flush, sync, servers, sockets. A second one
+//! hurries: what has not stopped within a few seconds is cut off. tokio is here for nothing else
+//! than this choice among events; the work runs on blocking threads.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+
+use crate::args::ServiceArgs;
+use crate::daemon::{self, Side};
+use crate::logging::{self, Level};
+
+/// How long a start may go on after it was asked to stop.
+const START_GRACE: Duration = Duration::from_secs(3);
+/// How long a stop may go on after it was told to hurry.
+const HURRY_GRACE: Duration = Duration::from_secs(3);
+
+/// Something that was started and runs until it is stopped.
+pub(crate) trait Live: Send {
+    /// What answers now, for people: the text behind `ready: `.
+    fn ready_line(&self) -> String;
+    /// A wait that ends when the thing ended by itself, as a mount does that somebody unmounts.
+    /// `None` when it never does.
+    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>>;
+    /// Stops everything in order, with nothing lost.
+    fn stop(self: Box<Self>) -> anyhow::Result<()>;
+}
+
+/// Asked to stop, and what to clear away if the process must be cut off.
+#[derive(Debug, Default)]
+pub(crate) struct Shutdown {
+    asked: AtomicBool,
+    mounts: Mutex<Vec<PathBuf>>,
+    sockets: Mutex<Vec<PathBuf>>,
+}
+
+impl Shutdown {
+    /// An error when the process was asked to stop; a start calls it between its steps.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.asked.load(Ordering::SeqCst), "stopped while starting up");
+        Ok(())
+    }
+
+    /// A mount point to detach if the process is cut off.
+    pub(crate) fn covers_mount(&self, path: PathBuf) {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+    }
+
+    /// A socket to remove if the process is cut off.
+    pub(crate) fn covers_socket(&self, path: PathBuf) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+    }
+
+    /// Detaches and removes what is left.
+    fn clear_away(&self) {
+        for path in self.mounts.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Err(error) = crate::mountpoint::detach(&path) {
+                tracing::debug!("{} is not mounted any more: {error:#}", path.display());
+            }
+        }
+        for path in self.sockets.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Err(error) = std::fs::remove_file(&path) {
+                tracing::debug!("{}: {error}", path.display());
+            }
+        }
+    }
+}
+
+/// Runs a service from its flags to its end; goes to the background first when asked to.
+pub(crate) fn run<S>(
+    args: &ServiceArgs,
+    level: Level,
+    default_log: PathBuf,
+    start: S,
+) -> anyhow::Result<()>
+where
+    S: FnOnce(&Shutdown) -> anyhow::Result<Box<dyn Live>> + Send + 'static,
+{
+    if let Side::Done = daemon::enter(args, &default_log)? {
+        return Ok(());
+    }
+    logging::start(level, daemon::log_file(args).as_deref())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the signal loop")?;
+    let outcome = runtime.block_on(supervise(start));
+    // A wait for the mount's own end may still sit on a blocking thread.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn supervise<S>(start: S) -> anyhow::Result<()>
+where
+    S: FnOnce(&Shutdown) -> anyhow::Result<Box<dyn Live>> + Send + 'static,
+{
+    let mut signals = Signals::new()?;
+    let shutdown = Arc::new(Shutdown::default());
+    let starting = {
+        let shutdown = Arc::clone(&shutdown);
+        tokio::task::spawn_blocking(move || start(&shutdown))
+    };
+    let Some(live) = started(starting, &mut signals, &shutdown).await? else {
+        return Ok(());
+    };
+    daemon::announce(&live.ready_line());
+    if let Some(own_end) = live.own_end() {
+        tokio::select! {
+            name = signals.next() => tracing::info!("{name}: stopping"),
+            _ = tokio::task::spawn_blocking(own_end) => tracing::info!("unmounted: stopping"),
+        }
+    } else {
+        let name = signals.next().await;
+        tracing::info!("{name}: stopping");
+    }
+    stopped(live, &mut signals, &shutdown).await
+}
+
+/// The started service; `None` when a signal came first and everything is stopped again.
+async fn started(
+    mut starting: JoinHandle<anyhow::Result<Box<dyn Live>>>,
+    signals: &mut Signals,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Option<Box<dyn Live>>> {
+    let name = tokio::select! {
+        result = &mut starting => return result.context("starting up panicked")?.map(Some),
+        name = signals.next() => name,
+    };
+    tracing::info!("{name} while starting up: stopping");
+    shutdown.asked.store(true, Ordering::SeqCst);
+    tokio::select! {
+        result = &mut starting => match result.context("starting up panicked")? {
+            Ok(live) => stopped(live, signals, shutdown).await?,
+            Err(error) => tracing::info!("{error:#}"),
+        },
+        _ = signals.next() => cut_off(shutdown, 0),
+        () = tokio::time::sleep(START_GRACE) => cut_off(shutdown, 0),
+    }
+    Ok(None)
+}
+
+async fn stopped(
+    live: Box<dyn Live>,
+    signals: &mut Signals,
+    shutdown: &Shutdown,
+) -> anyhow::Result<()> {
+    let mut stopping = tokio::task::spawn_blocking(move || live.stop());
+    tokio::select! {
+        result = &mut stopping => return finished(result),
+        name = signals.next() => tracing::warn!("{name} again: hurrying"),
+    }
+    tokio::select! {
+        result = &mut stopping => finished(result),
+        () = tokio::time::sleep(HURRY_GRACE) => {
+            tracing::error!("cut off before everything was flushed; data not yet synced may be lost");
+            cut_off(shutdown, 1)
+        }
+    }
+}
+
+fn finished(result: Result<anyhow::Result<()>, tokio::task::JoinError>) -> anyhow::Result<()> {
+    result.context("stopping panicked")??;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Ends the process although a thread of it still waits for something.
+fn cut_off(shutdown: &Shutdown, status: i32) -> ! {
+    shutdown.clear_away();
+    daemon::tell_parent(&daemon::Outcome::Failed {
+        status: 1,
+        text: "stopped while starting up".to_owned(),
+    });
+    std::process::exit(status)
+}
+
+/// The two signals that mean "stop".
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt()).context("cannot catch SIGINT")?,
+            terminate: signal(SignalKind::terminate()).context("cannot catch SIGTERM")?,
+        })
+    }
+
+    /// Waits for the next of them and names it.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Mount points: is this directory fit to mount on, and taking a mount away.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use nix::mount::{MntFlags, umount2};
+
+/// One line of `/proc/self/mountinfo`, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mounted {
+    /// Device number of the filesystem, as `stat` gives it.
+    pub(crate) device: u64,
+    /// The directory of the filesystem that is mounted; `/` unless it is a bind mount of a part.
+    pub(crate) root: PathBuf,
+    /// Where it is mounted.
+    pub(crate) at: PathBuf,
+    /// The type, `fuse.slabfs` or `ext4`.
+    pub(crate) kind: String,
+    /// What is mounted, for people; of a slabfs mount `slabfs:PID`, see [`source_name`].
+    pub(crate) source: String,
+}
+
+/// The source a slabfs mount shows in the list of mounts: it names the process that serves it, so
+/// that `slabfs umount` can wait for that process without asking it.
+pub(crate) fn source_name() -> String {
+    format!("slabfs:{}", std::process::id())
+}
+
+impl Mounted {
+    /// The process that serves this mount, when it is one of slabfs.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.source.strip_prefix("slabfs:")?.parse().ok()
+    }
+}
+
+/// All mounts this process sees, oldest first.
+pub(crate) fn mounts() -> anyhow::Result<Vec<Mounted>> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo")
+        .context("cannot read the list of mounts, /proc/self/mountinfo")?;
+    Ok(text.lines().filter_map(parse_line).collect())
+}
+
+/// Reads `ID PARENT MAJOR:MINOR ROOT AT OPTIONS [TAGS] - TYPE SOURCE OPTIONS` (proc(5)).
+fn parse_line(line: &str) -> Option<Mounted> {
+    let (head, tail) = line.split_once(" - ")?;
+    let (kind, source) = tail.split_once(' ')?;
+    let mut fields = head.split(' ').skip(2);
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let device = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
+    Some(Mounted {
+        device,
+        root: unescape(fields.next()?),
+        at: unescape(fields.next()?),
+        kind: kind.to_owned(),
+        source: source.split(' ').next()?.to_owned(),
+    })
+}
+
+/// The kernel writes space, tab, newline and backslash as octal `\040`.
+fn unescape(field: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| first == b'\\');
+        let code = octal
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        if let Some(code) = code {
+            bytes.push(code);
+            rest = &tail[3..];
+        } else {
+            bytes.push(first);
+            rest = tail;
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+/// Checks that `path` can be mounted on and gives its full path.
+///
+/// What a mount left behind whose process died is taken away, with a word in the log.
+pub(crate) fn prepare(path: &Path) -> anyhow::Result<PathBuf> {
+    if !Path::new("/dev/fuse").exists() {
+        bail!(
+            "/dev/fuse is missing, and nothing can be mounted without it; load the module with `modprobe fuse`, or start the container with `--device /dev/fuse --cap-add SYS_ADMIN`"
+        );
+    }
+    match std::fs::metadata(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            tracing::warn!(
+                "{} still shows a mount whose process is gone; taking it away",
+                path.display()
+            );
+            detach(path)?;
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+            "the mount point {0} does not exist; create it with `mkdir {0}`",
+            path.display()
+        ),
+        Err(error) => {
+            return Err(error)
+                .with_context(|| format!("cannot use the mount point {}", path.display()));
+        }
+        Ok(meta) if !meta.is_dir() => bail!(
+            "the mount point {} is not a directory; give an empty directory",
+            path.display()
+        ),
+        Ok(_) => {}
+    }
+    let path = path
+        .canonicalize()
+        .with_context(|| format!("cannot use the mount point {}", path.display()))?;
+    if let Some(mounted) = mounts()?.iter().rfind(|mounted| mounted.at == path) {
+        bail!(
+            "the mount point {0} is busy: a filesystem of type {1} is mounted there already; take it away with `slabfs umount {0}` or choose another directory",
+            path.display(),
+            mounted.kind
+        );
+    }
+    Ok(path)
+}
+
+/// Refuses a data directory and a mount point that lie inside each other.
+pub(crate) fn apart(data: &Path, mountpoint: &Path) -> anyhow::Result<()> {
+    let Ok(data) = std::path::absolute(data) else {
+        return Ok(());
+    };
+    // The data directory may be new; its nearest existing parent tells where it will be.
+    let existing = data.ancestors().find_map(|parent| {
+        let full = parent.canonicalize().ok()?;
+        Some(full.join(data.strip_prefix(parent).ok()?))
+    });
+    let data = existing.unwrap_or(data);
+    if data.starts_with(mountpoint) {
+        return Err(crate::failure::usage(format!(
+            "the data directory {} lies inside the mount point {}, which would hide it; choose a data directory outside",
+            data.display(),
+            mountpoint.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Unmounts `path`; an error says whether it was busy.
+pub(crate) fn unmount(path: &Path) -> Result<(), nix::Error> {
+    run_unmount(path, MntFlags::empty(), "-u")
+}
+
+/// Takes the mount at `path` out of sight at once, whoever still uses it.
+pub(crate) fn detach(path: &Path) -> anyhow::Result<()> {
+    run_unmount(path, MntFlags::MNT_DETACH, "-uz")
+        .with_context(|| format!("cannot unmount {}", path.display()))
+}
+
+/// `umount2` where that is allowed, else the set-uid helper of fuse3.
+fn run_unmount(path: &Path, flags: MntFlags, helper_flags: &str) -> Result<(), nix::Error> {
+    match umount2(path, flags) {
+        Err(nix::Error::EPERM) => {}
+        result => return result,
+    }
+    let helper = std::process::Command::new("fusermount3")
+        .args([helper_flags, "--"])
+        .arg(path)
+        .stdin(std::process::Stdio::null())
+        .output();
+    match helper {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).to_ascii_lowercase();
+            Err(if said.contains("busy") { nix::Error::EBUSY } else { nix::Error::EPERM })
+        }
+        Err(_) => Err(nix::Error::EPERM),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_line_with_a_space_in_the_path() {
+        let line = r"36 35 0:52 / /mnt/my\040data rw,nosuid shared:7 - fuse.slabfs slabfs:1234 rw,user_id=0";
+        let mounted = parse_line(line).expect("a line");
+        assert_eq!(mounted.at, Path::new("/mnt/my data"));
+        assert_eq!(mounted.kind, "fuse.slabfs");
+        assert_eq!(mounted.process(), Some(1234));
+        assert_eq!(mounted.device, libc::makedev(0, 52));
+        assert_eq!(parse_line("nonsense"), None);
+        assert_eq!(parse_line("1 2 x:y / / rw - ext4 a b"), None);
+    }
+
+    #[test]
+    fn refuses_what_is_no_directory() {
+        if !Path::new("/dev/fuse").exists() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("dir");
+        let missing = prepare(&dir.path().join("gone")).expect_err("missing").to_string();
+        assert!(missing.contains("mkdir"), "{missing}");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").expect("file");
+        let file = prepare(&file).expect_err("a file").to_string();
+        assert!(file.contains("not a directory"), "{file}");
+        let busy = prepare(Path::new("/proc")).expect_err("busy").to_string();
+        assert!(busy.contains("busy"), "{busy}");
+    }
+
+    #[test]
+    fn data_inside_the_mount_point_is_refused() {
+        let dir = tempfile::tempdir().expect("dir");
+        let full = dir.path().canonicalize().expect("path");
+        assert!(apart(&dir.path().join("a/b"), &full).is_err());
+        assert!(apart(dir.path(), &full).is_err());
+        assert!(apart(dir.path(), &full.join("mnt")).is_ok());
+    }
+}

@@ -1,0 +1,106 @@
+//! Other processes: waiting for the end of one that is no child, and who uses a directory.
+//!
+//! The only `unsafe` is `pidfd_open` and the `poll` on what it gave.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A process that was there when this was made; the number cannot come to mean another one.
+#[derive(Debug)]
+pub(crate) struct Watched(OwnedFd);
+
+impl Watched {
+    /// Watches process `pid`; `None` when there is no such process.
+    pub(crate) fn open(pid: u32) -> std::io::Result<Option<Watched>> {
+        let pid = libc::pid_t::try_from(pid).map_err(std::io::Error::other)?;
+        // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            let error = std::io::Error::last_os_error();
+            return if error.raw_os_error() == Some(libc::ESRCH) { Ok(None) } else { Err(error) };
+        }
+        let fd = i32::try_from(fd).map_err(std::io::Error::other)?;
+        // SAFETY: the kernel just gave this descriptor to us and nobody else has it.
+        Ok(Some(Watched(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    /// Waits until the process has ended; false when `limit` passed first.
+    pub(crate) fn wait(&self, limit: Duration) -> std::io::Result<bool> {
+        let timeout = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
+        loop {
+            let mut fd =
+                libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: `fd` is one valid pollfd that outlives the call.
+            match unsafe { libc::poll(&mut fd, 1, timeout) } {
+                ready if ready >= 0 => return Ok(ready > 0),
+                _ => {
+                    let error = std::io::Error::last_os_error();
+                    if error.kind() != std::io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Processes that have their working directory or an open file under `mount`, as `name (pid)`.
+///
+/// Best effort: processes of other users are not seen, and a process may end meanwhile.
+pub(crate) fn users_of(mount: &Path) -> Vec<String> {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut users = Vec::new();
+    for process in processes.flatten() {
+        let name = process.file_name();
+        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit())) else {
+            continue;
+        };
+        let dir = process.path();
+        let links = [dir.join("cwd"), dir.join("exe"), dir.join("root")];
+        let open = std::fs::read_dir(dir.join("fd"));
+        let open = open.into_iter().flatten().flatten().map(|fd| fd.path());
+        let uses = |link: PathBuf| std::fs::read_link(link).is_ok_and(|to| to.starts_with(mount));
+        if links.into_iter().chain(open).any(uses) {
+            let name = std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
+            users.push(format!("{} ({pid})", name.trim_end()));
+        }
+    }
+    users
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_a_process_end() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat");
+        let watched = Watched::open(child.id()).expect("pidfd").expect("it runs");
+        assert!(!watched.wait(Duration::from_millis(1)).expect("poll"));
+        drop(child.stdin.take());
+        assert!(watched.wait(Duration::from_secs(30)).expect("poll"));
+        child.wait().expect("reaped");
+        assert!(Watched::open(child.id()).expect("pidfd").is_none());
+    }
+
+    #[test]
+    fn finds_who_sits_in_a_directory() {
+        let dir = tempfile::tempdir().expect("dir");
+        let dir_path = dir.path().canonicalize().expect("path");
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .current_dir(&dir_path)
+            .spawn()
+            .expect("cat");
+        let users = users_of(&dir_path);
+        drop(child.stdin.take());
+        child.wait().expect("reaped");
+        assert!(users.iter().any(|user| user.contains(&child.id().to_string())), "{users:?}");
+    }
+}

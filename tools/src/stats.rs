@@ -1,0 +1,96 @@
+//! `slabfs stats`: what a mount did so far.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::onmount::Mount;
+use crate::table;
+
+/// Show what a mount did since it was started: transfers, operations on servers, bytes.
+///
+/// A transfer is one read or write of a selection. `bytes_selected` are the bytes people asked for,
+/// `bytes_sent` those that went to or came from servers, `bytes_touched` the sizes of the chunks
+/// they lie in: selected/sent and selected/touched are how efficient the workload was.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs stats mnt
+  slabfs stats mnt --json | jq .counters.write.bytes_sent")]
+pub(crate) struct Args {
+    /// The mount point, or anything below it
+    mountpoint: PathBuf,
+    /// As JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut stats = Mount::of(&args.mountpoint)?.report("stats".as_ref())?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&stats).context("writing JSON")?);
+        return Ok(());
+    }
+    for direction in ["read", "write"] {
+        if let Some(part) = stats.get_mut("counters").and_then(|all| all.get_mut(direction)) {
+            add_efficiency(part);
+        }
+    }
+    print!("{}", table::lines(&stats));
+    Ok(())
+}
+
+/// Adds the two ratios to a direction's counters, where they mean something.
+fn add_efficiency(part: &mut Value) {
+    let count = |key: &str| part.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let selected = count("bytes_selected");
+    let ratios: Vec<(&str, String)> = [
+        ("selected/sent", count("bytes_sent")),
+        ("selected/touched", count("bytes_touched")),
+    ]
+    .into_iter()
+    .filter(|&(_, moved)| moved > 0)
+    .map(|(name, moved)| (name, percent(selected, moved)))
+    .collect();
+    if let Value::Object(map) = part {
+        for (name, text) in ratios {
+            map.insert(name.to_owned(), json!(text));
+        }
+    }
+}
+
+/// `part` of `whole` in percent, with two places as the document has them.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    if part == whole {
+        return "100 %".to_owned();
+    }
+    format!("{:.2} %", part as f64 * 100.0 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documents_percentages() {
+        let told: Vec<String> = [(360, 1024), (196, 256), (216, 512), (252, 512), (5, 5)]
+            .map(|(part, whole)| percent(part, whole))
+            .to_vec();
+        assert_eq!(told, ["35.16 %", "76.56 %", "42.19 %", "49.22 %", "100 %"]);
+        assert_eq!(percent(1, 0), "-");
+    }
+
+    #[test]
+    fn ratios_only_where_something_moved() {
+        let mut part = json!({"bytes_selected": 360, "bytes_sent": 360, "bytes_touched": 1024});
+        add_efficiency(&mut part);
+        assert_eq!(part["selected/sent"], "100 %");
+        assert_eq!(part["selected/touched"], "35.16 %");
+        let mut idle = json!({"bytes_selected": 0, "bytes_sent": 0});
+        add_efficiency(&mut idle);
+        assert_eq!(idle.as_object().map(serde_json::Map::len), Some(2));
+    }
+}
