@@ -1,0 +1,181 @@
+//! Blocks of committed bytes of objects whose chunks are far or coded, for small reads.
+//!
+//! A block is up to 64 KiB of an object's canonical bytes, as the servers have them; dirty bytes are never
+//! in it. Whoever changes committed bytes first moves the object's epoch and then forgets the blocks; a
+//! fill that began under an older epoch is not kept. Sharded; each shard forgets what it has not used for
+//! longest (second chance, by a clock hand).
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use slabfs_mdserver::api::Ino;
+use slabfs_model::for_each_run;
+
+use super::geometry::Geometry;
+use super::handle::Want;
+use super::object::Object;
+use super::runs::Runs;
+
+/// Bytes of a block; blocks begin at multiples of it.
+pub(super) const BLOCK: u64 = 64 << 10;
+
+const SHARDS: usize = 16;
+
+/// The cache; see the module's head.
+#[derive(Debug)]
+pub(super) struct BlockCache {
+    shards: Vec<Mutex<Shard>>,
+    /// Blocks a shard may hold.
+    limit: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    blocks: HashMap<(Ino, u64), Block>,
+    clock: std::collections::VecDeque<(Ino, u64)>,
+}
+
+#[derive(Debug)]
+struct Block {
+    bytes: Vec<u8>,
+    used: bool,
+}
+
+impl BlockCache {
+    /// A cache of about `bytes` bytes.
+    pub(super) fn new(bytes: u64) -> BlockCache {
+        BlockCache {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            limit: usize::try_from(bytes / BLOCK)
+                .unwrap_or(usize::MAX)
+                .div_ceil(SHARDS)
+                .max(1),
+        }
+    }
+
+    fn shard(&self, ino: Ino, block: u64) -> &Mutex<Shard> {
+        let mixed = (ino.0 ^ (block / BLOCK).rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+
+    /// Copies `out.len()` bytes at `offset` out of the one block they lie in; false if it is not here.
+    pub(super) fn copy(&self, ino: Ino, offset: u64, out: &mut [u8]) -> bool {
+        let start = offset / BLOCK * BLOCK;
+        let mut shard = self.shard(ino, start).lock();
+        let Some(block) = shard.blocks.get_mut(&(ino, start)) else {
+            return false;
+        };
+        let from = (offset - start) as usize;
+        match block.bytes.get(from..from + out.len()) {
+            Some(bytes) => {
+                out.copy_from_slice(bytes);
+                block.used = true;
+                true
+            }
+            // The object has grown since.
+            None => false,
+        }
+    }
+
+    /// Whether all of `[from, to)` is here.
+    pub(super) fn holds(&self, ino: Ino, from: u64, to: u64) -> bool {
+        let mut at = from;
+        while at < to {
+            let start = at / BLOCK * BLOCK;
+            let upto = to.min(start + BLOCK);
+            let shard = self.shard(ino, start).lock();
+            match shard.blocks.get(&(ino, start)) {
+                Some(block) if block.bytes.len() as u64 >= upto - start => {}
+                _ => return false,
+            }
+            at = upto;
+        }
+        true
+    }
+
+    /// Keeps a block that was read while the object was at `epoch`.
+    pub(super) fn insert(&self, object: &Object, start: u64, bytes: Vec<u8>, epoch: u64) {
+        let key = (object.ino, start);
+        let mut shard = self.shard(object.ino, start).lock();
+        if object.epoch.load(Ordering::Acquire) != epoch {
+            return;
+        }
+        let fresh = shard
+            .blocks
+            .insert(key, Block { bytes, used: true })
+            .is_none();
+        if fresh {
+            shard.clock.push_back(key);
+        }
+        while shard.blocks.len() > self.limit {
+            let Some(key) = shard.clock.pop_front() else {
+                return;
+            };
+            match shard.blocks.get_mut(&key) {
+                Some(block) if block.used => {
+                    block.used = false;
+                    shard.clock.push_back(key);
+                }
+                Some(_) => {
+                    shard.blocks.remove(&key);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn forget_range(&self, ino: Ino, from: u64, to: u64) {
+        // A range of more blocks than there are: look at what is here instead.
+        if (to - from) / BLOCK > (self.limit * SHARDS) as u64 {
+            self.forget_where(|key| key.0 == ino && key.1 + BLOCK > from && key.1 < to);
+            return;
+        }
+        let mut start = from / BLOCK * BLOCK;
+        while start < to {
+            self.shard(ino, start).lock().blocks.remove(&(ino, start));
+            start += BLOCK;
+        }
+    }
+
+    fn forget_where(&self, gone: impl Fn(&(Ino, u64)) -> bool) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let Shard { blocks, clock } = &mut *shard;
+            blocks.retain(|key, _| !gone(key));
+            clock.retain(|key| blocks.contains_key(key));
+        }
+    }
+
+    /// Forgets what lies under these parts of an object that has `size` bytes.
+    pub(super) fn forget_slabs(&self, ino: Ino, geometry: &Geometry, size: u64, wants: &[Want]) {
+        if self.is_empty() {
+            return;
+        }
+        let cells = geometry.cells_at(size);
+        for want in wants {
+            for_each_run(&cells, &want.slab, &mut |start, len| {
+                self.forget_range(ino, start as u64, (start + len) as u64);
+            });
+        }
+    }
+
+    /// Forgets what lies under these runs.
+    pub(super) fn forget_runs(&self, ino: Ino, runs: &Runs) {
+        if self.is_empty() {
+            return;
+        }
+        for (start, bytes) in runs.pieces(0, u64::MAX) {
+            self.forget_range(ino, start, start + bytes.len() as u64);
+        }
+    }
+
+    /// Forgets all blocks of an object.
+    pub(super) fn forget_object(&self, ino: Ino) {
+        self.forget_where(|key| key.0 == ino);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().blocks.is_empty())
+    }
+}

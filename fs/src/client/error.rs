@@ -1,0 +1,46 @@
+//! What can go wrong between a program's request and the two services, by kind.
+//!
+//! Errors travel as kinds and become an errno at one border, in `mount/errno.rs`.
+
+use slabfs_mdserver::api::MdError;
+use slabfs_objstore::StoreError;
+use thiserror::Error;
+
+/// An error of the client library.
+#[derive(Debug, Clone, Error)]
+pub enum FsError {
+    /// The metadata service refused, or could not be reached.
+    #[error(transparent)]
+    Md(#[from] MdError),
+    /// A data server refused, is away, or holds damaged data.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The request makes no sense for this object; the text says why and what would.
+    #[error("{0}")]
+    Invalid(String),
+    /// The request reaches beyond what the object may hold.
+    #[error("{0}")]
+    TooBig(String),
+    /// No data server is known that could take data.
+    #[error("no data server is registered and online; start one with `slabfs objserver`")]
+    NoServers,
+    /// The client is read-only, or the handle is not open for this.
+    #[error("{0}")]
+    ReadOnly(String),
+    /// Something this filesystem does not do.
+    #[error("{0}")]
+    NotSupported(String),
+    /// No data, or no hole, behind the place a seek asked for.
+    #[error("nothing of that kind at or behind the offset")]
+    NoSuchExtent,
+    /// The object changed its form again and again while a request tried to follow.
+    #[error("the object keeps changing its form: {0}")]
+    Unsettled(String),
+}
+
+impl FsError {
+    /// Whether the object's form changed on the server, so that the request should look again.
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(self, FsError::Md(MdError::Stale))
+    }
+}

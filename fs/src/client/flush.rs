@@ -1,0 +1,564 @@
+//! Flushing: dirty runs become boxes, boxes become chunks, chunks become part of the object.
+//!
+//! **Data first, receipt, then commit.** A flush takes runs out of the dirty map (reads still see them),
+//! seals the streams it must, sends all data to the servers, one message a server, and commits once. Only
+//! then do the taken runs go. When anything fails they go back under what was written meanwhile, and the
+//! next flush tries again.
+//!
+//! What is on the servers but not on their disks is remembered in `unsynced`; `fsync` syncs that, then the
+//! metadata journal, then settles, which lets the servers delete what was replaced.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use slabfs_mdserver::api::{Commit, CommitReply, MdError, Stored, StoredChunk};
+use slabfs_model::layout::{Record, coalesce};
+use slabfs_model::{Hyperslab, Region, ServerId, for_each_run};
+use slabfs_objstore::client::{SealPiece, WriteKind, WritePiece};
+use slabfs_objstore::{ChunkForm, ChunkName};
+
+use super::error::FsError;
+use super::geometry::Geometry;
+use super::handle::{Handle, HandleId};
+use super::object::Object;
+use super::payload::{Payload, Slices};
+use super::runs::Runs;
+use super::stream::Stream;
+use super::{Client, FORM_TRIES};
+
+/// What a flush is to bring out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// What one handle wrote.
+    Handle(HandleId),
+    /// Everything.
+    All,
+    /// Everything but a last row that is not complete yet: memory is short, and the writer goes on.
+    Pressure,
+    /// Only the open streams.
+    Streams,
+}
+
+/// A box that is to become a chunk.
+struct NewChunk<'a> {
+    slab: Hyperslab,
+    stored: StoredChunk,
+    name: ChunkName,
+    form: ChunkForm,
+    data: Slices<'a>,
+}
+
+impl Handle {
+    /// Brings out what this handle wrote, as `close(2)` does, and tells an error that waited.
+    ///
+    /// # Errors
+    /// Of this flush, or of one in the background since the last call.
+    pub fn flush(&self) -> Result<(), FsError> {
+        let flushed = match self.writable {
+            true => self.client.flush_object(&self.object, Scope::Handle(self.id)),
+            false => Ok(()),
+        };
+        let waited = self.take_error();
+        flushed.and(waited)
+    }
+
+    /// Brings out everything of the object, and returns when it is on the servers' disks and in the
+    /// metadata service's journal.
+    ///
+    /// # Errors
+    /// Of this flush, or of one in the background since the last call.
+    pub fn fsync(&self) -> Result<(), FsError> {
+        let synced = self.client.sync_object(&self.object);
+        let waited = self.take_error();
+        synced.and(waited)
+    }
+
+    /// Whether `flush` would have anything to do.
+    pub fn has_dirty(&self) -> bool {
+        let state = self.object.state.lock();
+        state.runs.has(self.id)
+            || state.streams.iter().any(|stream| stream.writer == self.id)
+            || (self.writable && self.object.touched.load(Ordering::Acquire))
+    }
+}
+
+impl Client {
+    /// Flushes, looking at the object's form anew if it changed on the server.
+    pub(super) fn flush_object(&self, object: &Object, scope: Scope) -> Result<(), FsError> {
+        for _ in 0..FORM_TRIES {
+            let result = {
+                let geometry = object.geometry.read();
+                self.flush_shaped(object, &geometry, scope)
+            };
+            match result {
+                Ok(None) => return Ok(()),
+                Ok(Some(reply)) => return self.take_reply(object, &reply),
+                Err(error) if error.is_stale() => self.refresh(object)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(FsError::Unsettled("a flush gave up; the data is kept for the next".into()))
+    }
+
+    /// Takes over what a commit answered.
+    pub(super) fn take_reply(&self, object: &Object, reply: &CommitReply) -> Result<(), FsError> {
+        let mut geometry = object.geometry.write();
+        self.adopt_reply(object, &mut geometry, reply)
+    }
+
+    /// The same under a lock that is held already.
+    pub(super) fn adopt_reply(
+        &self,
+        object: &Object,
+        geometry: &mut Geometry,
+        reply: &CommitReply,
+    ) -> Result<(), FsError> {
+        object.adopt(
+            geometry,
+            &slabfs_mdserver::api::Entry {
+                attr: reply.attr.clone(),
+                info: Some(reply.info.clone()),
+            },
+        )?;
+        let state = object.state.lock();
+        if state.runs.is_empty() && state.streams.is_empty() && state.taken.is_none() {
+            // Nothing unflushed makes the object longer than what is committed.
+            object.grown.store(0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Flushes under a geometry lock the caller holds; returns what the commit answered, if one was due.
+    pub(super) fn flush_shaped(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        scope: Scope,
+    ) -> Result<Option<CommitReply>, FsError> {
+        let _alone = object.flushing.write();
+        let streams = self.end_streams(object, geometry, scope)?;
+        let taken = self.take_runs(object, geometry, scope);
+        let result = self.bring_out(object, geometry, &streams, &taken);
+        let mut state = object.state.lock();
+        state.taken = None;
+        match &result {
+            Ok(_) => {
+                let done: Vec<*const Stream> = streams.iter().map(|s| Arc::as_ptr(s)).collect();
+                state.streams.retain(|s| !done.contains(&Arc::as_ptr(s)));
+                for stream in &streams {
+                    self.charge(-(stream.progress.lock().tail.len() as i64));
+                }
+            }
+            Err(error) => {
+                tracing::warn!(object = %object.ino, %error, "a flush failed; the data is kept");
+                match Arc::try_unwrap(taken) {
+                    Ok(taken) => state.runs.put_back(taken),
+                    // A read still looks at the runs: put back a copy.
+                    Err(shared) => {
+                        let mut copy = Runs::default();
+                        shared.copy_into(&mut copy);
+                        state.runs.put_back(copy);
+                    }
+                }
+            }
+        }
+        self.account(&mut state);
+        result
+    }
+
+    /// Chooses the streams a flush seals and lets nothing more into them. Bytes behind the last whole row
+    /// become dirty runs, under anything newer.
+    fn end_streams(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        scope: Scope,
+    ) -> Result<Vec<Arc<Stream>>, FsError> {
+        let chosen: Vec<Arc<Stream>> = {
+            let state = object.state.lock();
+            let runs = &state.runs;
+            state
+                .streams
+                .iter()
+                .filter(|stream| match scope {
+                    Scope::All | Scope::Streams => true,
+                    Scope::Handle(id) => {
+                        stream.writer == id || (runs.has(id) && over_runs(stream, geometry, runs))
+                    }
+                    Scope::Pressure => over_runs(stream, geometry, runs),
+                })
+                .cloned()
+                .collect()
+        };
+        for stream in &chosen {
+            let mut progress = stream.progress.lock();
+            progress.ended = true;
+            let whole = progress.len() - progress.len() % stream.row().max(1);
+            if progress.cut.is_none() && whole < progress.len() {
+                let rest = self.rest_of(stream, &progress, whole)?;
+                self.runs_of_rest(object, geometry, stream, whole, &rest)?;
+            }
+            progress.cut = Some(whole);
+        }
+        Ok(chosen)
+    }
+
+    /// The bytes of a stream from `whole` on.
+    fn rest_of(
+        &self,
+        stream: &Stream,
+        progress: &super::stream::Progress,
+        whole: u64,
+    ) -> Result<Vec<u8>, FsError> {
+        let mut rest = Vec::new();
+        if progress.stored > whole {
+            for region in stream.packed_boxes(whole, progress.stored) {
+                let mut bytes = vec![0; region.volume() as usize];
+                self.read_one(
+                    stream.server,
+                    &stream.name,
+                    &stream.form,
+                    &Hyperslab::from_region(&region),
+                    &mut bytes,
+                )?;
+                rest.extend_from_slice(&bytes);
+            }
+            rest.extend_from_slice(&progress.tail);
+        } else {
+            rest.extend_from_slice(&progress.tail[(whole - progress.stored) as usize..]);
+        }
+        Ok(rest)
+    }
+
+    fn runs_of_rest(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        stream: &Stream,
+        whole: u64,
+        rest: &[u8],
+    ) -> Result<(), FsError> {
+        let cells = geometry.cells_at(object.size(geometry));
+        let mut older = Runs::default();
+        let mut at = 0;
+        for region in stream.packed_boxes(whole, whole + rest.len() as u64) {
+            for (packed, slab) in stream.slab.parts(&region) {
+                let mut inside = packed;
+                for (offset, base) in inside.offset.iter_mut().zip(&region.offset) {
+                    *offset -= base;
+                }
+                let dense = &rest[at..at + region.volume() as usize];
+                let mut bytes = vec![0; inside.volume() as usize];
+                slabfs_model::gather(
+                    dense,
+                    &region.shape,
+                    &Hyperslab::from_region(&inside),
+                    &mut bytes,
+                );
+                let mut from = 0;
+                for_each_run(&cells, &slab, &mut |start, len| {
+                    older.insert(start as u64, &bytes[from..from + len], stream.writer);
+                    from += len;
+                });
+            }
+            at += region.volume() as usize;
+        }
+        let mut state = object.state.lock();
+        state.runs.put_back(older);
+        self.account(&mut state);
+        Ok(())
+    }
+
+    fn take_runs(&self, object: &Object, geometry: &Geometry, scope: Scope) -> Arc<Runs> {
+        let mut state = object.state.lock();
+        let (writer, below) = match scope {
+            Scope::Handle(id) => (Some(id), u64::MAX),
+            Scope::All => (None, u64::MAX),
+            // Streams end with whole rows; what was behind them is a run now and may wait.
+            Scope::Streams => (None, 0),
+            Scope::Pressure => {
+                let end = state.runs.end().unwrap_or(0);
+                let whole = end - end % geometry.row.max(1);
+                (None, if whole == 0 { u64::MAX } else { whole })
+            }
+        };
+        let taken = if below == 0 {
+            Arc::new(Runs::default())
+        } else {
+            Arc::new(state.runs.take(writer, below))
+        };
+        state.taken = Some(taken.clone());
+        self.account(&mut state);
+        taken
+    }
+
+    /// Sends streams' ends and boxes of runs, and commits.
+    fn bring_out(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        streams: &[Arc<Stream>],
+        taken: &Runs,
+    ) -> Result<Option<CommitReply>, FsError> {
+        let size = object.size(geometry);
+        let mut records = Vec::new();
+        let mut written = BTreeSet::new();
+        for stream in streams {
+            if let Some(record) = self.seal(geometry, stream)? {
+                written.insert((stream.server, stream.name.clone()));
+                records.push(record);
+            }
+        }
+        let cells = geometry.cells_at(size);
+        let mut wrote = !records.is_empty();
+        if let Some(grid) = &geometry.grid {
+            if !taken.is_empty() {
+                self.reserve(object, geometry, taken.end().unwrap_or(0))?;
+                for region in self.boxes_of(&cells, taken) {
+                    let slab = Hyperslab::from_region(&region);
+                    self.write_grid(object, geometry, grid, &slab, &Payload::Runs(taken, &cells))?;
+                    self.counters().write.transfer(region.volume());
+                    wrote = true;
+                }
+                object.epoch.fetch_add(1, Ordering::AcqRel);
+                self.cache().forget_runs(object.ino, taken);
+            }
+        } else if !taken.is_empty() {
+            self.put_boxes(geometry, &cells, taken, &mut records, &mut written)?;
+            wrote = true;
+        }
+        object.state.lock().unsynced.extend(written);
+        let touched = object.touched.swap(false, Ordering::AcqRel);
+        if !(wrote || touched || size > geometry.size()) {
+            return Ok(None);
+        }
+        let commit = Commit {
+            ino: object.ino,
+            generation: geometry.info.generation,
+            records: records.clone(),
+            grow_to: None,
+            size_at_least: size,
+            mtime: None,
+            wrote: wrote || touched,
+            stored: if geometry.grid.is_some() { size } else { 0 },
+            settled: false,
+        };
+        match self.md().commit(commit) {
+            Ok(reply) => {
+                self.insert_records(object, &reply, records);
+                if geometry.grid.is_none() {
+                    object.epoch.fetch_add(1, Ordering::AcqRel);
+                    self.cache().forget_object(object.ino);
+                }
+                Ok(Some(reply))
+            }
+            Err(error) => {
+                object.touched.fetch_or(touched, Ordering::AcqRel);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn boxes_of(&self, cells: &[u64], taken: &Runs) -> Vec<Region> {
+        let mut boxes = Vec::new();
+        for writer in taken.writers() {
+            boxes.extend(coalesce(cells, &taken.ranges(writer), self.chunk_limit()));
+        }
+        boxes
+    }
+
+    /// Each box of an `aligned` object becomes a chunk; the servers get theirs at the same time.
+    fn put_boxes(
+        &self,
+        geometry: &Geometry,
+        cells: &[u64],
+        taken: &Runs,
+        records: &mut Vec<(Hyperslab, Stored)>,
+        written: &mut BTreeSet<(ServerId, ChunkName)>,
+    ) -> Result<(), FsError> {
+        let mut chunks = Vec::new();
+        for region in self.boxes_of(cells, taken) {
+            let (chunk, server) = self.place()?;
+            let slab = Hyperslab::from_region(&region);
+            let part = Hyperslab::whole(&region.shape);
+            let stored = StoredChunk {
+                chunk,
+                server,
+                codec: geometry.info.codec.clone(),
+            };
+            self.counters().write.transfer(region.volume());
+            chunks.push(NewChunk {
+                name: stored.name(),
+                form: stored.form(&slab, &geometry.info),
+                data: Payload::Runs(taken, cells).slices(&slab, &part),
+                slab,
+                stored,
+            });
+        }
+        let slices: Vec<Vec<IoSlice<'_>>> = chunks.iter().map(|chunk| chunk.data.io()).collect();
+        let pieces: Vec<WritePiece<'_>> = chunks
+            .iter()
+            .zip(&slices)
+            .map(|(chunk, data)| WritePiece {
+                server: chunk.stored.server,
+                name: &chunk.name,
+                form: &chunk.form,
+                kind: WriteKind::Put,
+                data,
+            })
+            .collect();
+        if let Err(error) = self.servers().write(&pieces) {
+            let names: Vec<(ServerId, ChunkName)> = chunks
+                .iter()
+                .map(|chunk| (chunk.stored.server, chunk.name.clone()))
+                .collect();
+            self.discard_chunks(&names);
+            return Err(error.into());
+        }
+        for chunk in chunks {
+            written.insert((chunk.stored.server, chunk.name));
+            records.push((chunk.slab, Stored::Chunk(chunk.stored)));
+        }
+        Ok(())
+    }
+
+    /// Ends a stream's chunk on its server; `None` if nothing whole was ever written to it.
+    fn seal(
+        &self,
+        geometry: &Geometry,
+        stream: &Stream,
+    ) -> Result<Option<(Hyperslab, Stored)>, FsError> {
+        let mut progress = stream.progress.lock();
+        let whole = progress.cut.unwrap_or(0);
+        if whole == 0 {
+            if progress.stored > 0 {
+                self.discard_chunks(&[(stream.server, stream.name.clone())]);
+            }
+            return Ok(None);
+        }
+        let mut region = Region::whole(&stream.shape);
+        region.shape[0] = whole / stream.row().max(1);
+        let mut parts = stream.slab.parts(&region);
+        let slab = match (parts.len(), parts.pop()) {
+            (1, Some((_, slab))) => slab,
+            _ => return Err(FsError::Invalid("a stream's rows are no hyperslab".into())),
+        };
+        let form = ChunkForm {
+            shape: slab.packed_shape(),
+            ..stream.form.clone()
+        };
+        if !progress.sealed {
+            if progress.stored == 0 {
+                self.servers().write(&[WritePiece {
+                    server: stream.server,
+                    name: &stream.name,
+                    form: &form,
+                    kind: WriteKind::Put,
+                    data: &[IoSlice::new(&progress.tail[..whole as usize])],
+                }])?;
+            } else {
+                if progress.stored < whole {
+                    let fits = (whole - progress.stored) as usize;
+                    self.servers().write(&[WritePiece {
+                        server: stream.server,
+                        name: &stream.name,
+                        form: &stream.form,
+                        kind: WriteKind::Append { at: progress.stored },
+                        data: &[IoSlice::new(&progress.tail[..fits])],
+                    }])?;
+                }
+                self.servers().seal(&[SealPiece {
+                    server: stream.server,
+                    name: &stream.name,
+                    form: &form,
+                }])?;
+            }
+            progress.sealed = true;
+        }
+        Ok(Some((
+            slab,
+            Stored::Chunk(StoredChunk {
+                chunk: stream.chunk,
+                server: stream.server,
+                codec: geometry.info.codec.clone(),
+            }),
+        )))
+    }
+
+    /// Puts the records of an own commit into the tiling this mount knows.
+    fn insert_records(
+        &self,
+        object: &Object,
+        reply: &CommitReply,
+        records: Vec<(Hyperslab, Stored)>,
+    ) {
+        let mut chunks = object.tiling.write();
+        if chunks.version != Some(reply.before) {
+            // Somebody else committed in between: fetched anew at the next read.
+            chunks.version = None;
+            return;
+        }
+        for (order, (slab, value)) in (reply.first_order..).zip(records) {
+            let record = Record {
+                slab,
+                clip: None,
+                order,
+                value,
+            };
+            if let Err(error) = chunks.tiling.insert(record) {
+                tracing::error!(object = %object.ino, %error, "fetching the tiling anew");
+                chunks.version = None;
+                return;
+            }
+        }
+        for order in &reply.dropped {
+            chunks.tiling.remove(*order);
+        }
+        chunks.version = Some(reply.version);
+    }
+
+    /// Flushes everything of an object and waits for the disks.
+    pub(super) fn sync_object(&self, object: &Object) -> Result<(), FsError> {
+        self.flush_object(object, Scope::All)?;
+        let version = object.geometry.read().info.tiling;
+        let unsynced = std::mem::take(&mut object.state.lock().unsynced);
+        let items: Vec<(ServerId, ChunkName)> = unsynced.iter().cloned().collect();
+        if let Err(error) = self.servers().sync(&items) {
+            object.state.lock().unsynced.extend(unsynced);
+            return Err(error.into());
+        }
+        self.md().sync()?;
+        if !items.is_empty() {
+            match self.md().settle(object.ino, version) {
+                // An object that is gone has nothing to settle.
+                Ok(()) | Err(MdError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells servers that chunks nobody will commit may go; a failure costs space until the session ends.
+    pub(super) fn discard_chunks(&self, names: &[(ServerId, ChunkName)]) {
+        if let Err(error) = self.servers().delete(names) {
+            tracing::warn!(%error, "chunks that were given up stay until this mount's session ends");
+        }
+    }
+}
+
+/// Whether dirty runs lie where the stream wrote: they are newer and must not be committed before it.
+fn over_runs(stream: &Stream, geometry: &Geometry, runs: &Runs) -> bool {
+    stream.held().any(|held| {
+        let mut first = 0u64;
+        let mut last = 0u64;
+        for axis in 0..held.rank() {
+            let dim = geometry.cells[axis];
+            first = if axis == 0 { held.offset[0] } else { first.saturating_mul(dim).saturating_add(held.offset[axis]) };
+            let end = held.end(axis).saturating_sub(1);
+            last = if axis == 0 { end } else { last.saturating_mul(dim).saturating_add(end) };
+        }
+        runs.overlaps(first, last.saturating_add(1))
+    })
+}

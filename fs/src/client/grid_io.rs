@@ -1,0 +1,248 @@
+//! Reading and writing the chunks of a grid: no records, places are arithmetic.
+//!
+//! Before bytes beyond the committed size are written, the metadata service is told how far they may go
+//! (`reserve`): if this mount dies before it commits, whoever lets the object grow next clears that tail
+//! first, so that bytes nobody committed never show.
+
+use std::io::IoSlice;
+use std::sync::atomic::Ordering;
+
+use slabfs_model::layout::{Grid, GridPart};
+use slabfs_model::{Coords, Hyperslab, Region, ServerId};
+use slabfs_objstore::client::{ClipPiece, PunchPiece, WriteKind, WritePiece};
+use slabfs_objstore::{ChunkForm, ChunkName};
+
+use super::Client;
+use super::error::FsError;
+use super::geometry::Geometry;
+use super::object::Object;
+use super::payload::{Payload, Slices};
+
+/// A reservation reaches at least this far beyond what is asked for: one question for many writes.
+const RESERVE_STEP: u64 = 256 << 20;
+
+/// A grid chunk: its name, its server, its form.
+pub(super) struct GridChunk {
+    pub(super) name: ChunkName,
+    pub(super) server: ServerId,
+    pub(super) form: ChunkForm,
+}
+
+impl Client {
+    /// The chunk at these grid coordinates.
+    pub(super) fn grid_chunk(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        grid: &Grid,
+        at: Coords,
+    ) -> Result<GridChunk, FsError> {
+        let stripe = &geometry.info.stripe;
+        if stripe.is_empty() {
+            return Err(FsError::NoServers);
+        }
+        Ok(GridChunk {
+            server: grid.server(object.ino, &at, stripe),
+            form: ChunkForm {
+                shape: grid.chunk.clone(),
+                elem: geometry.info.dtype.size() as u32,
+                codec: geometry.info.codec.clone(),
+                fill: geometry.info.fill.clone(),
+            },
+            name: ChunkName::Grid {
+                object: object.ino,
+                generation: geometry.info.generation,
+                at,
+            },
+        })
+    }
+
+    /// Writes the cells of `slab` into the chunks they lie in: one message a server.
+    pub(super) fn write_grid(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        grid: &Grid,
+        slab: &Hyperslab,
+        payload: &Payload<'_>,
+    ) -> Result<(), FsError> {
+        let mut parts: Vec<GridPart> = Vec::new();
+        grid.plan(slab, &mut parts);
+        if let [part] = parts.as_slice()
+            && let Payload::Packed(bytes) = payload
+        {
+            let chunk = self.grid_chunk(object, geometry, grid, part.at.clone())?;
+            self.note_unsynced(object, [&chunk]);
+            return Ok(self.servers().write(&[WritePiece {
+                server: chunk.server,
+                name: &chunk.name,
+                form: &chunk.form,
+                kind: WriteKind::Write(&part.chunk),
+                data: &[IoSlice::new(bytes)],
+            }])?);
+        }
+        let mut chunks = Vec::with_capacity(parts.len());
+        let mut data: Vec<Slices<'_>> = Vec::with_capacity(parts.len());
+        for part in &parts {
+            chunks.push(self.grid_chunk(object, geometry, grid, part.at.clone())?);
+            data.push(payload.slices(slab, &part.want));
+        }
+        let slices: Vec<Vec<IoSlice<'_>>> = data.iter().map(Slices::io).collect();
+        let pieces: Vec<WritePiece<'_>> = parts
+            .iter()
+            .zip(&chunks)
+            .zip(&slices)
+            .map(|((part, chunk), data)| WritePiece {
+                server: chunk.server,
+                name: &chunk.name,
+                form: &chunk.form,
+                kind: WriteKind::Write(&part.chunk),
+                data,
+            })
+            .collect();
+        self.note_unsynced(object, &chunks);
+        self.servers().write(&pieces)?;
+        Ok(())
+    }
+
+    fn note_unsynced<'a>(&self, object: &Object, chunks: impl IntoIterator<Item = &'a GridChunk>) {
+        let mut state = object.state.lock();
+        for chunk in chunks {
+            state
+                .unsynced
+                .insert((chunk.server, chunk.name.clone()));
+        }
+    }
+
+    /// Makes sure that data may be written up to byte `end` of a grid object.
+    pub(super) fn reserve(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        end: u64,
+    ) -> Result<(), FsError> {
+        if end <= geometry.size() || end <= object.reserved.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let upto = end
+            .saturating_add(RESERVE_STEP.max(end / 2))
+            .min(i64::MAX as u64);
+        loop {
+            let reply = self.md().reserve(object.ino, upto)?;
+            match reply.clear {
+                None => {
+                    object.reserved.store(reply.upto, Ordering::Release);
+                    return Ok(());
+                }
+                Some((from, to)) => {
+                    tracing::info!(object = %object.ino, from, to,
+                        "clearing bytes that a mount wrote and never committed");
+                    self.clear_grid(object, geometry, from, to)?;
+                }
+            }
+        }
+    }
+
+    /// Makes everything from byte `from` to byte `to` of a grid object fill again.
+    pub(super) fn clear_grid(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        from: u64,
+        to: u64,
+    ) -> Result<(), FsError> {
+        let Some(grid) = &geometry.grid else {
+            return Ok(());
+        };
+        if from >= to || geometry.row == 0 {
+            return Ok(());
+        }
+        // Sizes of grid objects are whole rows, so that the tail is a box.
+        let rows = |bytes: u64| match geometry.cells.len() {
+            1 => bytes,
+            _ => bytes.div_ceil(geometry.row),
+        };
+        let mut keep = geometry.cells.clone();
+        keep[0] = rows(from);
+        let mut tail = Region::whole(&geometry.cells);
+        tail.offset[0] = rows(from);
+        tail.shape[0] = rows(to).saturating_sub(rows(from));
+        self.cut_chunks(object, geometry, grid, &tail, &keep)
+    }
+
+    /// Cuts the chunks that `gone` touches to the cells below `keep`; those with nothing below go.
+    pub(super) fn cut_chunks(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        grid: &Grid,
+        gone: &Region,
+        keep: &[u64],
+    ) -> Result<(), FsError> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut parts = Vec::new();
+        grid.plan(&Hyperslab::from_region(gone), &mut parts);
+        let mut whole = Vec::new();
+        let mut cut = Vec::new();
+        for part in parts {
+            let region = grid.chunk_region(&part.at);
+            let chunk = self.grid_chunk(object, geometry, grid, part.at)?;
+            let left: Coords = (0..region.rank())
+                .map(|axis| {
+                    keep[axis]
+                        .saturating_sub(region.offset[axis])
+                        .min(region.shape[axis])
+                })
+                .collect();
+            if left.contains(&0) {
+                whole.push((chunk.server, chunk.name));
+            } else {
+                cut.push((chunk, left));
+            }
+        }
+        let pieces: Vec<ClipPiece<'_>> = cut
+            .iter()
+            .map(|(chunk, keep)| ClipPiece {
+                server: chunk.server,
+                name: &chunk.name,
+                form: &chunk.form,
+                keep,
+            })
+            .collect();
+        self.note_unsynced(object, cut.iter().map(|(chunk, _)| chunk));
+        self.servers().clip(&pieces)?;
+        self.servers().delete(&whole)?;
+        Ok(())
+    }
+
+    /// Punches a box of cells out of a grid object.
+    pub(super) fn punch_grid(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        grid: &Grid,
+        region: &Region,
+    ) -> Result<(), FsError> {
+        let mut parts = Vec::new();
+        grid.plan(&Hyperslab::from_region(region), &mut parts);
+        let mut chunks = Vec::with_capacity(parts.len());
+        for part in &parts {
+            chunks.push(self.grid_chunk(object, geometry, grid, part.at.clone())?);
+        }
+        let pieces: Vec<PunchPiece<'_>> = parts
+            .iter()
+            .zip(&chunks)
+            .map(|(part, chunk)| PunchPiece {
+                server: chunk.server,
+                name: &chunk.name,
+                form: &chunk.form,
+                slab: &part.chunk,
+            })
+            .collect();
+        self.note_unsynced(object, &chunks);
+        self.servers().punch(&pieces)?;
+        Ok(())
+    }
+}

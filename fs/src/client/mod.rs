@@ -1,0 +1,245 @@
+//! The client library: the only place that joins the metadata service and the data servers.
+//!
+//! A [`Client`] is one session. It opens objects as [`Handle`]s, whose reads and writes count bytes of the
+//! object's canonical order, or of a selection of it. What happens inside, by file:
+//!
+//! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
+//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write; `flush` data first, then commit
+//! - `read`, `block_cache` committed bytes with what is newer painted over
+//! - `resize` whatever changes an object's form
+//! - `session` attaching, heartbeats, what runs in the background
+//!
+//! Invariants: a read that starts after a write has returned sees it; a flush never shows old bytes over
+//! newer ones; memory for unflushed data is bounded, and writers wait; what `fsync` acknowledged is on the
+//! servers' disks and in the metadata journal.
+//!
+//! Deliberately elsewhere: names and paths (`view`), FUSE and errno (`mount`).
+
+mod block_cache;
+mod error;
+mod flush;
+mod geometry;
+mod grid_io;
+mod handle;
+mod layout;
+mod namespace;
+mod object;
+mod open;
+mod payload;
+mod read;
+mod resize;
+mod runs;
+mod session;
+mod stream;
+mod write;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Md};
+use slabfs_model::{ChunkId, ServerId};
+use slabfs_objstore::ChunkName;
+use slabfs_objstore::client::{Counters, Servers};
+
+pub use error::FsError;
+pub use handle::{Handle, HandleId, OpenMode, ReadSink, Written};
+pub use layout::{ChunkView, LayoutView};
+
+use block_cache::BlockCache;
+use flush::Scope;
+use object::{Object, State};
+
+/// How often a request looks at an object's form anew before it gives up.
+const FORM_TRIES: usize = 16;
+
+/// Settings of a client.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Bytes of unflushed data, all objects together, before writers wait.
+    pub dirty_limit: u64,
+    /// Bytes of the cache for small reads of far or coded chunks.
+    pub cache_bytes: u64,
+    /// Unflushed data older than this is flushed.
+    pub flush_age: Duration,
+    /// Nothing may be changed through this client.
+    pub read_only: bool,
+    /// Plain writes of at least this many bytes do not wait in memory.
+    pub direct_min: usize,
+    /// A stream keeps up to this many bytes of small writes together before it sends them.
+    pub tail_limit: usize,
+    /// Largest chunk of an `aligned` object, in bytes.
+    pub chunk_limit: u64,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        ClientOptions {
+            dirty_limit: 128 << 20,
+            cache_bytes: 64 << 20,
+            flush_age: Duration::from_secs(30),
+            read_only: false,
+            direct_min: 128 << 10,
+            tail_limit: 1 << 20,
+            chunk_limit: CHUNK_LIMIT,
+        }
+    }
+}
+
+/// A session with a metadata service and its data servers; shared by everything of one mount.
+pub struct Client {
+    md: Md,
+    servers: Arc<Servers>,
+    options: ClientOptions,
+    /// Everything is in this process: calls block on nothing but the disk.
+    local: bool,
+    objects: Mutex<HashMap<Ino, Arc<Object>>>,
+    cache: BlockCache,
+    /// Bytes of unflushed data.
+    dirty: AtomicI64,
+    next_handle: AtomicU64,
+    next_server: AtomicU64,
+    /// Servers new chunks may go to.
+    online: Mutex<Arc<Vec<ServerId>>>,
+    lease: Mutex<LeasedIds>,
+    /// Chunks of closed objects that are not known to be on disk yet.
+    settling: Mutex<Vec<Settling>>,
+    /// Releases that the metadata service has not been told yet.
+    releases: Mutex<Vec<Ino>>,
+    stopping: Mutex<bool>,
+    wake: Condvar,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    lost: AtomicBool,
+}
+
+/// Chunk ids that are this session's to use.
+#[derive(Debug, Default)]
+struct LeasedIds {
+    next: u64,
+    end: u64,
+}
+
+/// What a closed object left to be synced in the background.
+#[derive(Debug)]
+struct Settling {
+    ino: Ino,
+    version: slabfs_model::Version,
+    chunks: Vec<(ServerId, ChunkName)>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("session", &self.md.session())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// The metadata service, for what needs no data: namespace and attributes.
+    pub fn md(&self) -> &Md {
+        &self.md
+    }
+
+    /// Whether no other session is attached, so that what the kernel caches stays true.
+    pub fn alone(&self) -> bool {
+        self.md.session_count() <= 1
+    }
+
+    /// Whether metadata service and data servers are all in this process.
+    pub fn local(&self) -> bool {
+        self.local
+    }
+
+    /// Whether nothing may be changed through this client.
+    pub fn read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    fn counters(&self) -> &Counters {
+        self.servers.counters()
+    }
+
+    fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    fn chunk_limit(&self) -> u64 {
+        self.options.chunk_limit
+    }
+
+    /// Counters and state of this client, as `.slabfs/stats` shows them.
+    pub fn stats(&self) -> serde_json::Value {
+        serde_json::json!({
+            "counters": self.counters().snapshot(),
+            "dirty_bytes": self.dirty.load(Ordering::Relaxed).max(0),
+            "open_objects": self.objects.lock().len(),
+            "sessions": self.md.session_count(),
+            "session": self.md.session().0,
+        })
+    }
+
+    /// A chunk id nobody else has, and the server whose turn it is.
+    fn place(&self) -> Result<(ChunkId, ServerId), FsError> {
+        let online = self.online.lock().clone();
+        if online.is_empty() {
+            return Err(FsError::NoServers);
+        }
+        let turn = self.next_server.fetch_add(1, Ordering::Relaxed) as usize;
+        let server = online[turn % online.len()];
+        let mut lease = self.lease.lock();
+        if lease.next == lease.end {
+            let fresh = self.md.lease_chunks(LEASE)?;
+            lease.next = fresh.first.0;
+            lease.end = fresh.first.0 + u64::from(fresh.count);
+        }
+        let chunk = ChunkId(lease.next);
+        lease.next += 1;
+        Ok((chunk, server))
+    }
+
+    /// Books what an object's dirty runs cost now.
+    fn account(&self, state: &mut State) {
+        let cost = state.runs.cost() + state.taken.as_ref().map_or(0, |taken| taken.cost());
+        self.charge(cost as i64 - state.charged as i64);
+        state.charged = cost;
+    }
+
+    fn charge(&self, bytes: i64) {
+        self.dirty.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn over_budget(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed) > self.options.dirty_limit as i64
+    }
+
+    /// Flushes until the unflushed data is within its bound: this object's first, then others'.
+    fn relieve(&self, object: &Arc<Object>) -> Result<(), FsError> {
+        self.flush_object(object, Scope::Pressure)?;
+        if !self.over_budget() {
+            return Ok(());
+        }
+        let others: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
+        for other in others {
+            if !self.over_budget() {
+                return Ok(());
+            }
+            if let Err(error) = self.flush_object(&other, Scope::All) {
+                if Arc::ptr_eq(&other, object) {
+                    return Err(error);
+                }
+                other.blame(&error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Chunk ids asked for at once: one question for so many chunks.
+const LEASE: u32 = 1024;

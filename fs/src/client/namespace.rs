@@ -1,0 +1,75 @@
+//! Names and attributes, with what this mount has written and not flushed yet merged in.
+
+use std::sync::atomic::Ordering;
+
+use slabfs_mdserver::api::{Entry, Ino, Time};
+
+use super::error::FsError;
+use super::flush::Scope;
+use super::Client;
+
+impl Client {
+    /// Finds a name in a directory.
+    ///
+    /// # Errors
+    /// As the metadata service says.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, FsError> {
+        Ok(self.with_unflushed(self.md().lookup(parent, name)?))
+    }
+
+    /// Attributes of an inode.
+    ///
+    /// # Errors
+    /// As the metadata service says.
+    pub fn getattr(&self, ino: Ino) -> Result<Entry, FsError> {
+        Ok(self.with_unflushed(self.md().getattr(ino)?))
+    }
+
+    /// Merges the size of unflushed writes of this mount, and the fact that there are some.
+    pub fn with_unflushed(&self, mut entry: Entry) -> Entry {
+        let Some(object) = self.known(entry.attr.ino) else {
+            return entry;
+        };
+        let grown = object.grown.load(Ordering::Acquire);
+        if grown > entry.attr.size
+            && let Some(info) = &mut entry.info
+        {
+            // Other mounts may have made it longer too: dims follow the greater.
+            if let Ok(Some(dims)) = info.grown_to(grown) {
+                info.dims = dims;
+                entry.attr.size = grown;
+            }
+        }
+        if object.is_dirty() {
+            let now = Time::now();
+            entry.attr.mtime = now;
+            entry.attr.ctime = now;
+        }
+        entry
+    }
+
+    /// Brings out everything an inode has unflushed on this mount.
+    ///
+    /// # Errors
+    /// Of the flush.
+    pub fn flush_ino(&self, ino: Ino) -> Result<(), FsError> {
+        match self.known(ino) {
+            Some(object) => self.flush_object(&object, Scope::All),
+            None => Ok(()),
+        }
+    }
+
+    /// Brings out everything of an inode and waits for the disks, as `fsync` without a handle.
+    ///
+    /// # Errors
+    /// Of the flush or the sync.
+    pub fn sync_ino(&self, ino: Ino) -> Result<(), FsError> {
+        match self.known(ino) {
+            Some(object) => self.sync_object(&object),
+            None => {
+                self.settle_closed();
+                Ok(self.md().sync()?)
+            }
+        }
+    }
+}

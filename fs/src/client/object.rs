@@ -1,0 +1,147 @@
+//! An object that this mount has open: its form, its dirty data, its tiling.
+//!
+//! All handles of an object share one `Object`. Its locks, in the order they are taken:
+//!
+//! 1. `appending`: one append at a time, so that each sees the end the one before it left.
+//! 2. `geometry`: shared by every read, write and flush; alone by whatever changes the object's form
+//!    (truncate, declare, punch, news from the metadata service).
+//! 3. `flushing`: shared by writes that go to data servers directly (in place, or into a stream); alone by
+//!    a flush. So a flush never carries older bytes over what a direct write just put there.
+//! 4. `state`: the dirty runs, the open streams and what waits for a sync; held for moments.
+//! 5. `tiling`: the chunks of an `aligned` object.
+//!
+//! What a read sees, newest last: the committed chunks, the open streams, the runs a flush has taken out,
+//! the dirty runs. Direct writes trim the runs under them after the bytes are on the server.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+use slabfs_mdserver::api::{Entry, Ino, Stored};
+use slabfs_model::layout::tiling::Tiling;
+use slabfs_model::{ServerId, Version};
+use slabfs_objstore::ChunkName;
+
+use super::error::FsError;
+use super::geometry::Geometry;
+use super::handle::Handle;
+use super::runs::Runs;
+use super::stream::Stream;
+
+/// An open object; see the module's head.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) ino: Ino,
+    pub(super) appending: Mutex<()>,
+    pub(super) geometry: RwLock<Geometry>,
+    pub(super) flushing: RwLock<()>,
+    pub(super) state: Mutex<State>,
+    pub(super) tiling: RwLock<Chunks>,
+    /// The size unflushed writes of this mount give the object; 0 if they leave it as it is.
+    pub(super) grown: AtomicU64,
+    /// Grid data may be written up to this byte without asking (see `Reserve`).
+    pub(super) reserved: AtomicU64,
+    /// Something was written in place since the last commit: size or mtime must be told.
+    pub(super) touched: AtomicBool,
+    /// Grows when bytes that the block cache may hold change; a fill that began before is not kept.
+    pub(super) epoch: AtomicU64,
+    /// When the form was last compared with the metadata service's.
+    pub(super) checked: Mutex<Instant>,
+}
+
+/// What is dirty, streaming or unsynced.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) runs: Runs,
+    pub(super) taken: Option<Arc<Runs>>,
+    pub(super) streams: Vec<Arc<Stream>>,
+    pub(super) unsynced: BTreeSet<(ServerId, ChunkName)>,
+    pub(super) handles: Vec<Weak<Handle>>,
+    /// Open handles of this mount.
+    pub(super) opens: u64,
+    /// What the dirty runs and tails cost, as the client's account has it.
+    pub(super) charged: u64,
+}
+
+/// The committed chunks of an `aligned` object, as far as this mount knows them.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    pub(super) version: Option<Version>,
+    pub(super) tiling: Tiling<Stored>,
+}
+
+impl Object {
+    pub(super) fn new(entry: &Entry) -> Result<Object, FsError> {
+        Ok(Object {
+            ino: entry.attr.ino,
+            appending: Mutex::new(()),
+            geometry: RwLock::new(Geometry::new(entry)?),
+            flushing: RwLock::new(()),
+            state: Mutex::new(State::default()),
+            tiling: RwLock::new(Chunks {
+                version: None,
+                tiling: Tiling::new(0),
+            }),
+            grown: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            touched: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            checked: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// The size in bytes, unflushed growth included.
+    pub(super) fn size(&self, geometry: &Geometry) -> u64 {
+        geometry.size().max(self.grown.load(Ordering::Acquire))
+    }
+
+    /// Notes that a write ended at `end`.
+    pub(super) fn grow(&self, geometry: &Geometry, end: u64) {
+        let size = geometry.whole_rows(end);
+        if size > geometry.size() {
+            self.grown.fetch_max(size, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether anything is here that the servers have not got or that no commit has told of.
+    pub(super) fn is_dirty(&self) -> bool {
+        let state = self.state.lock();
+        !state.runs.is_empty()
+            || state.taken.is_some()
+            || !state.streams.is_empty()
+            || self.touched.load(Ordering::Acquire)
+    }
+
+    /// Takes over what the metadata service said, if it is news.
+    ///
+    /// Needs the geometry lock alone. The epoch moves before anything is forgotten, so that a read that
+    /// started on the old form cannot leave its bytes in the cache.
+    pub(super) fn adopt(&self, geometry: &mut Geometry, entry: &Entry) -> Result<bool, FsError> {
+        if entry.attr.change <= geometry.attr.change {
+            return Ok(false);
+        }
+        let fresh = Geometry::new(entry)?;
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        if fresh.info.generation != geometry.info.generation {
+            self.reserved.store(0, Ordering::Release);
+        }
+        *geometry = fresh;
+        Ok(true)
+    }
+
+    /// Keeps an error for each handle that is open now.
+    pub(super) fn blame(&self, error: &FsError) {
+        let handles: Vec<Arc<Handle>> = self
+            .state
+            .lock()
+            .handles
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for handle in handles {
+            handle.keep_error(error.clone());
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Opening and closing: one `Object` for all handles of an object, as long as anybody needs it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use slabfs_mdserver::api::{CREATOR_RESERVE, Create, Entry, Ino};
+use slabfs_model::Selection;
+
+use super::error::FsError;
+use super::handle::{Handle, HandleId, OpenMode, Selected};
+use super::object::Object;
+use super::{Client, Settling};
+
+/// An object that is held open without a handle.
+pub(super) struct Borrowed {
+    client: Arc<Client>,
+    object: Arc<Object>,
+}
+
+impl std::ops::Deref for Borrowed {
+    type Target = Object;
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.client.closed(&self.object);
+    }
+}
+
+impl Client {
+    /// Opens an object, or a selection of it.
+    ///
+    /// # Errors
+    /// `Invalid` for a selection that does not fit the object, for an inode without data, or for
+    /// appending to a selection.
+    pub fn open(
+        self: &Arc<Self>,
+        ino: Ino,
+        mode: OpenMode,
+        selection: Option<&Selection>,
+    ) -> Result<Arc<Handle>, FsError> {
+        let entry = self.md.open(ino)?;
+        let object = self.opened(&entry)?;
+        self.handle(object, mode, selection)
+    }
+
+    /// Creates an object and opens it, in one request.
+    ///
+    /// # Errors
+    /// As the metadata service says.
+    pub fn create(
+        self: &Arc<Self>,
+        create: Create,
+        mode: OpenMode,
+    ) -> Result<(Entry, Arc<Handle>), FsError> {
+        debug_assert!(create.open);
+        let made = self.md.create(create)?;
+        let object = self.opened(&made.entry)?;
+        if made.created {
+            object.reserved.store(CREATOR_RESERVE, Ordering::Release);
+        }
+        let handle = self.handle(object, mode, None)?;
+        Ok((made.entry, handle))
+    }
+
+    fn handle(
+        self: &Arc<Self>,
+        object: Arc<Object>,
+        mode: OpenMode,
+        selection: Option<&Selection>,
+    ) -> Result<Arc<Handle>, FsError> {
+        let selected = match selection {
+            None => Ok(None),
+            Some(_) if mode.append => Err(FsError::Invalid(
+                "a selection has a fixed size: nothing can be appended to it".into(),
+            )),
+            Some(selection) => {
+                let geometry = object.geometry.read();
+                Selected::new(selection, &geometry, object.size(&geometry)).map(Some)
+            }
+        };
+        let selected = match selected {
+            Ok(selected) => selected,
+            Err(error) => {
+                self.closed(&object);
+                return Err(error);
+            }
+        };
+        let id = HandleId(self.next_handle.fetch_add(1, Ordering::Relaxed));
+        let handle = Arc::new(Handle::new(
+            self.clone(),
+            object.clone(),
+            id,
+            mode,
+            selected,
+        ));
+        let mut state = object.state.lock();
+        state.handles.retain(|handle| handle.strong_count() > 0);
+        state.handles.push(Arc::downgrade(&handle));
+        Ok(handle)
+    }
+
+    /// The shared `Object` of an inode the metadata service has just counted as opened.
+    fn opened(self: &Arc<Self>, entry: &Entry) -> Result<Arc<Object>, FsError> {
+        let ino = entry.attr.ino;
+        let found = {
+            let mut objects = self.objects.lock();
+            match objects.get(&ino) {
+                Some(object) => {
+                    object.state.lock().opens += 1;
+                    Some(object.clone())
+                }
+                None => {
+                    let object = match Object::new(entry) {
+                        Ok(object) => Arc::new(object),
+                        Err(error) => {
+                            drop(objects);
+                            self.releases.lock().push(ino);
+                            return Err(error);
+                        }
+                    };
+                    object.state.lock().opens = 1;
+                    objects.insert(ino, object.clone());
+                    return Ok(object);
+                }
+            }
+        };
+        let Some(object) = found else {
+            return Err(FsError::Invalid("no object".into()));
+        };
+        if entry.attr.change > object.geometry.read().attr.change {
+            let mut geometry = object.geometry.write();
+            match object.adopt(&mut geometry, entry) {
+                Ok(true) => self.cache().forget_object(ino),
+                Ok(false) => {}
+                Err(error) => {
+                    drop(geometry);
+                    self.closed(&object);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(object)
+    }
+
+    /// Holds an object open for a request that has no handle.
+    pub(super) fn borrow(self: &Arc<Self>, ino: Ino) -> Result<Borrowed, FsError> {
+        let entry = self.md.open(ino)?;
+        Ok(Borrowed {
+            object: self.opened(&entry)?,
+            client: self.clone(),
+        })
+    }
+
+    /// The object, if this mount has it open.
+    pub(super) fn known(&self, ino: Ino) -> Option<Arc<Object>> {
+        self.objects.lock().get(&ino).cloned()
+    }
+
+    /// One opening less. The last one takes the object out of memory; what it left unsynced is synced in
+    /// the background.
+    fn closed(&self, object: &Arc<Object>) {
+        let left = {
+            let mut objects = self.objects.lock();
+            let mut state = object.state.lock();
+            state.opens = state.opens.saturating_sub(1);
+            (state.opens == 0).then(|| {
+                objects.remove(&object.ino);
+                let runs = std::mem::take(&mut state.runs);
+                let streams = std::mem::take(&mut state.streams);
+                self.account(&mut state);
+                (runs, streams, std::mem::take(&mut state.unsynced))
+            })
+        };
+        if let Some((runs, streams, unsynced)) = left {
+            if !runs.is_empty() || !streams.is_empty() {
+                tracing::error!(object = %object.ino,
+                    "closed with data that could not be flushed; that data is lost");
+            }
+            self.drop_streams(&streams);
+            self.leave(object, unsynced.into_iter().collect());
+            self.cache().forget_object(object.ino);
+        }
+        self.releases.lock().push(object.ino);
+        if self.local {
+            self.tell_releases();
+        }
+    }
+
+    fn leave(
+        &self,
+        object: &Object,
+        chunks: Vec<(slabfs_model::ServerId, slabfs_objstore::ChunkName)>,
+    ) {
+        if chunks.is_empty() {
+            return;
+        }
+        let version = object.geometry.read().info.tiling;
+        self.settling.lock().push(Settling {
+            ino: object.ino,
+            version,
+            chunks,
+        });
+    }
+}
+
+impl Handle {
+    /// Ends the handle: what it wrote since its last flush (through a mapping, say) is flushed.
+    ///
+    /// # Errors
+    /// Of that flush; the handle is gone all the same.
+    pub fn release(&self) -> Result<(), FsError> {
+        let flushed = self.flush();
+        *self.stream.lock() = None;
+        self.client.closed(&self.object);
+        flushed
+    }
+}

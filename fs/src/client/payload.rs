@@ -1,0 +1,87 @@
+//! Where the bytes of a box lie, and the slices of memory that make it up in packed order.
+//!
+//! A flush sends boxes whose rows lie in many runs; a write in place sends what the program gave. Both go
+//! out as slices of the memory they are in, so that nothing is copied before the store or the socket. Only
+//! where rows are so short that the slices would outweigh the bytes are they gathered first.
+
+use std::io::IoSlice;
+
+use slabfs_model::{Hyperslab, for_each_run};
+
+use super::runs::Runs;
+
+/// Below this many bytes a piece on average, gathering costs less than handling the slices.
+const GATHER_BELOW: usize = 1024;
+
+/// The bytes of a slab of cells.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Payload<'a> {
+    /// Packed, in one piece.
+    Packed(&'a [u8]),
+    /// In the dirty runs of the object, which has these cells.
+    Runs(&'a Runs, &'a [u64]),
+}
+
+/// The packed bytes of a part of a payload.
+#[derive(Debug)]
+pub(super) enum Slices<'a> {
+    /// As they lie.
+    Borrowed(Vec<&'a [u8]>),
+    /// Gathered.
+    Owned(Vec<u8>),
+}
+
+impl Slices<'_> {
+    /// The same, for a vectored write.
+    pub(super) fn io(&self) -> Vec<IoSlice<'_>> {
+        match self {
+            Slices::Borrowed(parts) => parts.iter().map(|part| IoSlice::new(part)).collect(),
+            Slices::Owned(bytes) => vec![IoSlice::new(bytes)],
+        }
+    }
+
+    fn settle(self, len: usize) -> Self {
+        match self {
+            Slices::Borrowed(parts)
+                if parts.len() > 8 && len / parts.len() < GATHER_BELOW =>
+            {
+                let mut bytes = Vec::with_capacity(len);
+                for part in parts {
+                    bytes.extend_from_slice(part);
+                }
+                Slices::Owned(bytes)
+            }
+            other => other,
+        }
+    }
+}
+
+impl<'a> Payload<'a> {
+    /// The bytes of `part` (packed coordinates of `slab`, whose cells the payload holds).
+    pub(super) fn slices(&self, slab: &Hyperslab, part: &Hyperslab) -> Slices<'a> {
+        let len = part.volume() as usize;
+        let mut parts: Vec<&'a [u8]> = Vec::new();
+        match *self {
+            Payload::Packed(bytes) => {
+                if len == bytes.len() {
+                    parts.push(bytes);
+                } else {
+                    for_each_run(&slab.packed_shape(), part, &mut |at, len| {
+                        parts.push(&bytes[at..at + len]);
+                    });
+                }
+            }
+            Payload::Runs(runs, cells) => {
+                // The runs hold boxes of cells; `part` of a box, moved by its offset, is cells again.
+                let moved = super::geometry::moved(part, slab);
+                for_each_run(cells, &moved, &mut |at, len| {
+                    parts.extend(
+                        runs.pieces(at as u64, (at + len) as u64)
+                            .map(|(_, bytes)| bytes),
+                    );
+                });
+            }
+        }
+        Slices::Borrowed(parts).settle(len)
+    }
+}

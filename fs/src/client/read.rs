@@ -1,0 +1,639 @@
+//! Reading: the committed chunks first, and what is newer painted over them.
+//!
+//! A request is a few boxes of cells. For each, in this order: what is dirty here is looked up first (so
+//! that a flush that ends meanwhile cannot hide it), the committed bytes come from the servers, one message
+//! a server, and then the open streams, the runs that are being flushed and the dirty runs are painted
+//! over, each newer than the one before. Holes are fill.
+//!
+//! Where nothing newer lies on a request and its bytes lie together in one chunk in this process, the
+//! reply is given from the chunk's mapping and nothing is copied (docs/decisions/mapped-reads.md).
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use slabfs_mdserver::api::Stored;
+use slabfs_model::layout::{Grid, Tiling};
+use slabfs_model::{
+    Coords, Hyperslab, Region, ServerId, Version, fill_slab, fill_slab_at, for_each_run,
+    intersect, scatter,
+};
+use slabfs_objstore::client::ReadPiece;
+use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
+
+use super::block_cache::BLOCK;
+use super::error::FsError;
+use super::geometry::Geometry;
+use super::handle::{Handle, ReadSink, Want};
+use super::object::Object;
+use super::stream::Stream;
+use super::{Client, FORM_TRIES};
+
+/// How old a mount's idea of an object may be while other mounts are attached.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// A reply buffer that a thread keeps for its next request is at most this large.
+const KEPT_BUFFER: usize = 4 << 20;
+
+thread_local! {
+    /// Reply buffers stay faulted in: a fresh one would cost a quarter of the speed.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One part of a request in one chunk.
+struct Piece {
+    /// Where in the request's packed box the cells go.
+    want: Hyperslab,
+    /// Which cells of the chunk.
+    chunk: Hyperslab,
+    server: ServerId,
+    name: ChunkName,
+    form: ChunkForm,
+}
+
+/// What a request finds of the committed object.
+#[derive(Default)]
+struct Plan {
+    /// Oldest first.
+    pieces: Vec<Piece>,
+    /// Packed boxes nothing is stored for.
+    holes: Vec<Region>,
+}
+
+impl Handle {
+    /// Whether a read of `len` bytes at `offset` may have to wait for a server.
+    pub fn would_block(&self, offset: u64, len: usize) -> bool {
+        if self.client.local() {
+            return false;
+        }
+        if self.selected.is_some() || len as u64 > BLOCK || self.due() {
+            return true;
+        }
+        let Some(geometry) = self.object.geometry.try_read() else {
+            return true;
+        };
+        let end = (offset + len as u64).min(self.object.size(&geometry));
+        let state = self.object.state.lock();
+        if !state.streams.is_empty() || state.taken.is_some() {
+            return true;
+        }
+        if state.runs.covers(offset, end) {
+            return false;
+        }
+        !self.client.cache().holds(self.object.ino, offset, end)
+    }
+
+    fn due(&self) -> bool {
+        !self.client.alone() && self.object.checked.lock().elapsed() > FRESH_FOR
+    }
+
+    /// Reads at most `len` bytes at `offset` of the handle's space; fewer at its end.
+    ///
+    /// # Errors
+    /// Of the servers; damage names the chunk. Nothing is given to `sink` then.
+    pub fn read(&self, offset: u64, len: usize, sink: &mut dyn ReadSink) -> Result<(), FsError> {
+        if self.due() {
+            self.client.refresh(&self.object)?;
+        }
+        for _ in 0..FORM_TRIES {
+            match self.read_shaped(offset, len, sink) {
+                // A chunk that was there when the tiling was read has been replaced since.
+                Err(FsError::Store(StoreError::Missing(_))) => self.client.refresh_tiling(&self.object)?,
+                other => return other,
+            }
+        }
+        Err(FsError::Unsettled("chunks vanish faster than they can be read".into()))
+    }
+
+    fn read_shaped(&self, offset: u64, len: usize, sink: &mut dyn ReadSink) -> Result<(), FsError> {
+        let object = &*self.object;
+        let geometry = object.geometry.read();
+        let size = object.size(&geometry);
+        let end = match &self.selected {
+            Some(selected) => selected.bytes,
+            None => size,
+        }
+        .min(offset.saturating_add(len as u64));
+        if offset >= end {
+            sink.give(&[]);
+            return Ok(());
+        }
+        let len = (end - offset) as usize;
+        self.client.counters().read.transfer(len as u64);
+        let wants = self.wants(&geometry, size, offset, len as u64)?;
+        if let [want] = wants.as_slice()
+            && want.within.is_none()
+            && self.client.show(object, &geometry, &want.slab, sink)?
+        {
+            return Ok(());
+        }
+        BUFFER.with(|cell| {
+            // A sink that reads again on this thread would find the buffer taken: it gets one of its own.
+            let mut kept = cell.try_borrow_mut().ok();
+            let mut own = Vec::new();
+            let buffer = kept.as_deref_mut().unwrap_or(&mut own);
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            let out = &mut buffer[..len];
+            if self.selected.is_none() && self.client.read_cached(object, &geometry, size, offset, out)? {
+                sink.give(out);
+            } else {
+                self.fill(&geometry, size, &wants, out)?;
+                sink.give(&buffer[..len]);
+            }
+            if buffer.len() > KEPT_BUFFER {
+                *buffer = Vec::new();
+            }
+            Ok(())
+        })
+    }
+
+    fn fill(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        wants: &[Want],
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        for want in wants {
+            let dense = &mut out[want.at..want.at + want.len];
+            match &want.within {
+                None => self.client.read_slab(&self.object, geometry, size, &want.slab, dense)?,
+                Some(within) => {
+                    let mut packed = vec![0; within.volume() as usize];
+                    self.client
+                        .read_slab(&self.object, geometry, size, &want.slab, &mut packed)?;
+                    scatter(&packed, &Hyperslab::from_region(within), dense, &want.shape);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Gives the bytes of `slab` from where they lie, if they lie together in one chunk of this process
+    /// and nothing newer is here.
+    fn show(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slab: &Hyperslab,
+        sink: &mut dyn ReadSink,
+    ) -> Result<bool, FsError> {
+        if !self.local() || !geometry.info.codec.is_none() {
+            return Ok(false);
+        }
+        {
+            let state = object.state.lock();
+            if !state.runs.is_empty() || state.taken.is_some() || !state.streams.is_empty() {
+                return Ok(false);
+            }
+        }
+        let mut plan = Plan::default();
+        self.plan(object, geometry, slab, &mut plan)?;
+        let [piece] = plan.pieces.as_slice() else {
+            return Ok(false);
+        };
+        if !plan.holes.is_empty() || piece.want.volume() != slab.volume() {
+            return Ok(false);
+        }
+        Ok(self.servers().show(
+            piece.server,
+            &piece.name,
+            &piece.form,
+            &piece.chunk,
+            &mut |bytes| sink.give(bytes),
+        )?)
+    }
+
+    /// Reads the cells of `slab`, packed, into `out`.
+    pub(super) fn read_slab(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        size: u64,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let cells = geometry.cells_at(size);
+        // One look at everything that is newer, before the committed bytes are read: a flush that ends
+        // meanwhile then cannot hide anything.
+        let mut streams: Vec<Arc<Stream>> = Vec::new();
+        let mut patches: Vec<(usize, Vec<u8>)> = Vec::new();
+        let mut covered = 0;
+        {
+            let state = object.state.lock();
+            streams.extend(
+                state
+                    .streams
+                    .iter()
+                    .filter(|stream| stream.may_hold(slab))
+                    .cloned(),
+            );
+            let taken = state.taken.as_ref().filter(|taken| !taken.is_empty());
+            if taken.is_some() || !state.runs.is_empty() {
+                let mut at = 0;
+                for_each_run(&cells, slab, &mut |start, len| {
+                    let (from, to) = (start as u64, (start + len) as u64);
+                    if let Some(taken) = taken {
+                        for (offset, bytes) in taken.pieces(from, to) {
+                            patches.push((at + (offset - from) as usize, bytes.to_vec()));
+                        }
+                    }
+                    for (offset, bytes) in state.runs.pieces(from, to) {
+                        covered += bytes.len();
+                        patches.push((at + (offset - from) as usize, bytes.to_vec()));
+                    }
+                    at += len;
+                });
+            }
+        }
+        if covered < out.len() {
+            self.read_committed(object, geometry, slab, out)?;
+            for stream in &streams {
+                self.paint_stream(stream, slab, out)?;
+            }
+        }
+        for (at, bytes) in patches {
+            out[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    /// Finds the chunks of `slab`.
+    fn plan(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slab: &Hyperslab,
+        plan: &mut Plan,
+    ) -> Result<(), FsError> {
+        if let Some(grid) = &geometry.grid {
+            return self.plan_grid(object, geometry, grid, slab, plan);
+        }
+        self.with_tiling(object, geometry, |tiling| {
+            let mut parts = Vec::new();
+            tiling.plan(slab, &mut parts, &mut plan.holes);
+            for part in parts {
+                match &part.record.value {
+                    Stored::Fill => push_holes(&part.want, &mut plan.holes),
+                    Stored::Chunk(stored) => plan.pieces.push(Piece {
+                        server: stored.server,
+                        name: stored.name(),
+                        form: stored.form(&part.record.slab, &geometry.info),
+                        want: part.want,
+                        chunk: part.chunk,
+                    }),
+                }
+            }
+        })
+    }
+
+    fn plan_grid(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        grid: &Grid,
+        slab: &Hyperslab,
+        plan: &mut Plan,
+    ) -> Result<(), FsError> {
+        if geometry.info.stripe.is_empty() {
+            // No server was ever there to take data.
+            plan.holes.push(Region::whole(&slab.packed_shape()));
+            return Ok(());
+        }
+        let mut parts = Vec::new();
+        grid.plan(slab, &mut parts);
+        for part in parts {
+            let chunk = self.grid_chunk(object, geometry, grid, part.at)?;
+            plan.pieces.push(Piece {
+                server: chunk.server,
+                name: chunk.name,
+                form: chunk.form,
+                want: part.want,
+                chunk: part.chunk,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads what is committed of `slab`, packed, into `out`.
+    fn read_committed(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let mut plan = Plan::default();
+        self.plan(object, geometry, slab, &mut plan)?;
+        let shape = slab.packed_shape();
+        // The last axis of a selection may begin inside an element only where it is cut there.
+        let first = slab.axes.last().map_or(0, |axis| axis.start);
+        for hole in &plan.holes {
+            paint_fill(out, &shape, &Hyperslab::from_region(hole), geometry, first);
+        }
+        self.read_pieces(&plan.pieces, geometry, &shape, first, out)
+    }
+
+    /// One request a server; pieces that land together in `out` are read into it, others by a detour.
+    fn read_pieces(
+        &self,
+        pieces: &[Piece],
+        geometry: &Geometry,
+        shape: &Coords,
+        first: u64,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let mut direct: Vec<(usize, usize, usize)> = Vec::new();
+        let mut detours: Vec<(usize, Vec<u8>)> = Vec::new();
+        for (index, piece) in pieces.iter().enumerate() {
+            match dense_range(shape, &piece.want) {
+                Some((at, len)) => direct.push((at, len, index)),
+                None => detours.push((index, vec![0; piece.want.volume() as usize])),
+            }
+        }
+        direct.sort_unstable();
+        let mut requests: Vec<ReadPiece<'_>> = Vec::with_capacity(pieces.len());
+        let mut order = Vec::with_capacity(pieces.len());
+        let mut rest = &mut *out;
+        let mut passed = 0;
+        for (at, len, index) in &direct {
+            let (_, tail) = std::mem::take(&mut rest).split_at_mut(at - passed);
+            let (part, tail) = tail.split_at_mut(*len);
+            rest = tail;
+            passed = at + len;
+            requests.push(request(&pieces[*index], part));
+            order.push(*index);
+        }
+        for (index, bytes) in &mut detours {
+            requests.push(request(&pieces[*index], bytes));
+            order.push(*index);
+        }
+        self.servers().read(&mut requests).map_err(|(_, error)| error)?;
+        let missing: Vec<usize> = requests
+            .iter()
+            .zip(&order)
+            .filter(|(request, _)| !request.found)
+            .map(|(_, index)| *index)
+            .collect();
+        drop(requests);
+        for index in &missing {
+            paint_fill(out, shape, &pieces[*index].want, geometry, first);
+        }
+        for (index, bytes) in detours {
+            if !missing.contains(&index) {
+                scatter(&bytes, &pieces[index].want, out, shape);
+            }
+        }
+        Ok(())
+    }
+
+    /// Paints what an open stream holds of `slab` over `out`.
+    fn paint_stream(&self, stream: &Stream, slab: &Hyperslab, out: &mut [u8]) -> Result<(), FsError> {
+        let shape = slab.packed_shape();
+        let progress = stream.progress.lock();
+        let mut pairs = Vec::new();
+        for region in stream.packed_boxes(0, progress.len()) {
+            for (packed, cells) in stream.slab.parts(&region) {
+                pairs.clear();
+                intersect(slab, &cells, &mut pairs);
+                for (want, held) in &pairs {
+                    // `held` counts within `packed`; the chunk counts within the stream.
+                    let chunk = super::geometry::moved(held, &Hyperslab::from_region(&packed));
+                    let bytes = self.stream_bytes(stream, &progress, &chunk)?;
+                    scatter(&bytes, want, out, &shape);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Packed bytes of cells of a stream's chunk, from the server and from the tail.
+    fn stream_bytes(
+        &self,
+        stream: &Stream,
+        progress: &super::stream::Progress,
+        chunk: &Hyperslab,
+    ) -> Result<Vec<u8>, FsError> {
+        let mut bytes = vec![0; chunk.volume() as usize];
+        let mut ranges: Vec<(u64, u64, usize)> = Vec::new();
+        let mut at = 0;
+        let mut reach = 0;
+        for_each_run(&stream.shape, chunk, &mut |start, len| {
+            ranges.push((start as u64, len as u64, at));
+            reach = reach.max((start + len) as u64);
+            at += len;
+        });
+        if reach <= progress.stored {
+            self.read_one(stream.server, &stream.name, &stream.form, chunk, &mut bytes)?;
+            return Ok(bytes);
+        }
+        for (start, len, at) in ranges {
+            let end = start + len;
+            let here = start.max(progress.stored);
+            let mut from = start;
+            for region in stream.packed_boxes(start, end.min(progress.stored)) {
+                let part = region.volume();
+                let to = at + (from - start) as usize;
+                self.read_one(
+                    stream.server,
+                    &stream.name,
+                    &stream.form,
+                    &Hyperslab::from_region(&region),
+                    &mut bytes[to..to + part as usize],
+                )?;
+                from += part;
+            }
+            if here < end {
+                let tail = &progress.tail
+                    [(here - progress.stored) as usize..(end - progress.stored) as usize];
+                let to = at + (here - start) as usize;
+                bytes[to..to + tail.len()].copy_from_slice(tail);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Reads cells of one chunk.
+    pub(super) fn read_one(
+        &self,
+        server: ServerId,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let mut piece = [ReadPiece {
+            server,
+            name,
+            form,
+            slab,
+            out,
+            found: true,
+        }];
+        self.servers().read(&mut piece).map_err(|(_, error)| error)?;
+        Ok(())
+    }
+
+    /// Runs `f` on the tiling of an `aligned` object, fetched first if it is behind.
+    pub(super) fn with_tiling<R>(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        f: impl FnOnce(&Tiling<Stored>) -> R,
+    ) -> Result<R, FsError> {
+        {
+            let chunks = object.tiling.read();
+            if chunks.version.is_some_and(|version| version >= geometry.info.tiling) {
+                return Ok(f(&chunks.tiling));
+            }
+        }
+        let mut chunks = object.tiling.write();
+        if chunks.version.is_none_or(|version| version < geometry.info.tiling) {
+            let known = chunks.version.unwrap_or(Version(0));
+            let reply = self.md().tiling(object.ino, known)?;
+            let version = reply.version();
+            if chunks.version.is_none() || chunks.tiling.rank() != geometry.cells.len() {
+                chunks.tiling = Tiling::new(geometry.cells.len());
+            }
+            reply
+                .apply(&mut chunks.tiling)
+                .map_err(|error| FsError::Invalid(error.to_string()))?;
+            chunks.version = Some(version);
+        }
+        Ok(f(&chunks.tiling))
+    }
+
+    /// Forgets the tiling and compares the form with the metadata service's.
+    pub(super) fn refresh_tiling(&self, object: &Object) -> Result<(), FsError> {
+        object.tiling.write().version = None;
+        self.refresh(object)
+    }
+
+    /// Compares the form with the metadata service's.
+    pub(super) fn refresh(&self, object: &Object) -> Result<(), FsError> {
+        let entry = self.md().getattr(object.ino)?;
+        *object.checked.lock() = Instant::now();
+        if entry.attr.change <= object.geometry.read().attr.change {
+            return Ok(());
+        }
+        let mut geometry = object.geometry.write();
+        if object.adopt(&mut geometry, &entry)? {
+            self.cache().forget_object(object.ino);
+        }
+        Ok(())
+    }
+
+    /// Reads small pieces by way of the block cache; false if this read is none of those.
+    fn read_cached(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<bool, FsError> {
+        if out.len() as u64 > BLOCK || (self.local() && geometry.info.codec.is_none()) {
+            return Ok(false);
+        }
+        {
+            let state = object.state.lock();
+            if !state.streams.is_empty() || state.taken.is_some() {
+                return Ok(false);
+            }
+            if !state.runs.is_empty() {
+                if state.runs.covers(offset, offset + out.len() as u64) {
+                    for (at, bytes) in state.runs.pieces(offset, offset + out.len() as u64) {
+                        let at = (at - offset) as usize;
+                        out[at..at + bytes.len()].copy_from_slice(bytes);
+                    }
+                    return Ok(true);
+                }
+                if state.runs.overlaps(offset, offset + out.len() as u64) {
+                    return Ok(false);
+                }
+            }
+        }
+        let end = offset + out.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let block = at / BLOCK * BLOCK;
+            let upto = end.min(block + BLOCK);
+            let part = &mut out[(at - offset) as usize..(upto - offset) as usize];
+            if !self.cache().copy(object.ino, at, part) {
+                let epoch = object.epoch.load(Ordering::Acquire);
+                let block_end = (block + BLOCK).min(size);
+                let mut bytes = vec![0; (block_end - block) as usize];
+                let mut boxes = Vec::new();
+                slabfs_model::layout::boxes_of_run(
+                    &geometry.cells_at(size),
+                    block,
+                    block_end - block,
+                    &mut boxes,
+                );
+                let mut from = 0;
+                for region in boxes {
+                    let len = region.volume() as usize;
+                    self.read_committed(
+                        object,
+                        geometry,
+                        &Hyperslab::from_region(&region),
+                        &mut bytes[from..from + len],
+                    )?;
+                    from += len;
+                }
+                part.copy_from_slice(&bytes[(at - block) as usize..(upto - block) as usize]);
+                self.cache().insert(object, block, bytes, epoch);
+            }
+            at = upto;
+        }
+        Ok(true)
+    }
+}
+
+fn request<'a>(piece: &'a Piece, out: &'a mut [u8]) -> ReadPiece<'a> {
+    ReadPiece {
+        server: piece.server,
+        name: &piece.name,
+        form: &piece.form,
+        slab: &piece.chunk,
+        out,
+        found: true,
+    }
+}
+
+/// Where `slab` lies in a dense buffer of `shape`, if its bytes lie together there.
+fn dense_range(shape: &[u64], slab: &Hyperslab) -> Option<(usize, usize)> {
+    let region = slab.as_region()?;
+    let mut at = 0u64;
+    let mut whole = true;
+    for axis in (0..shape.len()).rev() {
+        if !whole && region.shape[axis] != 1 {
+            return None;
+        }
+        whole &= region.shape[axis] == shape[axis];
+    }
+    for axis in 0..shape.len() {
+        at = at * shape[axis] + region.offset[axis];
+    }
+    Some((at as usize, region.volume() as usize))
+}
+
+/// A punched part: every cell of it reads as fill.
+fn push_holes(want: &Hyperslab, holes: &mut Vec<Region>) {
+    if let Some(region) = want.as_region() {
+        holes.push(region);
+    }
+}
+
+fn paint_fill(out: &mut [u8], shape: &[u64], slab: &Hyperslab, geometry: &Geometry, first: u64) {
+    if first.is_multiple_of(geometry.info.dtype.size().max(1)) {
+        fill_slab(out, shape, slab, &geometry.info.fill);
+    } else {
+        fill_slab_at(out, shape, slab, &geometry.info.fill, first);
+    }
+}

@@ -1,0 +1,463 @@
+//! What changes an object's form: truncate, dims, declaration, punched holes.
+//!
+//! All of it takes the object's geometry lock alone, so that no read, write or flush of this mount runs
+//! meanwhile, and looks the form up on the metadata service first. Data that a smaller form cuts off is
+//! cleared on the data servers **before** the form changes: a crash in between leaves zeros where data was
+//! going to go anyway, never old bytes where zeros belong.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use slabfs_mdserver::api::{
+    Commit, Entry, Ino, MdError, ResizeHow, Rewrite, SetAttr, SpecChange, SpecPlan, Stored,
+    StoredChunk, Truncate,
+};
+use slabfs_model::layout::boxes_of_run;
+use slabfs_model::{Coords, Hyperslab, Layout, Region};
+use slabfs_objstore::client::{WriteKind, WritePiece};
+
+use super::error::FsError;
+use super::flush::Scope;
+use super::geometry::Geometry;
+use super::handle::Handle;
+use super::object::Object;
+use super::payload::Payload;
+use super::{Client, FORM_TRIES};
+
+/// `fallocate` modes, as the kernel passes them.
+const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
+const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE;
+const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
+
+impl Client {
+    /// Sets attributes; `size` truncates or extends as semantics.md says under "Bytes".
+    ///
+    /// # Errors
+    /// `Invalid` for a size the object cannot have; errors of the services.
+    pub fn setattr(
+        self: &Arc<Self>,
+        ino: Ino,
+        set: SetAttr,
+        size: Option<u64>,
+    ) -> Result<Entry, FsError> {
+        if let Some(size) = size {
+            let object = self.borrow(ino)?;
+            self.truncate(&object, size)?;
+        }
+        if set != SetAttr::default() {
+            // A flush that comes later must not set the time of modification over one that was given.
+            if set.mtime.is_some()
+                && let Some(object) = self.known(ino)
+            {
+                self.flush_object(&object, Scope::All)?;
+            }
+            let entry = self.md().setattr(ino, set)?;
+            return Ok(self.with_unflushed(entry));
+        }
+        self.getattr(ino)
+    }
+
+    /// The newest form of the object, under the lock the caller holds.
+    fn renew(&self, object: &Object, geometry: &mut Geometry) -> Result<(), FsError> {
+        let entry = self.md().getattr(object.ino)?;
+        if object.adopt(geometry, &entry)? {
+            self.cache().forget_object(object.ino);
+        }
+        Ok(())
+    }
+
+    /// Flushes all of an object under the lock the caller holds.
+    fn flush_alone(&self, object: &Object, geometry: &mut Geometry) -> Result<(), FsError> {
+        for _ in 0..FORM_TRIES {
+            match self.flush_shaped(object, geometry, Scope::All) {
+                Ok(None) => return Ok(()),
+                Ok(Some(reply)) => return self.adopt_reply(object, geometry, &reply),
+                Err(error) if error.is_stale() => self.renew(object, geometry)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(FsError::Unsettled("a flush gave up; the data is kept".into()))
+    }
+
+    /// Takes over a form this mount itself set, and forgets what was known of the old one.
+    fn reform(
+        &self,
+        object: &Object,
+        geometry: &mut Geometry,
+        entry: &Entry,
+    ) -> Result<(), FsError> {
+        object.adopt(geometry, entry)?;
+        object.grown.store(0, Ordering::Release);
+        object.tiling.write().version = None;
+        self.cache().forget_object(object.ino);
+        Ok(())
+    }
+
+    fn truncate(&self, object: &Object, size: u64) -> Result<(), FsError> {
+        let mut geometry = object.geometry.write();
+        self.renew(object, &mut geometry)?;
+        let invalid = |error: slabfs_mdserver::api::SpecError| FsError::Invalid(error.to_string());
+        // Growth this mount has not told yet counts: the program sees it.
+        let now = object.size(&geometry);
+        if size == 0 {
+            if now > 0 || geometry.info.holds {
+                self.forget_dirty(object);
+                let entry = self.md().clear(object.ino)?;
+                object.reserved.store(0, Ordering::Release);
+                self.reform(object, &mut geometry, &entry)?;
+            }
+            return Ok(());
+        }
+        if now > geometry.size() || size < now {
+            self.flush_alone(object, &mut geometry)?;
+        }
+        match geometry.info.truncate(size).map_err(invalid)? {
+            Truncate::Nothing => Ok(()),
+            Truncate::Clear => Err(FsError::Invalid("a size of 0 clears".into())),
+            Truncate::Dims(dims) => self.resize(object, &mut geometry, dims, ResizeHow::Truncate),
+        }
+    }
+
+    /// Drops what was written and not flushed; nobody will see it again.
+    fn forget_dirty(&self, object: &Object) {
+        let _alone = object.flushing.write();
+        let mut state = object.state.lock();
+        let runs = std::mem::take(&mut state.runs);
+        drop(runs);
+        let streams = std::mem::take(&mut state.streams);
+        self.account(&mut state);
+        drop(state);
+        object.grown.store(0, Ordering::Release);
+        object.touched.store(false, Ordering::Release);
+        self.drop_streams(&streams);
+    }
+
+    /// Ends streams without making them part of the object.
+    pub(super) fn drop_streams(&self, streams: &[Arc<super::stream::Stream>]) {
+        let mut names = Vec::new();
+        for stream in streams {
+            let mut progress = stream.progress.lock();
+            progress.ended = true;
+            self.charge(-(progress.tail.len() as i64));
+            progress.tail = Vec::new();
+            if progress.stored > 0 || progress.sealed {
+                names.push((stream.server, stream.name.clone()));
+            }
+        }
+        if !names.is_empty() {
+            self.discard_chunks(&names);
+        }
+    }
+
+    /// Gives an object other dims; everything of it is flushed.
+    fn resize(
+        &self,
+        object: &Object,
+        geometry: &mut Geometry,
+        dims: Coords,
+        how: ResizeHow,
+    ) -> Result<(), FsError> {
+        if let Some(grid) = geometry.grid.clone() {
+            let mut next = geometry.info.clone();
+            next.dims = dims.clone();
+            let keep = next
+                .cells()
+                .map_err(|error| FsError::Invalid(error.to_string()))?;
+            let size: u64 = keep.iter().product();
+            self.reserve(object, geometry, size)?;
+            let present = Region::whole(&geometry.cells);
+            let mut outside = Vec::new();
+            present.subtract(&Region::whole(&keep), &mut outside);
+            for gone in outside {
+                self.cut_chunks(object, geometry, &grid, &gone, &keep)?;
+            }
+        }
+        let resized = self.md().resize(object.ino, dims, how)?;
+        self.reform(object, geometry, &resized.entry)
+    }
+
+    /// Sets the dims of an array (`slabfs set --dims`): axes grow up to their max dims, or shrink.
+    ///
+    /// # Errors
+    /// `Invalid` where an axis may not have that length.
+    pub fn set_dims(self: &Arc<Self>, ino: Ino, dims: Coords) -> Result<Entry, FsError> {
+        let object = self.borrow(ino)?;
+        {
+            let mut geometry = object.geometry.write();
+            self.renew(&object, &mut geometry)?;
+            geometry
+                .info
+                .check_dims(&dims)
+                .map_err(|error| FsError::Invalid(error.to_string()))?;
+            self.flush_alone(&object, &mut geometry)?;
+            if geometry.info.dims != dims {
+                self.resize(&object, &mut geometry, dims, ResizeHow::SetDims)?;
+            }
+        }
+        self.getattr(ino)
+    }
+
+    /// Declares an object: dtype, dims and so on, by the rules of semantics.md under "Attributes". Data
+    /// the object has already is stored anew where the new form asks for it.
+    ///
+    /// # Errors
+    /// `Invalid`, saying what is allowed.
+    pub fn declare(self: &Arc<Self>, ino: Ino, change: SpecChange) -> Result<Entry, FsError> {
+        let object = self.borrow(ino)?;
+        {
+            let mut geometry = object.geometry.write();
+            let mut tries = 0;
+            let entry = loop {
+                self.renew(&object, &mut geometry)?;
+                self.flush_alone(&object, &mut geometry)?;
+                let resolved = change
+                    .resolve(&geometry.info)
+                    .map_err(|error| FsError::Invalid(error.to_string()))?;
+                let rewrite = match resolved.plan {
+                    SpecPlan::Nothing | SpecPlan::InPlace => None,
+                    SpecPlan::Rewrite => Some(self.rewrite(&object, &geometry, &resolved.info)?),
+                };
+                tries += 1;
+                match self.md().declare(ino, change.clone(), rewrite) {
+                    Ok(entry) => break entry,
+                    // Another mount changed the object while this one copied it.
+                    Err(MdError::Busy | MdError::NeedsRewrite) if tries < FORM_TRIES => {}
+                    Err(error) => return Err(error.into()),
+                }
+            };
+            object.reserved.store(0, Ordering::Release);
+            self.reform(&object, &mut geometry, &entry)?;
+        }
+        self.getattr(ino)
+    }
+
+    /// Stores the bytes of an object anew, in the form `info`; the bytes themselves stay the same.
+    fn rewrite(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        info: &slabfs_mdserver::api::ArrayInfo,
+    ) -> Result<Rewrite, FsError> {
+        let mut rewrite = Rewrite {
+            if_change: geometry.attr.change,
+            generation: None,
+            records: Vec::new(),
+        };
+        let mut entry = Entry {
+            attr: geometry.attr.clone(),
+            info: Some(info.clone()),
+        };
+        if info.layout != Layout::Aligned {
+            let generation = self.md().spare_generation(object.ino)?;
+            rewrite.generation = Some(generation);
+            if let Some(info) = &mut entry.info {
+                info.generation = generation;
+            }
+        }
+        let new = Geometry::new(&entry)?;
+        let size = geometry.size();
+        let step = self.chunk_limit().min(8 << 20);
+        // Whole rows of the new form where they fit, so that chunks are boxes.
+        let step = match new.row {
+            0 => step,
+            row if row <= step => step - step % row,
+            row => row.min(self.chunk_limit()),
+        };
+        let mut from = 0;
+        let mut bytes = Vec::new();
+        while from < size {
+            let len = step.min(size - from);
+            bytes.resize(len as usize, 0);
+            let mut at = 0;
+            for region in boxes(&geometry.cells, from, len) {
+                let part = region.volume() as usize;
+                let slab = Hyperslab::from_region(&region);
+                self.read_slab(object, geometry, size, &slab, &mut bytes[at..at + part])?;
+                at += part;
+            }
+            self.store_anew(object, &new, from, &bytes, &mut rewrite)?;
+            from += len;
+        }
+        Ok(rewrite)
+    }
+
+    fn store_anew(
+        &self,
+        object: &Object,
+        new: &Geometry,
+        from: u64,
+        bytes: &[u8],
+        rewrite: &mut Rewrite,
+    ) -> Result<(), FsError> {
+        let mut at = 0;
+        for region in boxes(&new.cells, from, bytes.len() as u64) {
+            let part = &bytes[at..at + region.volume() as usize];
+            at += part.len();
+            let slab = Hyperslab::from_region(&region);
+            if let Some(grid) = &new.grid {
+                self.write_grid(object, new, grid, &slab, &Payload::Packed(part))?;
+                continue;
+            }
+            let (chunk, server) = self.place()?;
+            let stored = StoredChunk {
+                chunk,
+                server,
+                codec: new.info.codec.clone(),
+            };
+            let name = stored.name();
+            self.servers().write(&[WritePiece {
+                server,
+                name: &name,
+                form: &stored.form(&slab, &new.info),
+                kind: WriteKind::Put,
+                data: &[IoSlice::new(part)],
+            }])?;
+            object.state.lock().unsynced.insert((server, name));
+            rewrite.records.push((slab, Stored::Chunk(stored)));
+        }
+        Ok(())
+    }
+}
+
+fn boxes(cells: &[u64], offset: u64, len: u64) -> Vec<Region> {
+    let mut boxes = Vec::new();
+    boxes_of_run(cells, offset, len, &mut boxes);
+    boxes
+}
+
+impl Handle {
+    /// `fallocate`: reserving room (which only sets the size), punching holes and zeroing ranges.
+    ///
+    /// # Errors
+    /// `NotSupported` for other modes, for selections, and for holes where the fill is not zero.
+    pub fn allocate(&self, mode: i32, offset: u64, len: u64) -> Result<(), FsError> {
+        if !self.writable {
+            return Err(FsError::ReadOnly("the file is not open for writing".into()));
+        }
+        if self.selected.is_some() {
+            return Err(FsError::NotSupported(
+                "fallocate works on the object, not on a selection of it".into(),
+            ));
+        }
+        let end = offset
+            .checked_add(len)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or_else(|| FsError::TooBig("the range ends beyond 2^63".into()))?;
+        match mode {
+            0 => self.extend_to(end),
+            KEEP_SIZE => Ok(()),
+            mode if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE => {
+                self.punch(offset, end)
+            }
+            ZERO_RANGE => {
+                self.extend_to(end)?;
+                self.punch(offset, end)
+            }
+            _ => Err(FsError::NotSupported(
+                "only plain allocation, FALLOC_FL_PUNCH_HOLE and FALLOC_FL_ZERO_RANGE work".into(),
+            )),
+        }
+    }
+
+    fn extend_to(&self, end: u64) -> Result<(), FsError> {
+        let (size, limit, whole) = {
+            let geometry = self.object.geometry.read();
+            (
+                self.object.size(&geometry),
+                geometry.size_limit(),
+                geometry.whole_rows(end),
+            )
+        };
+        if end <= size {
+            return Ok(());
+        }
+        if end > limit {
+            return Err(FsError::TooBig(format!(
+                "the object has fixed dims and {size} bytes"
+            )));
+        }
+        self.client.truncate(&self.object, whole)
+    }
+
+    /// Makes `[from, to)` read as zeros and gives its room back where that is possible.
+    fn punch(&self, from: u64, to: u64) -> Result<(), FsError> {
+        let (client, object) = (&self.client, &self.object);
+        let mut geometry = object.geometry.write();
+        if !geometry.info.fill.is_zero() {
+            return Err(FsError::NotSupported(
+                "the object's fill value is not zero: a hole would read as the fill".into(),
+            ));
+        }
+        client.renew(object, &mut geometry)?;
+        client.flush_alone(object, &mut geometry)?;
+        let to = to.min(geometry.size());
+        if from >= to {
+            return Ok(());
+        }
+        let regions = boxes(&geometry.cells, from, to - from);
+        object.epoch.fetch_add(1, Ordering::AcqRel);
+        let mut commit = Commit {
+            ino: object.ino,
+            generation: geometry.info.generation,
+            records: Vec::new(),
+            grow_to: None,
+            size_at_least: 0,
+            mtime: None,
+            wrote: true,
+            stored: 0,
+            settled: false,
+        };
+        match geometry.grid.clone() {
+            Some(grid) => {
+                for region in &regions {
+                    client.punch_grid(object, &geometry, &grid, region)?;
+                }
+            }
+            None => {
+                commit.records = regions
+                    .iter()
+                    .map(|region| (Hyperslab::from_region(region), Stored::Fill))
+                    .collect();
+            }
+        }
+        let reply = client.md().commit(commit)?;
+        object.tiling.write().version = None;
+        client.cache().forget_object(object.ino);
+        client.adopt_reply(object, &mut geometry, &reply)
+    }
+
+    /// The first byte at or after `offset` that is not in a hole.
+    ///
+    /// # Errors
+    /// `NoSuchExtent` where only holes follow.
+    pub fn seek_data(&self, offset: u64) -> Result<u64, FsError> {
+        let size = self.size();
+        if offset >= size || self.is_all_hole()? {
+            return Err(FsError::NoSuchExtent);
+        }
+        Ok(offset)
+    }
+
+    /// The first byte at or after `offset` that is in a hole; the end counts as one.
+    ///
+    /// # Errors
+    /// `NoSuchExtent` past the end.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64, FsError> {
+        let size = self.size();
+        if offset >= size {
+            return Err(FsError::NoSuchExtent);
+        }
+        Ok(if self.is_all_hole()? { offset } else { size })
+    }
+
+    /// Whether nothing was ever written, and the fill is what a tool would take a hole for.
+    fn is_all_hole(&self) -> Result<bool, FsError> {
+        let object = &self.object;
+        if object.is_dirty() {
+            return Ok(false);
+        }
+        let geometry = object.geometry.read();
+        Ok(geometry.info.fill.is_zero() && !geometry.info.holds)
+    }
+}

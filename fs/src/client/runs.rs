@@ -1,0 +1,366 @@
+//! Dirty runs: bytes that were written through this mount and are not on a data server yet.
+//!
+//! A run is a contiguous range of an object's canonical bytes. The runs of an object are disjoint: a
+//! newer write trims what it covers of older ones, whichever handle wrote them, so the map always shows
+//! the newest byte of every place and needs no sequence numbers. Each run remembers the handle that wrote
+//! it, so that a flush can group what one writer meant as one box.
+//!
+//! Runs of one handle that touch are joined while they are short, so that many small sequential writes
+//! cost one allocation now and then and not one each. Pure: no locks, no I/O.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::time::Instant;
+
+use slabfs_model::layout::Run;
+
+use super::handle::HandleId;
+
+/// Runs are joined up to this many bytes: longer ones gain nothing and cost copies when they are cut.
+const JOIN_LIMIT: usize = 1 << 20;
+
+/// What one run costs in memory beside its bytes, roughly: the map's node, the allocation, the writer.
+pub(super) const RUN_OVERHEAD: u64 = 128;
+
+/// One contiguous range of dirty bytes.
+#[derive(Debug)]
+struct DirtyRun {
+    bytes: Vec<u8>,
+    writer: HandleId,
+    since: Instant,
+}
+
+/// The dirty runs of an object, by their offset in canonical bytes.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    map: BTreeMap<u64, DirtyRun>,
+    cost: u64,
+}
+
+impl Runs {
+    /// Whether nothing is dirty.
+    pub(super) fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// What the runs cost in memory, in bytes.
+    pub(super) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The end of the last run, in canonical bytes.
+    pub(super) fn end(&self) -> Option<u64> {
+        self.map
+            .last_key_value()
+            .map(|(start, run)| start + run.bytes.len() as u64)
+    }
+
+    /// When the oldest of the runs was written.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.map.values().map(|run| run.since).min()
+    }
+
+    /// Puts `bytes` at `offset` for `writer`; what lies under them is gone.
+    pub(super) fn insert(&mut self, offset: u64, bytes: &[u8], writer: HandleId) {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = offset + bytes.len() as u64;
+        if let Some((start, run)) = self.map.range_mut(..=offset).next_back() {
+            let at = (offset - start) as usize;
+            if run.writer == writer {
+                if at + bytes.len() <= run.bytes.len() {
+                    run.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+                    return;
+                }
+                if at == run.bytes.len() && run.bytes.len() + bytes.len() <= JOIN_LIMIT {
+                    let start = *start;
+                    self.remove(offset, end);
+                    self.extend(start, bytes);
+                    return;
+                }
+            }
+        }
+        self.remove(offset, end);
+        self.place(offset, bytes.to_vec(), writer, Instant::now());
+    }
+
+    fn extend(&mut self, start: u64, bytes: &[u8]) {
+        if let Some(run) = self.map.get_mut(&start) {
+            run.bytes.extend_from_slice(bytes);
+            self.cost += bytes.len() as u64;
+        }
+    }
+
+    fn place(&mut self, offset: u64, bytes: Vec<u8>, writer: HandleId, since: Instant) {
+        self.cost += bytes.len() as u64 + RUN_OVERHEAD;
+        self.map.insert(
+            offset,
+            DirtyRun {
+                bytes,
+                writer,
+                since,
+            },
+        );
+    }
+
+    /// Forgets what is dirty in `[from, to)`.
+    pub(super) fn remove(&mut self, from: u64, to: u64) {
+        if from >= to || self.map.is_empty() {
+            return;
+        }
+        // The run that reaches into the range from before it keeps its head, and its tail if it has one.
+        if let Some((&start, run)) = self.map.range_mut(..from).next_back() {
+            let end = start + run.bytes.len() as u64;
+            if end > from {
+                let tail = (end > to).then(|| run.bytes[(to - start) as usize..].to_vec());
+                self.cost -= end - from;
+                run.bytes.truncate((from - start) as usize);
+                let (writer, since) = (run.writer, run.since);
+                if let Some(tail) = tail {
+                    self.place(to, tail, writer, since);
+                    return;
+                }
+            }
+        }
+        while let Some((&start, _)) = self.map.range((Included(from), Excluded(to))).next() {
+            let Some(run) = self.map.remove(&start) else {
+                return;
+            };
+            self.cost -= run.bytes.len() as u64 + RUN_OVERHEAD;
+            let end = start + run.bytes.len() as u64;
+            if end > to {
+                let tail = run.bytes[(to - start) as usize..].to_vec();
+                self.place(to, tail, run.writer, run.since);
+            }
+        }
+    }
+
+    /// Whether any byte of `[from, to)` is dirty.
+    pub(super) fn overlaps(&self, from: u64, to: u64) -> bool {
+        if from >= to {
+            return false;
+        }
+        self.map
+            .range(..to)
+            .next_back()
+            .is_some_and(|(start, run)| start + run.bytes.len() as u64 > from)
+    }
+
+    /// The dirty pieces inside `[from, to)`, ascending: offset and bytes.
+    pub(super) fn pieces(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &[u8])> {
+        let first = self
+            .map
+            .range(..=from)
+            .next_back()
+            .map_or(from, |(start, _)| *start);
+        let upper = if to > first {
+            Excluded(to)
+        } else {
+            Excluded(first)
+        };
+        let range = if to == u64::MAX {
+            self.map.range((Included(first), Unbounded))
+        } else {
+            self.map.range((Included(first), upper))
+        };
+        range.filter_map(move |(start, run)| {
+            let end = start + run.bytes.len() as u64;
+            let (low, high) = (from.max(*start), to.min(end));
+            (low < high).then(|| {
+                (
+                    low,
+                    &run.bytes[(low - start) as usize..(high - start) as usize],
+                )
+            })
+        })
+    }
+
+    /// Whether `[from, to)` is dirty as a whole.
+    pub(super) fn covers(&self, from: u64, to: u64) -> bool {
+        let mut at = from;
+        for (offset, bytes) in self.pieces(from, to) {
+            if offset != at {
+                return false;
+            }
+            at += bytes.len() as u64;
+        }
+        at == to
+    }
+
+    /// Takes out the runs of `writer` (of all writers if none is named), cut at `below`: what lies at or
+    /// beyond it stays.
+    pub(super) fn take(&mut self, writer: Option<HandleId>, below: u64) -> Runs {
+        let mut taken = Runs::default();
+        let mut kept = BTreeMap::new();
+        for (start, mut run) in std::mem::take(&mut self.map) {
+            if writer.is_some_and(|writer| writer != run.writer) || start >= below {
+                kept.insert(start, run);
+                continue;
+            }
+            let end = start + run.bytes.len() as u64;
+            if end > below {
+                let tail = run.bytes.split_off((below - start) as usize);
+                kept.insert(
+                    below,
+                    DirtyRun {
+                        bytes: tail,
+                        writer: run.writer,
+                        since: run.since,
+                    },
+                );
+            }
+            taken.cost += run.bytes.len() as u64 + RUN_OVERHEAD;
+            taken.map.insert(start, run);
+        }
+        self.map = kept;
+        self.recount();
+        taken
+    }
+
+    fn recount(&mut self) {
+        self.cost = self
+            .map
+            .values()
+            .map(|run| run.bytes.len() as u64 + RUN_OVERHEAD)
+            .sum();
+    }
+
+    /// Puts back runs whose flush failed; what was written meanwhile is newer and stays on top.
+    pub(super) fn put_back(&mut self, older: Runs) {
+        let newer = std::mem::replace(self, older);
+        for (start, run) in newer.map {
+            self.remove(start, start + run.bytes.len() as u64);
+            self.place(start, run.bytes, run.writer, run.since);
+        }
+    }
+
+    /// Copies all runs into `other`.
+    pub(super) fn copy_into(&self, other: &mut Runs) {
+        for (start, run) in &self.map {
+            other.place(*start, run.bytes.clone(), run.writer, run.since);
+        }
+    }
+
+    /// The end of the last run of `writer`.
+    #[cfg(test)]
+    fn end_of(&self, writer: Option<HandleId>) -> Option<u64> {
+        self.map
+            .iter()
+            .rev()
+            .find(|(_, run)| writer.is_none_or(|writer| writer == run.writer))
+            .map(|(start, run)| start + run.bytes.len() as u64)
+    }
+
+    /// Whether `writer` has dirty runs.
+    pub(super) fn has(&self, writer: HandleId) -> bool {
+        self.map.values().any(|run| run.writer == writer)
+    }
+
+    /// The writers there are runs of, each once.
+    pub(super) fn writers(&self) -> Vec<HandleId> {
+        let mut writers: Vec<HandleId> = self.map.values().map(|run| run.writer).collect();
+        writers.sort_unstable();
+        writers.dedup();
+        writers
+    }
+
+    /// Where the runs of `writer` lie, ascending, runs that touch joined.
+    pub(super) fn ranges(&self, writer: HandleId) -> Vec<Run> {
+        let mut ranges: Vec<Run> = Vec::new();
+        for (start, run) in self.map.iter().filter(|(_, run)| run.writer == writer) {
+            let len = run.bytes.len() as u64;
+            match ranges.last_mut() {
+                Some(last) if last.offset + last.len == *start => last.len += len,
+                _ => ranges.push(Run {
+                    offset: *start,
+                    len,
+                }),
+            }
+        }
+        ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: HandleId = HandleId(1);
+    const B: HandleId = HandleId(2);
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(u64, Vec<u8>, bool),
+        Remove(u64, u64),
+        TakeAndPutBack(bool, u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0u64..80, prop::collection::vec(1u8..=255, 0..30), any::<bool>())
+                .prop_map(|(at, bytes, a)| Step::Insert(at, bytes, a)),
+            1 => (0u64..100, 0u64..40).prop_map(|(from, len)| Step::Remove(from, from + len)),
+            1 => (any::<bool>(), 0u64..120).prop_map(|(a, below)| Step::TakeAndPutBack(a, below)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_a_sparse_byte_map(steps in prop::collection::vec(step(), 1..40)) {
+            let mut runs = Runs::default();
+            let mut naive: Vec<Option<(u8, HandleId)>> = vec![None; 160];
+            for step in steps {
+                match step {
+                    Step::Insert(at, bytes, a) => {
+                        let writer = if a { A } else { B };
+                        runs.insert(at, &bytes, writer);
+                        for (i, byte) in bytes.iter().enumerate() {
+                            naive[at as usize + i] = Some((*byte, writer));
+                        }
+                    }
+                    Step::Remove(from, to) => {
+                        runs.remove(from, to);
+                        naive[from as usize..to as usize].fill(None);
+                    }
+                    Step::TakeAndPutBack(a, below) => {
+                        let writer = if a { A } else { B };
+                        let taken = runs.take(Some(writer), below);
+                        for (offset, bytes) in taken.pieces(0, u64::MAX) {
+                            for (i, byte) in bytes.iter().enumerate() {
+                                prop_assert_eq!(naive[offset as usize + i], Some((*byte, writer)));
+                                prop_assert!(offset + (i as u64) < below);
+                            }
+                        }
+                        prop_assert!(runs.end_of(Some(writer)).is_none_or(|end| end > below));
+                        runs.put_back(taken);
+                    }
+                }
+                let mut seen: Vec<Option<u8>> = vec![None; 160];
+                let mut cost = 0;
+                for (offset, bytes) in runs.pieces(0, u64::MAX) {
+                    cost += bytes.len() as u64 + RUN_OVERHEAD;
+                    for (i, byte) in bytes.iter().enumerate() {
+                        prop_assert!(seen[offset as usize + i].replace(*byte).is_none());
+                    }
+                }
+                prop_assert_eq!(runs.cost(), cost);
+                let bytes: Vec<Option<u8>> = naive.iter().map(|cell| cell.map(|(byte, _)| byte)).collect();
+                prop_assert_eq!(&seen, &bytes);
+                for writer in [A, B] {
+                    for range in runs.ranges(writer) {
+                        for at in range.offset..range.offset + range.len {
+                            prop_assert_eq!(naive[at as usize].map(|(_, w)| w), Some(writer));
+                        }
+                    }
+                }
+                for (from, to) in [(0, 40), (13, 57), (20, 21), (0, 160)] {
+                    let slice = &naive[from as usize..to as usize];
+                    prop_assert_eq!(runs.overlaps(from, to), slice.iter().any(Option::is_some));
+                    prop_assert_eq!(runs.covers(from, to), slice.iter().all(Option::is_some));
+                }
+            }
+        }
+    }
+}

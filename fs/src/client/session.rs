@@ -1,0 +1,250 @@
+//! A client's life: attaching, heartbeats, background flushes and syncs, stopping.
+//!
+//! One thread says that the session lives and learns of data servers; another flushes what is old, tells
+//! the metadata service of closed objects, and brings what closed objects left unsynced onto the disks,
+//! so that replaced chunks may go. Both end in [`Client::stop`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use slabfs_mdserver::api::{Md, MdError, Metadata, ServerInfo};
+use slabfs_objstore::Addr;
+use slabfs_objstore::client::Servers;
+
+use super::block_cache::BlockCache;
+use super::error::FsError;
+use super::flush::Scope;
+use super::object::Object;
+use super::{Client, ClientOptions, LeasedIds, Settling};
+
+/// How often the background looks for old data and closed objects.
+const ROUND: Duration = Duration::from_millis(500);
+
+/// How long what a closed object left may wait for the disk.
+const SETTLE_EVERY: Duration = Duration::from_secs(5);
+
+impl Client {
+    /// Opens a session and starts what runs in the background.
+    ///
+    /// # Errors
+    /// When the metadata service refuses or is away.
+    pub fn start(
+        metadata: Arc<dyn Metadata>,
+        servers: Arc<Servers>,
+        options: ClientOptions,
+    ) -> Result<Arc<Client>, FsError> {
+        let host = nix::unistd::gethostname()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let (md, attached) = Md::attach(metadata, &host, std::process::id(), options.read_only)?;
+        adopt_servers(&servers, &attached.servers);
+        let local = !attached.servers.is_empty()
+            && attached
+                .servers
+                .iter()
+                .all(|server| servers.is_local(server.id));
+        let client = Arc::new(Client {
+            md,
+            cache: BlockCache::new(options.cache_bytes),
+            servers,
+            local,
+            objects: Mutex::default(),
+            dirty: AtomicI64::new(0),
+            next_handle: AtomicU64::new(1),
+            next_server: AtomicU64::new(0),
+            online: Mutex::new(Arc::new(online(&attached.servers))),
+            lease: Mutex::new(LeasedIds::default()),
+            settling: Mutex::default(),
+            releases: Mutex::default(),
+            stopping: Mutex::new(false),
+            wake: Condvar::new(),
+            threads: Mutex::default(),
+            lost: AtomicBool::new(false),
+            options,
+        });
+        let beat = Duration::from_millis(attached.lease_ms.clamp(300, 30_000) / 3)
+            .min(Duration::from_secs(1));
+        client.spawn("slabfs-beat", move |client| client.beat_every(beat))?;
+        client.spawn("slabfs-flush", |client| client.tidy())?;
+        Ok(client)
+    }
+
+    fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        run: impl FnOnce(&Arc<Client>) + Send + 'static,
+    ) -> Result<(), FsError> {
+        let client = self.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || run(&client))
+            .map_err(|error| FsError::Invalid(format!("no thread could be started: {error}")))?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// Waits for `time`, or until the client stops; true when it stops.
+    fn pause(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut stopping = self.stopping.lock();
+        while !*stopping {
+            if self.wake.wait_until(&mut stopping, until).timed_out() {
+                break;
+            }
+        }
+        *stopping
+    }
+
+    fn beat_every(&self, every: Duration) {
+        while !self.pause(every) {
+            match self.md.heartbeat() {
+                Ok(beat) => {
+                    if let Some(servers) = beat.servers {
+                        adopt_servers(&self.servers, &servers);
+                        *self.online.lock() = Arc::new(online(&servers));
+                    }
+                    if beat.lost && !self.lost.swap(true, Ordering::AcqRel) {
+                        tracing::error!(
+                            "the metadata service has given up this session; what was not flushed is \
+                             lost, and writes fail until the filesystem is mounted anew"
+                        );
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the metadata service did not hear this mount"),
+            }
+        }
+    }
+
+    fn tidy(&self) {
+        let mut settled = Instant::now();
+        while !self.pause(ROUND) {
+            self.flush_old();
+            self.tell_releases();
+            if settled.elapsed() >= SETTLE_EVERY {
+                settled = Instant::now();
+                self.settle_closed();
+            }
+        }
+    }
+
+    fn flush_old(&self) {
+        let age = self.options.flush_age;
+        let objects: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
+        for object in objects {
+            let old = {
+                let state = object.state.lock();
+                state.runs.oldest().is_some_and(|since| since.elapsed() > age)
+                    || state.streams.iter().any(|stream| stream.since.elapsed() > age)
+            };
+            if old && let Err(error) = self.flush_object(&object, Scope::All) {
+                object.blame(&error);
+            }
+        }
+    }
+
+    /// Tells the metadata service which objects were closed since the last time.
+    pub(super) fn tell_releases(&self) {
+        let inos = std::mem::take(&mut *self.releases.lock());
+        if inos.is_empty() {
+            return;
+        }
+        if let Err(error) = self.md.release(inos.clone()) {
+            tracing::warn!(%error, "closed objects could not be released; trying again");
+            if !matches!(error, MdError::SessionLost) {
+                self.releases.lock().extend(inos);
+            }
+        }
+    }
+
+    /// Brings what closed objects left unsynced onto the disks, and settles it.
+    pub(super) fn settle_closed(&self) {
+        let waiting = std::mem::take(&mut *self.settling.lock());
+        if waiting.is_empty() {
+            return;
+        }
+        let chunks: Vec<_> = waiting.iter().flat_map(|one| one.chunks.clone()).collect();
+        let synced = self.servers.sync(&chunks);
+        if let Err(error) = synced {
+            tracing::warn!(%error, "closed objects are not on disk yet; trying again");
+            self.settling.lock().extend(waiting);
+            return;
+        }
+        for one in waiting {
+            self.settle_one(one);
+        }
+    }
+
+    fn settle_one(&self, one: Settling) {
+        match self.md.settle(one.ino, one.version) {
+            Ok(()) | Err(MdError::NotFound) => {}
+            Err(error) => {
+                tracing::warn!(object = %one.ino, %error, "replaced chunks stay for now");
+            }
+        }
+    }
+
+    /// Flushes and syncs everything.
+    ///
+    /// # Errors
+    /// The first error met; the other objects are flushed all the same.
+    pub fn sync_all(&self) -> Result<(), FsError> {
+        let objects: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
+        let mut first = Ok(());
+        for object in objects {
+            let synced = self.sync_object(&object);
+            first = first.and(synced);
+        }
+        self.settle_closed();
+        self.md.sync()?;
+        first
+    }
+
+    /// Ends the session: everything is flushed and synced, and the background threads are joined.
+    ///
+    /// # Errors
+    /// When something could not be brought out; it is lost then, and the log names the objects.
+    pub fn stop(&self) -> Result<(), FsError> {
+        {
+            let mut stopping = self.stopping.lock();
+            if *stopping {
+                return Ok(());
+            }
+            *stopping = true;
+        }
+        self.wake.notify_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread of the client had panicked");
+            }
+        }
+        let synced = self.sync_all();
+        self.tell_releases();
+        let detached = self.md.detach(synced.is_ok()).map_err(FsError::from);
+        synced.and(detached)
+    }
+}
+
+fn online(servers: &[ServerInfo]) -> Vec<slabfs_model::ServerId> {
+    servers
+        .iter()
+        .filter(|server| server.online)
+        .map(|server| server.id)
+        .collect()
+}
+
+fn adopt_servers(servers: &Servers, infos: &[ServerInfo]) {
+    for info in infos {
+        let Some(addr) = &info.addr else { continue };
+        if servers.is_local(info.id) {
+            continue;
+        }
+        match addr.parse::<Addr>() {
+            Ok(addr) => servers.set_remote(info.id, addr),
+            Err(error) => {
+                tracing::error!(server = %info.id, %error, "a data server has an address of no use");
+            }
+        }
+    }
+}

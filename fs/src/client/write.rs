@@ -1,0 +1,427 @@
+//! Writing: which of three ways a write takes.
+//!
+//! - **Into memory**: small writes become dirty runs and wait for a flush, which makes boxes of them.
+//! - **In place**: a large write to a `grid` object, or any write through a selection of one, goes to the
+//!   chunks at once.
+//! - **Into a stream**: whole rows one behind the other, and selections written from their start, go to a
+//!   chunk that grows while the writer writes (`stream.rs`).
+//!
+//! Whatever way, a read that starts after the write has returned sees it, and what the write covers of
+//! older dirty bytes is trimmed. See docs/decisions/write-paths.md for why there are three.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use slabfs_model::{Coords, Hyperslab, Region, for_each_run};
+use slabfs_objstore::client::{WriteKind, WritePiece};
+use slabfs_objstore::{ChunkForm, ChunkName};
+
+use super::error::FsError;
+use super::flush::Scope;
+use super::geometry::Geometry;
+use super::handle::{Handle, Want, Written};
+use super::payload::Payload;
+use super::stream::{Progress, Stream};
+
+/// More open streams than this on one object are flushed: each holds a file open on a server.
+const STREAMS_LIMIT: usize = 16;
+
+/// What a try to write into a stream came to.
+enum Streamed {
+    /// This many bytes are in.
+    Taken(usize),
+    /// A stream does not fit this write.
+    Unfit,
+    /// Another stream holds older bytes of the same place; it must be committed first.
+    InTheWay,
+}
+
+impl Handle {
+    /// Whether a write of `len` bytes may have to wait for a server.
+    pub fn may_block_write(&self, len: usize) -> bool {
+        if self.client.local() {
+            return false;
+        }
+        len >= self.client.options.direct_min
+            || self.selected.is_some()
+            || self.append
+            || self.client.over_budget()
+            || self.object.geometry.try_read().is_none()
+    }
+
+    /// Writes `data` at `offset` of the handle's space; an appending handle takes the end instead.
+    ///
+    /// # Errors
+    /// `TooBig` beyond what the object may hold, `Invalid` if the selection lies outside by now, errors of
+    /// the servers.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+        if !self.writable {
+            return Err(FsError::ReadOnly("the file is not open for writing".into()));
+        }
+        if data.is_empty() {
+            return Ok(Written {
+                size_changed: false,
+            });
+        }
+        let written = {
+            let _appending = self.append.then(|| self.object.appending.lock());
+            self.write_following(offset, data)?
+        };
+        if self.client.over_budget() {
+            self.client.relieve(&self.object)?;
+        }
+        Ok(written)
+    }
+
+    /// Writes, and looks at the object's form anew when it turns out to have changed on the server.
+    fn write_following(&self, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+        for _ in 0..super::FORM_TRIES {
+            let result = {
+                let geometry = self.object.geometry.read();
+                self.write_shaped(&geometry, offset, data)
+            };
+            match result {
+                Err(error) if error.is_stale() => self.client.refresh(&self.object)?,
+                other => return other,
+            }
+        }
+        Err(FsError::Unsettled("a write gave up".into()))
+    }
+
+    fn write_shaped(
+        &self,
+        geometry: &Geometry,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Written, FsError> {
+        let size = self.object.size(geometry);
+        let offset = if self.append { size } else { offset };
+        let limit = match &self.selected {
+            Some(selected) => selected.bytes,
+            None => geometry.size_limit(),
+        };
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= limit)
+            .ok_or_else(|| too_big(self.selected.is_some(), limit))?;
+        if geometry.grid.is_some() {
+            if self.selected.is_some() || data.len() >= self.client.options.direct_min {
+                self.write_in_place(geometry, size, offset, data)?;
+            } else {
+                self.remember(geometry, offset, data);
+            }
+        } else {
+            self.write_aligned(geometry, size, offset, data)?;
+        }
+        let size_changed = self.selected.is_none() && end > size;
+        Ok(Written { size_changed })
+    }
+
+    /// Into memory: one dirty run.
+    fn remember(&self, geometry: &Geometry, offset: u64, data: &[u8]) {
+        let mut state = self.object.state.lock();
+        state.runs.insert(offset, data, self.id);
+        self.grow(geometry, offset + data.len() as u64);
+        self.client.account(&mut state);
+    }
+
+    /// Makes the object reach to `end`. Called before a flush can see the bytes, so that no flush finds
+    /// bytes outside the object.
+    fn grow(&self, geometry: &Geometry, end: u64) {
+        if self.selected.is_none() {
+            self.object.grow(geometry, end);
+        }
+    }
+
+    /// Into a stream as far as that fits, the rest into memory.
+    fn write_aligned(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FsError> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.try_stream(geometry, size, offset + done as u64, &data[done..])? {
+                Streamed::Taken(taken) => done += taken,
+                Streamed::Unfit => break,
+                Streamed::InTheWay => {
+                    self.client.flush_shaped(&self.object, geometry, Scope::Streams)?;
+                }
+            }
+        }
+        if done < data.len() {
+            self.remember_parts(geometry, size, offset + done as u64, &data[done..])?;
+        }
+        Ok(())
+    }
+
+    /// Into memory, through the handle's space: a selection becomes a run a row.
+    fn remember_parts(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FsError> {
+        if self.selected.is_none() {
+            self.remember(geometry, offset, data);
+            return Ok(());
+        }
+        let cells = geometry.cells_at(size);
+        let wants = self.wants(geometry, size, offset, data.len() as u64)?;
+        let mut packed = Vec::new();
+        let mut state = self.object.state.lock();
+        for want in &wants {
+            let bytes = want.gather(data, &mut packed);
+            let mut at = 0;
+            for_each_run(&cells, &want.slab, &mut |start, len| {
+                state.runs.insert(start as u64, &bytes[at..at + len], self.id);
+                at += len;
+            });
+        }
+        self.client.account(&mut state);
+        Ok(())
+    }
+
+    /// In place: straight into the chunks of a grid.
+    fn write_in_place(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FsError> {
+        let Some(grid) = &geometry.grid else {
+            return Err(FsError::Invalid("the object has no chunk grid".into()));
+        };
+        let object = &self.object;
+        let end = offset + data.len() as u64;
+        // The wants of a write that grows the object lie in the object as it will be.
+        let reach = if self.selected.is_some() { size } else { size.max(geometry.whole_rows(end)) };
+        let wants = self.wants(geometry, reach, offset, data.len() as u64)?;
+        let _shared = object.flushing.read();
+        if self.selected.is_none() {
+            self.client.reserve(object, geometry, end)?;
+        } else {
+            self.client.reserve(object, geometry, size)?;
+        }
+        let mut packed = Vec::new();
+        for want in &wants {
+            let bytes = want.gather(data, &mut packed);
+            self.client
+                .write_grid(object, geometry, grid, &want.slab, &Payload::Packed(bytes))?;
+        }
+        object.touched.store(true, Ordering::Release);
+        self.grow(geometry, end);
+        self.trim(geometry, reach, &wants);
+        self.client.counters().write.transfer(data.len() as u64);
+        Ok(())
+    }
+
+    /// What was written past the dirty runs is newer than what they hold of the same place.
+    fn trim(&self, geometry: &Geometry, size: u64, wants: &[Want]) {
+        let object = &self.object;
+        object.epoch.fetch_add(1, Ordering::AcqRel);
+        self.client.cache().forget_slabs(object.ino, geometry, size, wants);
+        let mut state = object.state.lock();
+        if state.runs.is_empty() {
+            return;
+        }
+        let cells = geometry.cells_at(size);
+        for want in wants {
+            for_each_run(&cells, &want.slab, &mut |start, len| {
+                state.runs.remove(start as u64, (start + len) as u64);
+            });
+        }
+        self.client.account(&mut state);
+    }
+
+    fn try_stream(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Streamed, FsError> {
+        let object = &self.object;
+        let _shared = object.flushing.read();
+        let mut current = self.stream.lock();
+        if let Some(stream) = current.as_ref() {
+            let mut progress = stream.progress.lock();
+            let at = stream.begins + progress.len();
+            if !progress.ended && at == offset && progress.len() < stream.capacity() {
+                let room = stream.capacity() - progress.len();
+                let take = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+                let wants = self.wants(geometry, size.max(geometry.whole_rows(offset + take as u64)), offset, take as u64)?;
+                if self.another_stream_at(stream, &wants) {
+                    return Ok(Streamed::InTheWay);
+                }
+                stream.reach.fetch_add(take as u64, Ordering::AcqRel);
+                self.append(stream, &mut progress, &data[..take])?;
+                self.grow(geometry, offset + take as u64);
+                drop(progress);
+                self.trim(geometry, size.max(geometry.whole_rows(offset + take as u64)), &wants);
+                return Ok(Streamed::Taken(take));
+            }
+        }
+        let reach = size.max(geometry.whole_rows(offset + data.len() as u64));
+        let Some((slab, shape)) = self.stream_region(geometry, reach, offset, data.len()) else {
+            return Ok(Streamed::Unfit);
+        };
+        if object.state.lock().streams.len() >= STREAMS_LIMIT {
+            return Ok(Streamed::InTheWay);
+        }
+        let (chunk, server) = self.client.place()?;
+        let form = ChunkForm {
+            shape: shape.clone(),
+            elem: geometry.info.space().elem as u32,
+            codec: geometry.info.codec,
+            fill: geometry.info.fill.clone(),
+        };
+        let stream = Arc::new(Stream {
+            writer: self.id,
+            begins: offset,
+            slab,
+            shape,
+            chunk,
+            name: ChunkName::Free(chunk),
+            server,
+            form,
+            since: Instant::now(),
+            reach: AtomicU64::new(0),
+            progress: parking_lot::Mutex::new(Progress::default()),
+        });
+        object.state.lock().streams.push(stream.clone());
+        *current = Some(stream);
+        // The first bytes go in by the way all others do.
+        Ok(Streamed::Taken(0))
+    }
+
+    /// The rows a stream that begins with this write may take, if it should be one.
+    fn stream_region(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        len: usize,
+    ) -> Option<(Hyperslab, Coords)> {
+        let limit = self.client.chunk_limit();
+        let direct = self.client.options.direct_min;
+        let (shape, row) = match &self.selected {
+            Some(selected) => {
+                let row: u64 = selected.shape[1..].iter().product();
+                if row == 0 || offset % row != 0 || !(offset == 0 || len >= direct) {
+                    return None;
+                }
+                (selected.shape.clone(), row)
+            }
+            None => {
+                let row: u64 = geometry.cells[1..].iter().product();
+                if row == 0
+                    || offset % geometry.row != 0
+                    || len < direct
+                    || (len as u64) < row
+                {
+                    return None;
+                }
+                let mut shape = geometry.cells_at(size);
+                if geometry.grows() {
+                    shape[0] = u64::MAX / row.max(1);
+                }
+                (shape, row)
+            }
+        };
+        if row > limit {
+            return None;
+        }
+        let first = offset / row;
+        let rows = (limit / row).min(shape[0].checked_sub(first)?);
+        if rows == 0 {
+            return None;
+        }
+        let mut region = Region::whole(&shape);
+        region.offset[0] = first;
+        region.shape[0] = rows;
+        let slab = match &self.selected {
+            None => Hyperslab::from_region(&region),
+            Some(selected) => {
+                let mut parts = selected.slab.parts(&region);
+                if parts.len() != 1 {
+                    return None;
+                }
+                parts.pop()?.1
+            }
+        };
+        Some((slab, region.shape))
+    }
+
+    /// Whether an open stream other than `own` already holds bytes in the box around these cells.
+    fn another_stream_at(&self, own: &Arc<Stream>, wants: &[Want]) -> bool {
+        let state = self.object.state.lock();
+        state
+            .streams
+            .iter()
+            .filter(|other| !Arc::ptr_eq(other, own))
+            .any(|other| wants.iter().any(|want| other.may_hold(&want.slab)))
+    }
+
+    fn append(&self, stream: &Stream, progress: &mut Progress, data: &[u8]) -> Result<(), FsError> {
+        // What is large goes out as it is; what is small waits until it is worth a request.
+        let limit = self.client.options.tail_limit;
+        if progress.tail.len() + data.len() <= limit && data.len() < limit.div_ceil(2) {
+            progress.tail.extend_from_slice(data);
+            self.client.charge(data.len() as i64);
+        } else {
+            let slices = [IoSlice::new(&progress.tail), IoSlice::new(data)];
+            let slices = if progress.tail.is_empty() { &slices[1..] } else { &slices[..] };
+            self.client.servers().write(&[WritePiece {
+                server: stream.server,
+                name: &stream.name,
+                form: &stream.form,
+                kind: WriteKind::Append { at: progress.stored },
+                data: slices,
+            }])?;
+            progress.stored += (progress.tail.len() + data.len()) as u64;
+            self.client.charge(-(progress.tail.len() as i64));
+            progress.tail = Vec::new();
+        }
+        self.client.counters().write.transfer(data.len() as u64);
+        Ok(())
+    }
+}
+
+impl Want {
+    /// The packed bytes of this part in a request's buffer, gathered into `scratch` if they do not lie
+    /// together.
+    pub(super) fn gather<'a>(&self, data: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        let dense = &data[self.at..self.at + self.len];
+        match &self.within {
+            None => dense,
+            Some(within) => {
+                scratch.resize(within.volume() as usize, 0);
+                slabfs_model::gather(
+                    dense,
+                    &self.shape,
+                    &Hyperslab::from_region(within),
+                    scratch,
+                );
+                scratch
+            }
+        }
+    }
+}
+
+fn too_big(selection: bool, limit: u64) -> FsError {
+    FsError::TooBig(if selection {
+        format!("a write past the end of the selection, which has {limit} bytes")
+    } else {
+        format!(
+            "a write past the end of the object, which has {limit} bytes; dims grow only along an \
+             unlimited slowest axis, or with `slabfs set --dims`"
+        )
+    })
+}
