@@ -1,7 +1,14 @@
-//! [`LocalKv`]: the store in a directory of one machine.
+//! [`LocalKv`]: the store in a directory of one machine. Here its life, from opening to closing, and
+//! the threads it owns; what it does with a request is in `engine`.
 
-use super::{Batch, KvError, Lsn, MemoryKv, MetaKv, Pair, Recovery};
+use super::disk::Ground;
+use super::engine::Engine;
+use super::start::{Started, retire, start};
+use super::{Batch, KvError, Lsn, MetaKv, Pair, Recovery, upkeep};
+use parking_lot::Mutex;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// How a [`LocalKv`] is opened.
@@ -28,54 +35,109 @@ impl Default for KvOptions {
     }
 }
 
-/// The store in a directory of one machine.
+/// The store in a directory of one machine. Dropping it closes it.
 #[derive(Debug)]
 pub struct LocalKv {
-    memory: MemoryKv,
+    engine: Arc<Engine>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl LocalKv {
     /// Opens the store in `dir`, creating it when there is none, and tells what that took.
-    pub fn open(dir: &Path, _options: KvOptions) -> Result<(Self, Recovery), KvError> {
-        std::fs::create_dir_all(dir).map_err(|error| KvError::io("create", dir, &error))?;
-        Ok((
-            Self {
-                memory: MemoryKv::new(),
-            },
-            Recovery {
-                created: true,
-                ..Recovery::default()
-            },
-        ))
+    ///
+    /// Fails with [`KvError::Locked`] when another process has it, and with [`KvError::Damaged`]
+    /// when commits are unreadable and the loss is not accepted.
+    pub fn open(dir: &Path, options: KvOptions) -> Result<(Self, Recovery), KvError> {
+        Self::open_on(dir, options, Ground::real())
+    }
+
+    pub(super) fn open_on(
+        dir: &Path,
+        options: KvOptions,
+        ground: Ground,
+    ) -> Result<(Self, Recovery), KvError> {
+        let started: Started = start(dir, &options, &ground)?;
+        let recovery = started.recovery.clone();
+        let engine = Arc::new(Engine::new(dir, options, ground, started));
+        if !recovery.losses.is_empty() {
+            let head = engine.write_checkpoint()?;
+            let aside = retire(dir, head)?;
+            engine.forget_previous();
+            tracing::warn!(aside = %aside.display(), "the damaged files are kept aside");
+        } else if !recovery.healed.is_empty() {
+            engine.signals.ask_checkpoint();
+        }
+        let kv = Self {
+            engine,
+            threads: Mutex::default(),
+        };
+        kv.spawn("kv-upkeep", upkeep::run)?;
+        kv.spawn("kv-sync", upkeep::run_sync)?;
+        Ok((kv, recovery))
+    }
+
+    fn spawn(&self, name: &str, run: fn(&Engine)) -> Result<(), KvError> {
+        let engine = self.engine.clone();
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || run(&engine));
+        let thread =
+            thread.map_err(|error| KvError::io("start a thread for", &self.engine.dir, &error))?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
     }
 }
 
 impl MetaKv for LocalKv {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        self.memory.get(key)
+        self.engine.get(key)
     }
 
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError> {
-        self.memory.scan(from, to, limit)
+        self.engine.scan(from, to, limit)
     }
 
     fn commit(&self, batch: Batch) -> Result<Lsn, KvError> {
-        self.memory.commit(batch)
+        self.engine.commit(batch)
     }
 
     fn sync(&self) -> Result<Lsn, KvError> {
-        self.memory.sync()
+        self.engine.check_open()?;
+        self.engine.sync()
     }
 
     fn synced(&self) -> Lsn {
-        self.memory.synced()
+        self.engine.synced()
     }
 
     fn checkpoint(&self) -> Result<(), KvError> {
-        self.memory.checkpoint()
+        self.engine.check_open()?;
+        self.engine.signals.checkpoint()
     }
 
     fn close(&self) -> Result<(), KvError> {
-        self.memory.close()
+        if !self.engine.begin_close() {
+            return Ok(());
+        }
+        self.engine.signals.stop();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the key-value store panicked");
+            }
+        }
+        self.engine.end()
+    }
+}
+
+impl Drop for LocalKv {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "closing the key-value store failed");
+        }
     }
 }

@@ -17,10 +17,30 @@
 //! that read before they write (the service holds its own locks).
 
 mod batch;
+mod cache;
+mod checkpoint;
+#[cfg(test)]
+mod conformance;
+mod disk;
+mod engine;
 mod error;
+mod frame;
+mod index;
+mod journal;
 mod local;
 mod memory;
+mod memtable;
+mod reconcile;
 mod recovery;
+mod replay;
+mod signals;
+mod start;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod truth;
+mod upkeep;
+mod walk;
 
 pub use batch::Batch;
 pub use error::{Damage, KvError};

@@ -25,6 +25,8 @@ pub struct Recovery {
     pub rebuilt: Option<String>,
     /// Entries of a readable index that were wrong and were set right.
     pub repaired: u64,
+    /// Entries taken from the index because the records that would tell are lost.
+    pub salvaged: u64,
     /// Damage that cost nothing, because another copy was good.
     pub healed: Vec<Damage>,
     /// What is gone. Empty unless the loss was accepted.
@@ -72,6 +74,13 @@ impl fmt::Display for Recovery {
                 f,
                 "; {} wrong entries of the index set right",
                 self.repaired
+            )?;
+        }
+        if self.salvaged > 0 {
+            write!(
+                f,
+                "; {} entries taken from the index, for which no record is left",
+                self.salvaged
             )?;
         }
         for damage in &self.healed {

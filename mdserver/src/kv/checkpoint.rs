@@ -1,0 +1,343 @@
+//! Checkpoints: the whole map up to one commit, in one portable file.
+//!
+//! A checkpoint is written under a temporary name, synced, renamed, and the directory is synced, so
+//! a file with a checkpoint's name is whole unless something damaged it later. Entries stand in
+//! ascending order in blocks with checksums; the footer counts them. `docs/formats/journal.md` draws
+//! the bytes.
+
+use super::disk::{CHECKPOINT_TEMP, Ground, Id, checkpoint_name, le32, le64, remove, sync_dir};
+use super::{KvError, Lsn, Pair};
+use crc_fast::crc32_iscsi as crc32c;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"SLABCKPT";
+const VERSION: u32 = 1;
+/// Bytes of the file's header.
+pub(super) const HEADER: usize = 64;
+/// Bytes of a block's header, and of the footer.
+pub(super) const BLOCK: usize = 24;
+const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"SBLK");
+const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"SEND");
+/// A block is closed when it holds this many bytes.
+const BLOCK_BYTES: usize = 64 << 10;
+/// No block is longer: a block's bytes, and one entry more.
+const MAX_BLOCK: usize = super::MAX_BATCH + BLOCK_BYTES;
+
+/// What a checkpoint says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The store it belongs to.
+    pub(super) store: Id,
+    /// The last commit it holds.
+    pub(super) lsn: Lsn,
+    /// The journal file that holds the commit behind it.
+    pub(super) journal: u64,
+}
+
+impl Head {
+    fn encode(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(HEADER as u32).to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.store);
+        bytes[32..40].copy_from_slice(&self.lsn.0.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.journal.to_le_bytes());
+        let crc = crc32c(&bytes[..HEADER - 4]);
+        bytes[HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER]) -> Result<Self, String> {
+        if &bytes[..8] != MAGIC || le32(bytes, HEADER - 4) != crc32c(&bytes[..HEADER - 4]) {
+            return Err("the header is damaged".to_owned());
+        }
+        match le32(bytes, 8) {
+            VERSION => {}
+            version => {
+                return Err(format!(
+                    "format version {version}; this program reads {VERSION}"
+                ));
+            }
+        }
+        let mut store = Id::default();
+        store.copy_from_slice(&bytes[16..32]);
+        Ok(Self {
+            store,
+            lsn: Lsn(le64(bytes, 32)),
+            journal: le64(bytes, 40),
+        })
+    }
+}
+
+/// A block's header: `[magic, entries, payload length, payload checksum, number, checksum]`; a
+/// footer's: `[magic, blocks, entries (two words), 0, checksum]`.
+fn words(words: [u32; 5]) -> [u8; BLOCK] {
+    let mut bytes = [0; BLOCK];
+    for (i, word) in words.into_iter().enumerate() {
+        bytes[4 * i..4 * i + 4].copy_from_slice(&word.to_le_bytes());
+    }
+    let crc = crc32c(&bytes[..BLOCK - 4]);
+    bytes[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// A checkpoint being written.
+#[derive(Debug)]
+pub(super) struct Writer {
+    ground: Ground,
+    dir: PathBuf,
+    temp: PathBuf,
+    head: Head,
+    file: File,
+    offset: u64,
+    block: Vec<u8>,
+    in_block: u32,
+    blocks: u32,
+    entries: u64,
+}
+
+impl Writer {
+    /// Begins the checkpoint `head` in `dir`.
+    pub(super) fn new(dir: &Path, ground: &Ground, head: Head) -> Result<Self, KvError> {
+        let temp = dir.join(CHECKPOINT_TEMP);
+        remove(&temp)?;
+        let file = File::create_new(&temp).map_err(|error| KvError::io("create", &temp, &error))?;
+        let mut writer = Self {
+            ground: ground.clone(),
+            dir: dir.to_owned(),
+            temp,
+            head,
+            file,
+            offset: 0,
+            block: Vec::with_capacity(BLOCK_BYTES * 2),
+            in_block: 0,
+            blocks: 0,
+            entries: 0,
+        };
+        writer.write(&head.encode())?;
+        Ok(writer)
+    }
+
+    /// Adds an entry; keys must ascend.
+    pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.block
+            .extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.block
+            .extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.block.extend_from_slice(key);
+        self.block.extend_from_slice(value);
+        self.in_block += 1;
+        if self.block.len() >= BLOCK_BYTES {
+            self.end_block()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes the checkpoint whole, durable and known by its name; answers its length.
+    pub(super) fn finish(mut self) -> Result<u64, KvError> {
+        self.end_block()?;
+        let (low, high) = (self.entries as u32, (self.entries >> 32) as u32);
+        self.write(&words([FOOTER_MAGIC, self.blocks, low, high, 0]))?;
+        self.file
+            .sync_all()
+            .map_err(|error| KvError::io("sync", &self.temp, &error))?;
+        let path = self.dir.join(checkpoint_name(self.head.lsn.0));
+        fs::rename(&self.temp, &path).map_err(|error| KvError::io("name", &path, &error))?;
+        sync_dir(&self.dir)?;
+        Ok(self.offset)
+    }
+
+    fn end_block(&mut self) -> Result<(), KvError> {
+        if self.in_block == 0 {
+            return Ok(());
+        }
+        let block = std::mem::take(&mut self.block);
+        let (len, crc) = (block.len() as u32, crc32c(&block));
+        self.write(&words([BLOCK_MAGIC, self.in_block, len, crc, self.blocks]))?;
+        self.write(&block)?;
+        self.entries += u64::from(self.in_block);
+        self.blocks += 1;
+        self.in_block = 0;
+        self.block = block;
+        self.block.clear();
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), KvError> {
+        let written = self.ground.disk.write_at(&self.file, bytes, self.offset);
+        written.map_err(|error| KvError::io("write", &self.temp, &error))?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // After `finish` the name is gone, and this does nothing.
+        if let Err(error) = remove(&self.temp) {
+            tracing::warn!(%error, "an unfinished checkpoint is left");
+        }
+    }
+}
+
+/// Why a checkpoint cannot be read on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// Where, in bytes.
+    pub(super) offset: u64,
+    /// What is wrong, in words.
+    pub(super) detail: String,
+}
+
+/// A checkpoint being read.
+#[derive(Debug)]
+pub(super) struct Reader {
+    file: File,
+    offset: u64,
+    head: Head,
+    block: Vec<u8>,
+    at: usize,
+    left: u32,
+    blocks: u32,
+    entries: u64,
+    last: Vec<u8>,
+    ended: bool,
+}
+
+impl Reader {
+    /// Opens the checkpoint that reaches to `lsn`.
+    pub(super) fn open(dir: &Path, lsn: u64) -> Result<Self, Broken> {
+        let broken = |detail: String| Broken { offset: 0, detail };
+        let mut file = File::open(dir.join(checkpoint_name(lsn)))
+            .map_err(|error| broken(error.to_string()))?;
+        let mut header = [0; HEADER];
+        file.read_exact(&mut header)
+            .map_err(|error| broken(format!("no header: {error}")))?;
+        let head = Head::decode(&header).map_err(broken)?;
+        if head.lsn.0 != lsn {
+            return Err(broken(format!(
+                "it is the checkpoint of commit {}",
+                head.lsn
+            )));
+        }
+        Ok(Self {
+            file,
+            offset: HEADER as u64,
+            head,
+            block: Vec::new(),
+            at: 0,
+            left: 0,
+            blocks: 0,
+            entries: 0,
+            last: Vec::new(),
+            ended: false,
+        })
+    }
+
+    /// Reads the checkpoint of `lsn` from end to end; answers its length.
+    pub(super) fn verify(dir: &Path, lsn: u64) -> Result<(Head, u64), Broken> {
+        let mut reader = Self::open(dir, lsn)?;
+        while reader.advance()?.is_some() {}
+        Ok((reader.head, reader.offset))
+    }
+
+    /// What the checkpoint says of itself.
+    pub(super) fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The next entry, ascending.
+    pub(super) fn next(&mut self) -> Result<Option<Pair>, Broken> {
+        Ok(self
+            .advance()?
+            .map(|(key, value)| (key.to_vec(), value.to_vec())))
+    }
+
+    fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>, Broken> {
+        while self.left == 0 {
+            if self.ended || !self.next_block()? {
+                return Ok(None);
+            }
+        }
+        let entry = self
+            .entry()
+            .ok_or_else(|| self.broken("an entry makes no sense"))?;
+        self.left -= 1;
+        self.entries += 1;
+        let (key, value) = (entry.0, entry.1);
+        self.at = value.end;
+        if self.block[key.clone()] <= *self.last {
+            return Err(self.broken("the keys are out of order"));
+        }
+        self.last.clear();
+        self.last.extend_from_slice(&self.block[key.clone()]);
+        Ok(Some((&self.block[key], &self.block[value])))
+    }
+
+    fn entry(&self) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
+        let lengths = self.block.get(self.at..self.at + 8)?;
+        let key = self.at + 8..self.at + 8 + le32(lengths, 0) as usize;
+        let value = key.end..key.end + le32(lengths, 4) as usize;
+        (value.end <= self.block.len()).then_some((key, value))
+    }
+
+    /// Reads the next block; false at the footer.
+    fn next_block(&mut self) -> Result<bool, Broken> {
+        let mut header = [0; BLOCK];
+        self.read(|file| file.read_exact(&mut header))?;
+        if le32(&header, BLOCK - 4) != crc32c(&header[..BLOCK - 4]) {
+            return Err(self.broken("the header of a block is damaged"));
+        }
+        if le32(&header, 0) == FOOTER_MAGIC {
+            return self.footer(&header).map(|()| false);
+        }
+        let len = le32(&header, 8) as usize;
+        if le32(&header, 0) != BLOCK_MAGIC || le32(&header, 16) != self.blocks || len > MAX_BLOCK {
+            return Err(self.broken("a block is not the one that should be here"));
+        }
+        let mut block = std::mem::take(&mut self.block);
+        block.resize(len, 0);
+        self.read(|file| file.read_exact(&mut block))?;
+        if le32(&header, 12) != crc32c(&block) {
+            return Err(self.broken("the checksum of a block does not fit its bytes"));
+        }
+        self.offset += (BLOCK + len) as u64;
+        self.block = block;
+        self.at = 0;
+        self.left = le32(&header, 4);
+        self.blocks += 1;
+        Ok(true)
+    }
+
+    fn footer(&mut self, footer: &[u8; BLOCK]) -> Result<(), Broken> {
+        if le32(footer, 4) != self.blocks || le64(footer, 8) != self.entries {
+            return Err(self.broken("the footer counts other entries than there are"));
+        }
+        self.offset += BLOCK as u64;
+        self.ended = true;
+        let mut behind = [0];
+        match self.file.read(&mut behind) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(self.broken("there are bytes behind the footer")),
+            Err(error) => Err(self.broken(&error.to_string())),
+        }
+    }
+
+    fn read(&mut self, f: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), Broken> {
+        f(&mut self.file).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.broken("the file is cut off"),
+            _ => self.broken(&error.to_string()),
+        })
+    }
+
+    fn broken(&self, detail: &str) -> Broken {
+        Broken {
+            offset: self.offset,
+            detail: detail.to_owned(),
+        }
+    }
+}

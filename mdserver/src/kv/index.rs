@@ -1,0 +1,198 @@
+//! The index: one sled tree, fast to read, never the only copy of anything.
+//!
+//! Every value carries a checksum over itself and its key; the empty key, which no commit may use,
+//! holds the number of the last commit applied. sled may answer damage with an error or a panic;
+//! both become a [`Fault`], after which the index is rebuilt.
+
+use super::Lsn;
+use super::disk::le64;
+use crc_fast::crc32_iscsi as crc32c;
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// The index cannot be trusted any more; the words are sled's, or ours about a checksum.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Fault(pub(super) String);
+
+/// Changes go to sled in batches of this many keys: sled holds off readers for as long as one takes.
+const BATCH: usize = 128;
+
+/// The least cache sled is given, in bytes.
+const MIN_CACHE: u64 = 4 << 20;
+
+/// The key of the number of the last commit applied.
+const APPLIED: &[u8] = b"";
+
+/// The open index.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// `None` only while it is dropped.
+    db: Option<sled::Db>,
+}
+
+/// One entry: the key, and the value unless its checksum is wrong.
+pub(super) type Entry = (sled::IVec, Option<sled::IVec>);
+
+fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(Fault(error.to_string())),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(Fault(format!(
+                "sled panicked: {}",
+                text.unwrap_or("without a message")
+            )))
+        }
+    }
+}
+
+fn checksum(key: &[u8], value: &[u8]) -> [u8; 4] {
+    (crc32c(value) ^ crc32c(key).rotate_left(16)).to_le_bytes()
+}
+
+fn sealed(key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(value.len() + 4);
+    stored.extend_from_slice(value);
+    stored.extend_from_slice(&checksum(key, value));
+    stored
+}
+
+/// The value in what is stored, when its checksum fits.
+fn unsealed(key: &[u8], mut stored: sled::IVec) -> Option<sled::IVec> {
+    let at = stored.len().checked_sub(4)?;
+    let good = stored[at..] == checksum(key, &stored[..at]);
+    good.then(|| {
+        stored = stored.subslice(0, at);
+        stored
+    })
+}
+
+impl Index {
+    /// Opens the tree in `dir`, creating it when there is none.
+    pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Self, Fault> {
+        let config = sled::Config::new()
+            .path(dir)
+            .cache_capacity(cache_bytes.max(MIN_CACHE))
+            .flush_every_ms(None)
+            .mode(sled::Mode::HighThroughput);
+        guarded(|| config.open()).map(|db| Self { db: Some(db) })
+    }
+
+    fn db(&self) -> Result<&sled::Db, Fault> {
+        self.db
+            .as_ref()
+            .ok_or_else(|| Fault("the index is closed".to_owned()))
+    }
+
+    /// The last commit applied; zero in a new tree.
+    pub(super) fn applied(&self) -> Result<Lsn, Fault> {
+        Ok(match self.get(APPLIED)? {
+            Some(value) if value.len() == 8 => Lsn(le64(&value, 0)),
+            _ => Lsn(0),
+        })
+    }
+
+    /// The value of `key`.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let db = self.db()?;
+        match guarded(|| db.get(key))? {
+            Some(stored) => match unsealed(key, stored) {
+                Some(value) => Ok(Some(value.to_vec())),
+                None => Err(Fault(format!(
+                    "the checksum of the value of {} is wrong",
+                    key.escape_ascii()
+                ))),
+            },
+            None => Ok(None),
+        }
+    }
+
+    /// The entries with `from <= key`, and `key < to` when there is a `to`, ascending.
+    pub(super) fn range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Entries, Fault> {
+        let db = self.db()?;
+        let end = to.map_or(Bound::Unbounded, Bound::Excluded);
+        let iter = guarded(|| Ok(db.range::<&[u8], _>((Bound::Included(from), end))))?;
+        Ok(Entries {
+            iter: Some(iter),
+            last: Vec::new(),
+        })
+    }
+
+    /// Sets (`Some`) and removes (`None`) keys; afterwards the tree says it has `applied`, if given.
+    pub(super) fn apply<'a>(
+        &self,
+        changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+        applied: Option<Lsn>,
+    ) -> Result<(), Fault> {
+        let db = self.db()?;
+        let mut changes = changes.peekable();
+        loop {
+            let mut batch = sled::Batch::default();
+            for (key, value) in changes.by_ref().take(BATCH) {
+                match value {
+                    Some(value) => batch.insert(key, sealed(key, value)),
+                    None => batch.remove(key),
+                }
+            }
+            let more = changes.peek().is_some();
+            if let Some(lsn) = applied.filter(|_| !more) {
+                batch.insert(APPLIED, sealed(APPLIED, &lsn.0.to_le_bytes()));
+            }
+            guarded(|| db.apply_batch(batch))?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Stores a value with a wrong checksum.
+    #[cfg(test)]
+    pub(super) fn spoil(&self, key: &str) {
+        self.db.as_ref().unwrap().insert(key, "spoiled").unwrap();
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        let db = self.db.take();
+        if let Err(fault) = guarded(|| Ok(drop(db))) {
+            tracing::warn!(%fault, "closing the index failed; its files are checked at the next start");
+        }
+    }
+}
+
+/// Entries in ascending order, without the index's own.
+pub(super) struct Entries {
+    /// `None` at the end, so that a tree that grows behind it is not read on.
+    iter: Option<sled::Iter>,
+    last: Vec<u8>,
+}
+
+impl Entries {
+    /// The next entry; a fault also when keys do not ascend.
+    pub(super) fn next(&mut self) -> Result<Option<Entry>, Fault> {
+        loop {
+            let Some(iter) = &mut self.iter else {
+                return Ok(None);
+            };
+            let Some((key, stored)) = guarded(|| iter.next().transpose())? else {
+                self.iter = None;
+                return Ok(None);
+            };
+            if key.is_empty() {
+                continue;
+            }
+            if *key <= *self.last {
+                return Err(Fault("the keys of the index are out of order".to_owned()));
+            }
+            self.last.clear();
+            self.last.extend_from_slice(&key);
+            let value = unsealed(&key, stored);
+            return Ok(Some((key, value)));
+        }
+    }
+}

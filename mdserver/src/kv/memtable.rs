@@ -1,0 +1,174 @@
+//! What is committed and not yet in the index.
+//!
+//! Two tables: commits go into the active one; the sealed one is being moved to the index and is
+//! visible until all of it is there. A reader that holds the lock sees one moment of the map.
+
+use super::cache::ReadCache;
+use super::{Batch, Lsn};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Memory a key costs beyond its bytes, roughly.
+const ENTRY: usize = 64;
+
+/// The newest value of each key, `None` where it was deleted.
+#[derive(Debug, Default)]
+pub(super) struct Memtable {
+    map: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Memtable {
+    /// Sets or deletes a key.
+    pub(super) fn insert(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let (keyed, valued) = (key.len() + ENTRY, value.as_ref().map_or(0, Vec::len));
+        match self.map.insert(key, value) {
+            Some(old) => self.bytes = self.bytes + valued - old.map_or(0, |old| old.len()),
+            None => self.bytes += keyed + valued,
+        }
+    }
+
+    /// The newest value of `key`, when the table has it: `Some(None)` is a deletion.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.map.get(key).map(Option::as_deref)
+    }
+
+    /// All keys, ascending.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.map
+            .iter()
+            .map(|(key, value)| (&key[..], value.as_deref()))
+    }
+
+    /// The keys with `from <= key < to`, ascending; `from < to`.
+    pub(super) fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        self.map
+            .range::<[u8], _>(range)
+            .map(|(key, value)| (&key[..], value.as_deref()))
+    }
+
+    /// The memory it takes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// True when nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+}
+
+/// The two tables, and the cache of what was read from the index.
+#[derive(Debug)]
+pub(super) struct Tables {
+    active: Memtable,
+    sealed: Option<(Arc<Memtable>, Lsn)>,
+    last: Lsn,
+    /// How often the sealed table went, or all was replaced: whoever read the index in between
+    /// must not trust what he read.
+    turns: u64,
+    cache: Mutex<ReadCache>,
+}
+
+impl Tables {
+    /// Tables that hold `active`, up to commit `last`.
+    pub(super) fn new(active: Memtable, last: Lsn, cache_bytes: usize) -> Self {
+        Self {
+            active,
+            sealed: None,
+            last,
+            turns: 0,
+            cache: Mutex::new(ReadCache::new(cache_bytes)),
+        }
+    }
+
+    /// Makes a commit visible.
+    pub(super) fn commit(&mut self, batch: Batch, lsn: Lsn) {
+        let cache = self.cache.get_mut();
+        for (key, value) in batch.puts {
+            cache.remove(&key);
+            self.active.insert(key, Some(value));
+        }
+        for key in batch.deletes {
+            cache.remove(&key);
+            self.active.insert(key, None);
+        }
+        self.last = lsn;
+    }
+
+    /// What the tables or the cache know of `key`: `Some(None)` means that it does not exist.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        let sealed = || self.sealed.as_ref().and_then(|(sealed, _)| sealed.get(key));
+        match self.active.get(key).or_else(sealed) {
+            Some(value) => Some(value.map(<[u8]>::to_vec)),
+            None => self.cache.lock().get(key),
+        }
+    }
+
+    /// Remembers what the index said of `key`; `turns` is from before it was asked. False when it
+    /// may be outdated and has to be asked again.
+    pub(super) fn remember(&self, key: &[u8], value: Option<&[u8]>, turns: u64) -> bool {
+        if turns != self.turns {
+            return false;
+        }
+        let newer = self.active.get(key).is_some()
+            || self
+                .sealed
+                .as_ref()
+                .is_some_and(|(sealed, _)| sealed.get(key).is_some());
+        if !newer {
+            self.cache.lock().insert(key, value);
+        }
+        true
+    }
+
+    /// See [`Tables::remember`].
+    pub(super) fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// The active and the sealed table.
+    pub(super) fn both(&self) -> (&Memtable, Option<&Memtable>) {
+        (
+            &self.active,
+            self.sealed.as_ref().map(|(sealed, _)| &**sealed),
+        )
+    }
+
+    /// Takes what is active out of the commits' way, and answers it with the last commit in it.
+    /// What was sealed before stays so until it has gone.
+    pub(super) fn seal(&mut self) -> (Arc<Memtable>, Lsn) {
+        if let Some((table, last)) = &self.sealed {
+            return (table.clone(), *last);
+        }
+        let table = Arc::new(std::mem::take(&mut self.active));
+        self.sealed = Some((table.clone(), self.last));
+        (table, self.last)
+    }
+
+    /// The sealed table is in the index.
+    pub(super) fn unseal(&mut self) {
+        self.sealed = None;
+        self.turns += 1;
+    }
+
+    /// Everything is in the index except for `active`.
+    pub(super) fn replace(&mut self, active: Memtable) {
+        self.active = active;
+        self.sealed = None;
+        self.turns += 1;
+        self.cache.get_mut().clear();
+    }
+
+    /// The memory both tables take, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.active.bytes() + self.sealed.as_ref().map_or(0, |(sealed, _)| sealed.bytes())
+    }
+}

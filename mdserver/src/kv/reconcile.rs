@@ -1,0 +1,220 @@
+//! Makes the index agree with the truth, entry by entry.
+//!
+//! The truth (checkpoint, and the journal's changes over it) and the index are read side by side in
+//! the order of keys. An entry of the index that differs although it should be right is set right
+//! at once; changes of the journal that are not in the index yet go into the memtable, from where
+//! they come into the index later. So it does not matter in which state sled came back: behind,
+//! ahead, silently short of keys, or empty.
+//!
+//! Only when commits are lost, the loss was accepted, and the index says it had applied the lost
+//! commits, are its values taken instead ("salvage").
+
+use super::checkpoint::{Broken, Reader};
+use super::index::{Entries, Entry, Fault, Index};
+use super::memtable::Memtable;
+use super::replay::Overlay;
+use super::{KvError, Lsn, Pair};
+use std::cmp::Ordering;
+
+/// The truth to compare with.
+#[derive(Debug)]
+pub(super) struct Truth<'a> {
+    /// The newest checkpoint; none in a new store.
+    pub(super) checkpoint: Option<Reader>,
+    /// The journal's changes behind it.
+    pub(super) overlay: &'a Overlay,
+    /// The index knows better about keys whose truth is not newer than this commit.
+    pub(super) salvage: Option<Lsn>,
+}
+
+/// What the comparison led to.
+#[derive(Debug, Default)]
+pub(super) struct Reconciled {
+    /// Changes that are not in the index.
+    pub(super) memtable: Memtable,
+    /// Entries that were wrong and are right now.
+    pub(super) repaired: u64,
+    /// Entries that were taken from the index.
+    pub(super) salvaged: u64,
+}
+
+/// Why the comparison could not be finished.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The index is of no use.
+    Index(Fault),
+    /// The truth cannot be read, although it could a moment ago.
+    Truth(KvError),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Index(fault)
+    }
+}
+
+/// What the truth says of a key: the commit (0: the checkpoint) and the value.
+struct Wanted {
+    key: Vec<u8>,
+    lsn: Lsn,
+    value: Option<Vec<u8>>,
+}
+
+/// Repairs are made in groups of about this many bytes.
+const GROUP: usize = 256 << 10;
+
+/// Compares and repairs.
+pub(super) fn reconcile(truth: Truth<'_>, index: &Index) -> Result<Reconciled, Failure> {
+    let applied = index.applied()?;
+    let salvage = truth.salvage.filter(|&lsn| lsn <= applied);
+    let mut repair = Repair {
+        index,
+        applied,
+        salvage,
+        group: Vec::new(),
+        group_bytes: 0,
+        done: Reconciled::default(),
+    };
+    let mut wanted = Merge::new(truth)?;
+    let mut entries: Entries = index.range(b"", None)?;
+    let (mut want, mut have) = (wanted.next()?, entries.next()?);
+    loop {
+        let order = match (&want, &have) {
+            (None, None) => break,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(want), Some((key, _))) => want.key[..].cmp(key),
+        };
+        let (left, right) = match order {
+            Ordering::Less => (want.take(), None),
+            Ordering::Greater => (None, have.take()),
+            Ordering::Equal => (want.take(), have.take()),
+        };
+        if order.is_le() {
+            want = wanted.next()?;
+        }
+        if order.is_ge() {
+            have = entries.next()?;
+        }
+        repair.compare(left, right)?;
+    }
+    repair.flush()?;
+    Ok(repair.done)
+}
+
+struct Repair<'a> {
+    index: &'a Index,
+    applied: Lsn,
+    salvage: Option<Lsn>,
+    group: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    group_bytes: usize,
+    done: Reconciled,
+}
+
+impl Repair<'_> {
+    /// Judges one key: what the truth says, and what the index has.
+    fn compare(&mut self, want: Option<Wanted>, have: Option<Entry>) -> Result<(), Failure> {
+        let key = match (&want, &have) {
+            (Some(want), _) => want.key.clone(),
+            (None, Some((key, _))) => key.to_vec(),
+            (None, None) => return Ok(()),
+        };
+        let lsn = want.as_ref().map_or(Lsn(0), |want| want.lsn);
+        let value = want.and_then(|want| want.value);
+        let readable = have.as_ref().is_none_or(|(_, value)| value.is_some());
+        let stored = have.and_then(|(_, value)| value);
+        if readable && value.as_deref() == stored.as_deref() {
+            return Ok(());
+        }
+        if readable && self.salvage.is_some_and(|salvage| lsn <= salvage) {
+            self.done.salvaged += 1;
+        } else if lsn > self.applied {
+            self.done.memtable.insert(key, value);
+        } else {
+            self.done.repaired += 1;
+            self.group_bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+            self.group.push((key, value));
+            if self.group_bytes > GROUP {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        let changes = self
+            .group
+            .iter()
+            .map(|(key, value)| (&key[..], value.as_deref()));
+        self.index.apply(changes, None)?;
+        self.group.clear();
+        self.group_bytes = 0;
+        Ok(())
+    }
+}
+
+/// The truth in the order of keys.
+struct Merge<'a> {
+    checkpoint: Option<Reader>,
+    next: Option<Pair>,
+    overlay:
+        std::iter::Peekable<std::collections::btree_map::Iter<'a, Vec<u8>, (Lsn, Option<Vec<u8>>)>>,
+}
+
+impl<'a> Merge<'a> {
+    fn new(truth: Truth<'a>) -> Result<Self, Failure> {
+        let overlay = truth.overlay.iter().peekable();
+        let mut merge = Self {
+            checkpoint: truth.checkpoint,
+            next: None,
+            overlay,
+        };
+        merge.read()?;
+        Ok(merge)
+    }
+
+    fn read(&mut self) -> Result<(), Failure> {
+        let Some(reader) = &mut self.checkpoint else {
+            return Ok(());
+        };
+        let lsn = reader.head().lsn;
+        self.next = reader.next().map_err(|Broken { offset, detail }| {
+            let detail = format!(
+                "checkpoint {lsn} at byte {offset}: {detail}, although it was whole a moment ago"
+            );
+            Failure::Truth(KvError::Invalid(detail))
+        })?;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Wanted>, Failure> {
+        let order = match (&self.next, self.overlay.peek()) {
+            (None, None) => return Ok(None),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((key, _)), Some((newer, _))) => key.cmp(newer),
+        };
+        let old = if order.is_le() {
+            self.next.take()
+        } else {
+            None
+        };
+        if order.is_le() {
+            self.read()?;
+        }
+        Ok(match order {
+            Ordering::Less => old.map(|(key, value)| Wanted {
+                key,
+                lsn: Lsn(0),
+                value: Some(value),
+            }),
+            Ordering::Equal | Ordering::Greater => {
+                self.overlay.next().map(|(key, (lsn, value))| Wanted {
+                    key: key.clone(),
+                    lsn: *lsn,
+                    value: value.clone(),
+                })
+            }
+        })
+    }
+}

@@ -1,0 +1,395 @@
+//! Reads the journal behind a checkpoint and judges what is missing.
+//!
+//! Every frame asserts which commit came before it, so a loss shows as a gap in the numbers,
+//! wherever the bytes went. Three endings are told apart:
+//!
+//! - Bytes that are no frame behind the last good one, or a record whose end is not there: nobody
+//!   was told of it, it is cut off.
+//! - A gap with good frames behind it, or a whole record that is damaged: a **loss**. The store
+//!   refuses to open unless the loss is accepted.
+//! - A gap that begins behind everything known to be synced, in a file written during another boot:
+//!   a power loss wrote later blocks before earlier ones. The journal ends before the gap.
+//!
+//! Damage to bytes that a good checkpoint makes needless costs nothing and is only told.
+
+use super::disk::{Ground, Id, journal_name, numbered};
+use super::frame::{Frame, HEADER, Header, Kind, guess_keys, next_file, parse};
+use super::walk::{Bad, Step, Walk};
+use super::{Batch, Damage, KvError, Lsn};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// The newest change of each key behind the checkpoint: the commit, and the value or a deletion.
+pub(super) type Overlay = BTreeMap<Vec<u8>, (Lsn, Option<Vec<u8>>)>;
+
+/// Where reading starts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct From {
+    /// The commit the checkpoint reaches to.
+    pub(super) after: Lsn,
+    /// The file that holds the commit behind it.
+    pub(super) file: u64,
+    /// The store the files must belong to, when known.
+    pub(super) store: Option<Id>,
+    /// That file was there once: it is a loss when it is missing.
+    pub(super) must_exist: bool,
+}
+
+/// What the journal holds behind a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    /// The changes.
+    pub(super) overlay: Overlay,
+    /// The last commit.
+    pub(super) last: Lsn,
+    /// Records that were read.
+    pub(super) records: u64,
+    /// The store the files belong to.
+    pub(super) store: Option<Id>,
+    /// The last frame is the closing one.
+    pub(super) closed: bool,
+    /// Bytes of garbage behind the last frame.
+    pub(super) garbage: u64,
+    /// What is gone.
+    pub(super) losses: Vec<Damage>,
+    /// Damage that cost nothing.
+    pub(super) healed: Vec<Damage>,
+    /// Commits that a power loss took.
+    pub(super) unsynced: Option<(Lsn, Lsn)>,
+    /// The last file, and the byte behind its last good frame; `None` when no file is left.
+    pub(super) end: Option<(u64, u64)>,
+    /// Each file that was read, with the first commit it may hold.
+    pub(super) firsts: Vec<(u64, Lsn)>,
+    /// Bytes of good frames.
+    pub(super) bytes: u64,
+    /// A file that must be there and has not been read yet.
+    announced: Option<u64>,
+    /// The highest number any frame says is synced.
+    synced: Lsn,
+    /// The boot the last good frame was written in.
+    boot: Option<Id>,
+    /// Bad stretches since the last good frame.
+    pending: Vec<Stretch>,
+}
+
+/// A bad stretch of file `number`, and the boot the file was written in.
+#[derive(Debug)]
+struct Stretch {
+    number: u64,
+    bad: Bad,
+    boot: Option<Id>,
+}
+
+impl Stretch {
+    fn into_damage(self, lost: Option<(Lsn, Lsn)>) -> Damage {
+        let Bad {
+            offset,
+            keys,
+            detail,
+            ..
+        } = self.bad;
+        Damage {
+            file: journal_name(self.number).into(),
+            offset,
+            lost,
+            keys,
+            detail,
+        }
+    }
+}
+
+/// Reads the journal in `dir`.
+pub(super) fn replay(dir: &Path, from: From, ground: &Ground) -> Result<Replay, KvError> {
+    let numbers: Vec<u64> = numbered(dir, "journal")?
+        .into_iter()
+        .filter(|&n| n >= from.file)
+        .collect();
+    let mut replay = Replay {
+        last: from.after,
+        store: from.store,
+        announced: from.must_exist.then_some(from.file),
+        ..Replay::default()
+    };
+    let mut expected = from.file;
+    for (i, &number) in numbers.iter().enumerate() {
+        (expected..number).for_each(|missing| replay.missing(missing));
+        expected = number + 1;
+        let bytes = read_file(dir, number)?;
+        let later = || highest_synced(dir, &numbers[i + 1..]);
+        if !replay.read_file(number, &bytes, &later, ground)? {
+            return Ok(replay);
+        }
+    }
+    if let Some(missing) = replay.announced.filter(|&n| n >= expected) {
+        replay.missing(missing);
+    }
+    replay.finish(ground);
+    Ok(replay)
+}
+
+fn read_file(dir: &Path, number: u64) -> Result<Vec<u8>, KvError> {
+    let path = dir.join(journal_name(number));
+    fs::read(&path).map_err(|error| KvError::io("read", &path, &error))
+}
+
+/// The highest number that a frame of `files` says is synced.
+fn highest_synced(dir: &Path, files: &[u64]) -> Result<Lsn, KvError> {
+    let mut highest = Lsn(0);
+    for &number in files {
+        highest = highest.max(synced_in(Walk::new(&read_file(dir, number)?, number)));
+    }
+    Ok(highest)
+}
+
+fn synced_in(walk: Walk<'_>) -> Lsn {
+    let frames = walk.filter_map(|step| match step {
+        Step::Frame(frame, _) => Some(frame.synced),
+        Step::Bad(_) => None,
+    });
+    frames.max().unwrap_or_default()
+}
+
+/// The commit that `frame` says is the last one before it.
+fn before(frame: &Frame<'_>) -> Lsn {
+    match frame.kind {
+        Kind::Record => Lsn(frame.lsn.0.saturating_sub(1)),
+        Kind::Synced | Kind::Next | Kind::Close => frame.lsn,
+    }
+}
+
+impl Replay {
+    /// Reads one file; false when the journal ends in it for good.
+    fn read_file(
+        &mut self,
+        number: u64,
+        bytes: &[u8],
+        later: &dyn Fn() -> Result<Lsn, KvError>,
+        ground: &Ground,
+    ) -> Result<bool, KvError> {
+        let boot = match self.read_header(number, bytes)? {
+            Verdict::Ours(boot) => Some(boot),
+            Verdict::Damaged => None,
+            Verdict::Foreign => return Ok(true),
+        };
+        self.firsts.push((number, Lsn(self.last.0 + 1)));
+        let mut walk = Walk::new(bytes, number);
+        while let Some(step) = walk.next() {
+            let (frame, end) = match step {
+                Step::Bad(bad) => {
+                    self.pending.push(Stretch { number, bad, boot });
+                    continue;
+                }
+                Step::Frame(frame, end) => (frame, end),
+            };
+            if before(&frame) > self.last {
+                if self.written_in_another_boot(ground) {
+                    let proof = frame.synced.max(synced_in(walk.clone())).max(later()?);
+                    if proof <= self.last {
+                        self.unsynced = Some((Lsn(self.last.0 + 1), frame.lsn));
+                        return Ok(false);
+                    }
+                }
+                self.gap(number, end - frame.len as u64, before(&frame));
+            }
+            self.nothing_lost();
+            self.take(&frame, number, end);
+            self.boot = boot;
+        }
+        Ok(true)
+    }
+
+    fn read_header(&mut self, number: u64, bytes: &[u8]) -> Result<Verdict, KvError> {
+        let bad = |len: usize, detail: String| {
+            let bad = Bad {
+                offset: 0,
+                len: len as u64,
+                record: None,
+                keys: Vec::new(),
+                detail,
+            };
+            Stretch {
+                number,
+                bad,
+                boot: None,
+            }
+        };
+        match Header::decode(bytes) {
+            Ok(header)
+                if header.number == number
+                    && self.store.is_none_or(|store| store == header.store) =>
+            {
+                self.store = Some(header.store);
+                self.announced = self.announced.filter(|&announced| announced != number);
+                if self.pending.is_empty() {
+                    self.end = Some((number, HEADER as u64));
+                    self.boot = Some(header.boot);
+                }
+                Ok(Verdict::Ours(header.boot))
+            }
+            Ok(_) => {
+                self.pending.push(bad(
+                    bytes.len(),
+                    "the file belongs to another place or store".to_owned(),
+                ));
+                Ok(Verdict::Foreign)
+            }
+            Err(detail) if detail.starts_with("format version") => Err(KvError::Invalid(format!(
+                "{}: {detail}",
+                journal_name(number)
+            ))),
+            Err(detail) => {
+                self.pending.push(bad(bytes.len().min(HEADER), detail));
+                Ok(Verdict::Damaged)
+            }
+        }
+    }
+
+    /// True when what comes next was written before this boot of the machine, so that a power loss
+    /// may have taken it.
+    fn written_in_another_boot(&self, ground: &Ground) -> bool {
+        let boot = self
+            .pending
+            .first()
+            .map_or(self.boot, |stretch| stretch.boot);
+        another_boot(boot, ground)
+    }
+
+    fn missing(&mut self, number: u64) {
+        let detail = "the file is missing".to_owned();
+        let bad = Bad {
+            offset: 0,
+            len: 0,
+            record: None,
+            keys: Vec::new(),
+            detail,
+        };
+        self.pending.push(Stretch {
+            number,
+            bad,
+            boot: None,
+        });
+    }
+
+    /// Commits up to `upto` are gone; the next good frame is at `offset` of file `number`.
+    fn gap(&mut self, number: u64, offset: u64, upto: Lsn) {
+        let lost = Some((Lsn(self.last.0 + 1), upto));
+        let mut stretches = self.pending.drain(..);
+        let damage = match stretches.next() {
+            Some(first) => {
+                let mut damage = first.into_damage(lost);
+                for other in stretches {
+                    damage.keys.extend(other.bad.keys.iter().cloned());
+                    let place = format!(
+                        "; also {} at byte {}",
+                        journal_name(other.number),
+                        other.bad.offset
+                    );
+                    damage.detail.push_str(&place);
+                }
+                damage
+            }
+            None => Damage {
+                file: journal_name(number).into(),
+                offset,
+                lost,
+                keys: Vec::new(),
+                detail: "records before this one are missing".to_owned(),
+            },
+        };
+        self.losses.push(damage);
+        self.last = upto;
+    }
+
+    /// A good frame shows that the bad stretches before it held nothing that is needed.
+    fn nothing_lost(&mut self) {
+        self.healed.extend(
+            self.pending
+                .drain(..)
+                .map(|stretch| stretch.into_damage(None)),
+        );
+    }
+
+    fn take(&mut self, frame: &Frame<'_>, number: u64, end: u64) {
+        self.closed = frame.kind == Kind::Close;
+        self.announced = None;
+        match frame.kind {
+            Kind::Record if frame.lsn > self.last => match parse(frame.payload) {
+                Some(batch) => {
+                    self.apply(batch, frame.lsn);
+                    self.records += 1;
+                    self.last = frame.lsn;
+                }
+                None => self.unreadable(frame, number, end),
+            },
+            Kind::Next => self.announced = next_file(frame.payload),
+            Kind::Record | Kind::Synced | Kind::Close => {}
+        }
+        self.synced = self.synced.max(frame.synced);
+        self.end = Some((number, end));
+        self.bytes += frame.len as u64;
+    }
+
+    fn unreadable(&mut self, frame: &Frame<'_>, number: u64, end: u64) {
+        self.losses.push(Damage {
+            file: journal_name(number).into(),
+            offset: end - frame.len as u64,
+            lost: Some((frame.lsn, frame.lsn)),
+            keys: guess_keys(frame.payload),
+            detail: "the record makes no sense although its checksum fits".to_owned(),
+        });
+        self.last = frame.lsn;
+    }
+
+    fn apply(&mut self, batch: Batch, lsn: Lsn) {
+        for (key, value) in batch.puts {
+            self.overlay.insert(key, (lsn, Some(value)));
+        }
+        for key in batch.deletes {
+            self.overlay.insert(key, (lsn, None));
+        }
+    }
+
+    /// Judges what follows the last good frame.
+    fn finish(&mut self, ground: &Ground) {
+        let announced = self.announced;
+        for stretch in std::mem::take(&mut self.pending) {
+            let next = Lsn(self.last.0 + 1);
+            match stretch.bad.record {
+                Some(lsn) if lsn <= self.last => self.healed.push(stretch.into_damage(None)),
+                Some(lsn) if another_boot(stretch.boot, ground) && lsn > self.synced => {
+                    let first = self.unsynced.map_or(next, |(first, _)| first);
+                    self.unsynced = Some((first, lsn));
+                    self.garbage += stretch.bad.len;
+                }
+                Some(lsn) => {
+                    self.losses
+                        .push(stretch.into_damage(Some((next.min(lsn), lsn))));
+                    self.last = lsn;
+                }
+                None if announced == Some(stretch.number) => {
+                    let mut damage = stretch.into_damage(None);
+                    damage
+                        .detail
+                        .push_str(&format!("; gone: any records from {next} on"));
+                    self.losses.push(damage);
+                }
+                None => self.garbage += stretch.bad.len,
+            }
+        }
+        self.closed &= self.garbage == 0 && self.losses.is_empty();
+    }
+}
+
+enum Verdict {
+    Ours(Id),
+    Damaged,
+    Foreign,
+}
+
+fn another_boot(boot: Option<Id>, ground: &Ground) -> bool {
+    match (boot, ground.boot) {
+        (Some(then), Some(now)) => then != now && then != Id::default(),
+        _ => false,
+    }
+}

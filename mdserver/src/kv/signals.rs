@@ -1,0 +1,235 @@
+//! What requests and the store's two threads tell each other.
+
+use super::KvError;
+use super::index::Fault;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The board.
+#[derive(Debug)]
+pub(super) struct Signals {
+    board: Mutex<Board>,
+    /// For the upkeep thread.
+    upkeep: Condvar,
+    /// For the sync thread.
+    sync: Condvar,
+    /// For those who wait for a result.
+    changed: Condvar,
+    nudged: AtomicBool,
+    checkpoint_at: AtomicU64,
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self {
+            board: Mutex::default(),
+            upkeep: Condvar::new(),
+            sync: Condvar::new(),
+            changed: Condvar::new(),
+            nudged: AtomicBool::new(false),
+            checkpoint_at: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    stop: bool,
+    /// The upkeep thread has ended; nobody must wait for it any more.
+    ended: bool,
+    nudge: bool,
+    spare: bool,
+    fault: Option<Fault>,
+    repairs: u64,
+    asked: u64,
+    done: u64,
+    result: Option<Result<(), KvError>>,
+    /// Why nothing can be moved into the index.
+    stuck: Option<KvError>,
+}
+
+/// What the upkeep thread is to do.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// End.
+    pub(super) stop: bool,
+    /// Repair the index.
+    pub(super) repair: Option<Fault>,
+    /// Write a checkpoint, and answer all who asked up to this number.
+    pub(super) checkpoint: Option<u64>,
+    /// The interval has passed.
+    pub(super) beat: bool,
+}
+
+impl Signals {
+    /// Waits for something to do, at most until `beat`.
+    pub(super) fn wait(&self, beat: Instant) -> Job {
+        let mut board = self.board.lock();
+        let mut late = false;
+        while !(board.stop
+            || board.nudge
+            || board.fault.is_some()
+            || board.asked > board.done
+            || late)
+        {
+            late = self.upkeep.wait_until(&mut board, beat).timed_out();
+        }
+        board.nudge = false;
+        self.nudged.store(false, Ordering::Relaxed);
+        Job {
+            stop: board.stop,
+            repair: board.fault.take(),
+            checkpoint: (board.asked > board.done).then_some(board.asked),
+            beat: Instant::now() >= beat,
+        }
+    }
+
+    /// Waits for the sync thread's next turn: true when a new journal file is wanted, `None` at the
+    /// end.
+    pub(super) fn wait_sync(&self, interval: Duration) -> Option<bool> {
+        let mut board = self.board.lock();
+        if !board.stop && !board.spare {
+            self.sync.wait_for(&mut board, interval);
+        }
+        if board.stop {
+            None
+        } else {
+            Some(std::mem::take(&mut board.spare))
+        }
+    }
+
+    /// There may be something to do.
+    pub(super) fn nudge(&self) {
+        if !self.nudged.swap(true, Ordering::Relaxed) {
+            self.board.lock().nudge = true;
+            self.upkeep.notify_one();
+        }
+    }
+
+    /// A new journal file is wanted.
+    pub(super) fn ask_spare(&self) {
+        self.board.lock().spare = true;
+        self.sync.notify_one();
+    }
+
+    /// Ends both threads.
+    pub(super) fn stop(&self) {
+        self.board.lock().stop = true;
+        self.upkeep.notify_all();
+        self.sync.notify_all();
+    }
+
+    /// The upkeep thread has ended.
+    pub(super) fn ended(&self) {
+        self.board.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Asks for a checkpoint; answers the number of the request.
+    pub(super) fn ask_checkpoint(&self) -> u64 {
+        let mut board = self.board.lock();
+        board.asked += 1;
+        self.upkeep.notify_one();
+        board.asked
+    }
+
+    /// Asks for a checkpoint and waits for it.
+    pub(super) fn checkpoint(&self) -> Result<(), KvError> {
+        let number = self.ask_checkpoint();
+        let mut board = self.board.lock();
+        while board.done < number {
+            self.wait_changed(&mut board)?;
+        }
+        board.result.clone().unwrap_or(Ok(()))
+    }
+
+    /// The checkpoint for all requests up to `number` was written, or failed.
+    pub(super) fn checkpoint_done(&self, number: u64, result: Result<(), KvError>) {
+        let mut board = self.board.lock();
+        board.done = number;
+        board.result = Some(result);
+        self.changed.notify_all();
+    }
+
+    /// The journal length at which the next checkpoint is due.
+    pub(super) fn checkpoint_at(&self) -> u64 {
+        self.checkpoint_at.load(Ordering::Relaxed)
+    }
+
+    /// See [`Signals::checkpoint_at`].
+    pub(super) fn set_checkpoint_at(&self, appended: u64) {
+        self.checkpoint_at.store(appended, Ordering::Relaxed);
+    }
+
+    /// How many repairs have been tried.
+    pub(super) fn repairs(&self) -> u64 {
+        self.board.lock().repairs
+    }
+
+    /// The index failed.
+    pub(super) fn report(&self, fault: Fault) {
+        self.board.lock().fault = Some(fault);
+        self.upkeep.notify_one();
+    }
+
+    /// Reports a fault seen after `repairs`, and waits until a repair was tried since.
+    pub(super) fn wait_for_repair(&self, fault: &Fault, repairs: u64) -> Result<(), KvError> {
+        let mut board = self.board.lock();
+        if board.repairs == repairs {
+            board.fault = Some(fault.clone());
+            self.upkeep.notify_one();
+        }
+        while board.repairs == repairs {
+            self.wait_changed(&mut board)?;
+        }
+        Ok(())
+    }
+
+    /// A repair was tried.
+    pub(super) fn repaired(&self) {
+        let mut board = self.board.lock();
+        board.repairs += 1;
+        board.fault = None;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `enough` says that pending changes have gone into the index.
+    pub(super) fn wait_for_room(&self, enough: impl Fn() -> bool) -> Result<(), KvError> {
+        let mut board = self.board.lock();
+        while !enough() {
+            if let Some(stuck) = &board.stuck {
+                return Err(stuck.clone());
+            }
+            board.nudge = true;
+            self.upkeep.notify_one();
+            self.wait_changed(&mut board)?;
+        }
+        Ok(())
+    }
+
+    /// Pending changes have gone into the index.
+    pub(super) fn made_room(&self) {
+        self.board.lock().stuck = None;
+        self.changed.notify_all();
+    }
+
+    /// Pending changes cannot go into the index.
+    pub(super) fn stuck(&self, why: KvError) {
+        self.board.lock().stuck = Some(why);
+        self.changed.notify_all();
+    }
+
+    /// True while [`Signals::stuck`] holds.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.board.lock().stuck.is_some()
+    }
+
+    fn wait_changed(&self, board: &mut MutexGuard<'_, Board>) -> Result<(), KvError> {
+        if board.ended {
+            return Err(KvError::Closed);
+        }
+        self.changed.wait(board);
+        Ok(())
+    }
+}

@@ -1,0 +1,309 @@
+//! Opening a store: lock, truth, index, a clean end of the journal to go on from.
+
+use super::checkpoint::{Head, Writer};
+use super::disk::{
+    CHECKPOINT_TEMP, Ground, Id, checkpoint_name, journal_name, new_id, numbered, remove,
+    set_aside, sync_dir,
+};
+use super::frame::{Draft, HEADER};
+use super::index::{Fault, Index};
+use super::journal::{Journal, JournalFile};
+use super::local::KvOptions;
+use super::memtable::Memtable;
+use super::reconcile::{Failure, Reconciled, Truth, reconcile};
+use super::truth::{Found, SLED, damaged, find};
+use super::{KvError, Lsn, Recovery};
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+/// How many directories of damaged sled files are kept.
+const SLED_KEPT: u64 = 3;
+
+/// An opened store, before its threads run.
+#[derive(Debug)]
+pub(super) struct Started {
+    /// Keeps others out.
+    pub(super) lock: Flock<File>,
+    /// The end of the journal; everything in it is on disk.
+    pub(super) journal: Journal,
+    /// Bytes of journal behind the checkpoint in use.
+    pub(super) journal_bytes: u64,
+    /// The identity of the store.
+    pub(super) store: Id,
+    /// The index, right but for what is in `memtable`.
+    pub(super) index: Index,
+    /// What the index lacks.
+    pub(super) memtable: Memtable,
+    /// The checkpoint in use, its length, and the one before it.
+    pub(super) checkpoint: (Head, u64),
+    pub(super) previous: Option<Head>,
+    /// What happened.
+    pub(super) recovery: Recovery,
+}
+
+/// Opens the store in `dir`.
+pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<Started, KvError> {
+    fs::create_dir_all(dir).map_err(|error| KvError::io("create", dir, &error))?;
+    let lock = lock(dir)?;
+    remove(&dir.join(CHECKPOINT_TEMP))?;
+    let found = find(dir, ground)?;
+    if !found.replay.losses.is_empty() && !options.accept_loss {
+        return Err(damaged(dir, found.replay.losses));
+    }
+    let opened = open_index(dir, options, &found)?;
+    let mut recovery = told(&found);
+    recovery.rebuilt = opened.rebuilt;
+    recovery.set_aside = opened.set_aside;
+    recovery.repaired = opened.reconciled.repaired;
+    recovery.salvaged = opened.reconciled.salvaged;
+    if opened.reconciled.salvaged > 0 {
+        recovery.last = recovery.last.max(opened.applied);
+    }
+    recovery.clean &= recovery.rebuilt.is_none() && recovery.repaired == 0;
+    let store = match found
+        .replay
+        .store
+        .or(found.checkpoint.map(|(head, _)| head.store))
+    {
+        Some(store) => store,
+        None => new_id()?,
+    };
+    for &lsn in &found.broken {
+        set_aside(dir, &checkpoint_name(lsn), "damaged-checkpoint")?;
+    }
+    let journal = go_on(dir, options, ground, &found, store, recovery.last)?;
+    let checkpoint = match found.checkpoint {
+        Some(checkpoint) => checkpoint,
+        None => {
+            let head = Head {
+                store,
+                lsn: Lsn(0),
+                journal: 1,
+            };
+            (head, Writer::new(dir, ground, head)?.finish()?)
+        }
+    };
+    Ok(Started {
+        lock,
+        journal,
+        journal_bytes: found.replay.bytes,
+        store,
+        index: opened.index,
+        memtable: opened.reconciled.memtable,
+        checkpoint,
+        previous: found.previous,
+        recovery,
+    })
+}
+
+fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
+    let path = dir.join("LOCK");
+    let opened = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path);
+    let file = opened.map_err(|error| KvError::io("open", &path, &error))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        nix::errno::Errno::EWOULDBLOCK => KvError::Locked {
+            path: dir.to_owned(),
+        },
+        other => KvError::io("lock", &path, &other.into()),
+    })
+}
+
+fn told(found: &Found) -> Recovery {
+    let replay = &found.replay;
+    Recovery {
+        created: found.new,
+        clean: replay.closed && replay.healed.is_empty(),
+        last: replay.last,
+        checkpoint: found.checkpoint_lsn(),
+        replayed: replay.records,
+        garbage: replay.garbage,
+        healed: replay.healed.clone(),
+        losses: replay.losses.clone(),
+        unsynced: replay.unsynced,
+        ..Recovery::default()
+    }
+}
+
+/// An index that agrees with the truth.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) index: Index,
+    pub(super) reconciled: Reconciled,
+    /// The last commit the index said it had applied.
+    pub(super) applied: Lsn,
+    pub(super) rebuilt: Option<String>,
+    pub(super) set_aside: Option<PathBuf>,
+}
+
+/// Opens the index and makes it agree with the truth; one that cannot be used is set aside and built
+/// anew.
+pub(super) fn open_index(
+    dir: &Path,
+    options: &KvOptions,
+    found: &Found,
+) -> Result<Opened, KvError> {
+    let existed = dir.join(SLED).exists();
+    let fault = match try_index(dir, options, found) {
+        Ok(mut opened) => {
+            let empty = opened.applied == Lsn(0) && found.replay.last > Lsn(0);
+            if !found.new && (!existed || empty) {
+                let why = if existed {
+                    "it was empty"
+                } else {
+                    "its files were gone"
+                };
+                opened.rebuilt = Some(why.to_owned());
+                opened.reconciled.repaired = 0;
+            }
+            return Ok(opened);
+        }
+        Err(Failure::Truth(error)) => return Err(error),
+        Err(Failure::Index(fault)) => fault,
+    };
+    let aside = set_aside(dir, SLED, "sled.damaged")?;
+    tracing::error!(%fault, aside = %aside.display(), "the index cannot be used and is rebuilt from checkpoint and journal");
+    forget_old(dir)?;
+    match try_index(dir, options, found) {
+        Ok(mut opened) => {
+            opened.rebuilt = Some(fault.to_string());
+            opened.set_aside = Some(aside);
+            opened.reconciled.repaired = 0;
+            Ok(opened)
+        }
+        Err(Failure::Truth(error)) => Err(error),
+        Err(Failure::Index(Fault(detail))) => Err(KvError::Index { detail }),
+    }
+}
+
+fn try_index(dir: &Path, options: &KvOptions, found: &Found) -> Result<Opened, Failure> {
+    let index = Index::open(&dir.join(SLED), options.cache_bytes / 4 * 3)?;
+    let applied = index.applied()?;
+    let checkpoint = found.reader(dir).map_err(Failure::Truth)?;
+    let truth = Truth {
+        checkpoint,
+        overlay: &found.replay.overlay,
+        salvage: found.salvage(),
+    };
+    let reconciled = reconcile(truth, &index)?;
+    let right = applied.max(found.checkpoint_lsn()).min(found.replay.last);
+    index.apply(std::iter::empty(), Some(right))?;
+    Ok(Opened {
+        index,
+        reconciled,
+        applied,
+        rebuilt: None,
+        set_aside: None,
+    })
+}
+
+/// Removes the oldest of the sled directories set aside.
+fn forget_old(dir: &Path) -> Result<(), KvError> {
+    let failed = |error| KvError::io("list", dir, &error);
+    let mut aside = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("sled.damaged-")?.parse::<u64>().ok());
+        aside.extend(number);
+    }
+    aside.sort_unstable();
+    let surplus = aside.len().saturating_sub(SLED_KEPT as usize);
+    for number in &aside[..surplus] {
+        let path = dir.join(format!("sled.damaged-{number}"));
+        fs::remove_dir_all(&path).map_err(|error| KvError::io("remove", &path, &error))?;
+    }
+    Ok(())
+}
+
+/// Ends the journal behind its last good frame and opens the next file.
+fn go_on(
+    dir: &Path,
+    options: &KvOptions,
+    ground: &Ground,
+    found: &Found,
+    store: Id,
+    last: Lsn,
+) -> Result<Journal, KvError> {
+    let replay = &found.replay;
+    let lossless = replay.losses.is_empty();
+    if lossless {
+        cut_end(dir, ground, found)?;
+    }
+    let number = numbered(dir, "journal")?.last().map_or(1, |last| last + 1);
+    let file = JournalFile::create(dir, ground, store, number)?;
+    if let Some((old, end)) = replay.end.filter(|_| lossless) {
+        let path = dir.join(journal_name(old));
+        let mut next = Draft::next(number);
+        let announced = OpenOptions::new().write(true).open(&path).and_then(|file| {
+            ground
+                .disk
+                .write_at(&file, next.finish(last, last, old), end)?;
+            ground.disk.sync_data(&file)
+        });
+        announced.map_err(|error| KvError::io("end", &path, &error))?;
+    }
+    let limit = (options.journal_limit / 8).clamp(HEADER as u64, 16 << 20);
+    Ok(Journal::new(
+        ground.clone(),
+        file,
+        last,
+        replay.firsts.clone(),
+        limit,
+    ))
+}
+
+/// Cuts off what follows the last good frame, and brings what precedes it to disk.
+fn cut_end(dir: &Path, ground: &Ground, found: &Found) -> Result<(), KvError> {
+    let replay = &found.replay;
+    let from = found.checkpoint.map_or(1, |(head, _)| head.journal);
+    let keep = replay.end.map_or(0, |(number, _)| number);
+    for number in numbered(dir, "journal")?
+        .into_iter()
+        .rev()
+        .filter(|&n| n >= from)
+    {
+        let path = dir.join(journal_name(number));
+        if number > keep {
+            remove(&path)?;
+            continue;
+        }
+        let cut = OpenOptions::new().write(true).open(&path).and_then(|file| {
+            if let Some((_, end)) = replay.end.filter(|&(last, _)| last == number) {
+                ground.disk.truncate(&file, end)?;
+            }
+            ground.disk.sync_data(&file)
+        });
+        cut.map_err(|error| KvError::io("cut the end of", &path, &error))?;
+    }
+    sync_dir(dir)
+}
+
+/// After an accepted loss and a new checkpoint: moves the files the loss was in out of the way.
+pub(super) fn retire(dir: &Path, checkpoint: Head) -> Result<PathBuf, KvError> {
+    let free = (1u64..)
+        .map(|n| dir.join(format!("lost-{n}")))
+        .find(|path| !path.exists());
+    let target = free.unwrap_or_else(|| dir.join("lost"));
+    fs::create_dir(&target).map_err(|error| KvError::io("create", &target, &error))?;
+    let journals = numbered(dir, "journal")?
+        .into_iter()
+        .filter(|&n| n < checkpoint.journal)
+        .map(journal_name);
+    let checkpoints = numbered(dir, "checkpoint")?
+        .into_iter()
+        .filter(|&n| n != checkpoint.lsn.0)
+        .map(checkpoint_name);
+    for name in journals.chain(checkpoints) {
+        let source = dir.join(&name);
+        fs::rename(&source, target.join(&name))
+            .map_err(|error| KvError::io("set aside", &source, &error))?;
+    }
+    sync_dir(dir)?;
+    Ok(target)
+}

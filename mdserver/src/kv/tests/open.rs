@@ -1,0 +1,145 @@
+//! Opening and closing a sound store.
+
+use super::*;
+
+#[test]
+fn what_was_committed_is_there_again() {
+    let dir = TempDir::new().unwrap();
+    let (kv, recovery) = open(dir.path());
+    assert!(recovery.created);
+    put_all(&kv, 0..100);
+    kv.close().unwrap();
+    for round in 0..4 {
+        let (kv, recovery) = open(dir.path());
+        assert!(recovery.clean, "{recovery}");
+        assert_eq!(
+            (recovery.last, recovery.repaired, recovery.rebuilt.clone()),
+            (Lsn(100 + round), 0, None)
+        );
+        assert_eq!(all(&kv), model_of(0..100));
+        assert_eq!(put(&kv, "key-0000", "value of 0"), Lsn(101 + round));
+    }
+}
+
+#[test]
+fn a_kill_loses_no_commit() {
+    let dir = TempDir::new().unwrap();
+    let (kv, _) = open(dir.path());
+    put_all(&kv, 0..100);
+    let copy = killed(dir.path());
+    let (kv, recovery) = open(copy.path());
+    assert!(
+        !recovery.clean && recovery.garbage == 0 && recovery.replayed == 100,
+        "{recovery}"
+    );
+    assert_eq!(all(&kv), model_of(0..100));
+    assert_eq!(kv.synced(), Lsn(100));
+}
+
+#[test]
+fn a_second_opener_is_told_who_is_there() {
+    let dir = TempDir::new().unwrap();
+    let (kv, _) = open(dir.path());
+    let error = LocalKv::open(dir.path(), quiet()).unwrap_err();
+    assert!(matches!(error, KvError::Locked { .. }));
+    let text = error.to_string();
+    assert!(
+        text.contains(dir.path().to_str().unwrap()) && text.contains("another process"),
+        "{text}"
+    );
+    kv.close().unwrap();
+    open(dir.path());
+}
+
+#[test]
+fn checkpoints_bound_the_journal() {
+    let dir = TempDir::new().unwrap();
+    let limit = 256 << 10;
+    let options = KvOptions {
+        journal_limit: limit,
+        ..quiet()
+    };
+    let (kv, _) = LocalKv::open(dir.path(), options.clone()).unwrap();
+    let mut batch = Batch::new();
+    batch.put("key", vec![1; 8 << 10]);
+    for _ in 0..400 {
+        kv.commit(batch.clone()).unwrap();
+    }
+    put_all(&kv, 0..10);
+    kv.checkpoint().unwrap();
+    kv.commit(batch.clone()).unwrap();
+    kv.checkpoint().unwrap();
+    let bytes: u64 = journals(dir.path())
+        .iter()
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum();
+    assert!(bytes <= 2 * limit, "{bytes} bytes of journal");
+    assert_eq!(numbered(dir.path(), "checkpoint").unwrap(), [410, 411]);
+    assert!(journals(dir.path()).len() < 20);
+    let copy = killed(dir.path());
+    let (kv, recovery) = LocalKv::open(copy.path(), options).unwrap();
+    assert_eq!((recovery.checkpoint, recovery.last), (Lsn(411), Lsn(411)));
+    assert_eq!(all(&kv).len(), 11);
+}
+
+#[test]
+fn the_journal_goes_over_many_files() {
+    let dir = TempDir::new().unwrap();
+    let options = KvOptions {
+        journal_limit: 4 << 10,
+        ..quiet()
+    };
+    let (kv, _) = LocalKv::open(dir.path(), options).unwrap();
+    for i in 0..300 {
+        put_all(&kv, i..i + 1);
+        while kv.engine().spare_is_coming() {
+            std::thread::yield_now();
+        }
+    }
+    assert!(journals(dir.path()).len() > 5);
+    let copy = killed(dir.path());
+    let (kv, recovery) = open(copy.path());
+    assert_eq!(all(&kv), model_of(0..300), "{recovery}");
+}
+
+#[test]
+fn the_sync_interval_syncs() {
+    let dir = TempDir::new().unwrap();
+    let options = KvOptions {
+        sync_interval: Duration::from_millis(20),
+        ..quiet()
+    };
+    let (kv, _) = LocalKv::open(dir.path(), options).unwrap();
+    let lsn = put(&kv, "a", "1");
+    let start = std::time::Instant::now();
+    while kv.synced() < lsn {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_store_that_was_being_created_is_created() {
+    let dir = TempDir::new().unwrap();
+    drop(open(dir.path()));
+    for checkpoint in numbered(dir.path(), "checkpoint").unwrap() {
+        fs::remove_file(
+            dir.path()
+                .join(super::super::disk::checkpoint_name(checkpoint)),
+        )
+        .unwrap();
+    }
+    fs::remove_dir_all(dir.path().join("sled")).unwrap();
+    let file = &journals(dir.path())[0];
+    for len in [0, 30, 80] {
+        let bytes = fs::read(file).unwrap();
+        fs::write(file, &bytes[..len]).unwrap();
+        let copy = killed(dir.path());
+        let (kv, recovery) = open(copy.path());
+        assert_eq!(recovery.losses, [], "{len}: {recovery}");
+        put_all(&kv, 0..3);
+        drop(kv);
+        assert_eq!(all(&open(copy.path()).0), model_of(0..3));
+        fs::write(file, &bytes).unwrap();
+    }
+}

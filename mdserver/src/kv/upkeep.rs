@@ -1,0 +1,104 @@
+//! The store's two threads.
+//!
+//! **upkeep** moves pending changes into the index, writes checkpoints and repairs the index; it is
+//! the only writer of the index, so the index stands still while it is dumped. **sync** brings the
+//! journal to disk at every interval and makes the next journal file in advance; it is apart because
+//! a dump may take longer than an interval.
+
+use super::KvError;
+use super::engine::Engine;
+use std::time::{Duration, Instant};
+
+/// After a failed repair the next one is not tried sooner.
+const REPAIR_PAUSE: Duration = Duration::from_secs(1);
+
+/// Tells waiters that the thread is gone, however it goes.
+struct Ended<'a>(&'a Engine);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.signals.ended();
+    }
+}
+
+/// Logs an error once, not at every beat that meets it again.
+#[derive(Default)]
+struct Log(Option<String>);
+
+impl Log {
+    fn note(&mut self, what: &str, result: Result<(), KvError>) {
+        match result {
+            Ok(()) => self.0 = None,
+            Err(error) => {
+                let text = format!("{what}: {error}");
+                if self.0.as_ref() != Some(&text) {
+                    tracing::error!("{text}");
+                    self.0 = Some(text);
+                }
+            }
+        }
+    }
+}
+
+/// The upkeep thread.
+pub(super) fn run(engine: &Engine) {
+    let _ended = Ended(engine);
+    let (mut repairs, mut moves, mut checkpoints) =
+        (Log::default(), Log::default(), Log::default());
+    let mut failed: Option<Instant> = None;
+    loop {
+        let job = engine
+            .signals
+            .wait(Instant::now() + engine.options.sync_interval);
+        if job.stop {
+            return;
+        }
+        if let Some(fault) = job.repair {
+            if failed.is_none_or(|at| at.elapsed() > REPAIR_PAUSE) {
+                tracing::error!(%fault, "the index failed and is repaired from checkpoint and journal");
+                let result = engine.repair();
+                failed = result.is_err().then(Instant::now);
+                repairs.note("the index cannot be repaired", result);
+            }
+            engine.signals.repaired();
+        }
+        if job.beat || (engine.much_pending() && !engine.signals.is_stuck()) {
+            let moved = engine.move_to_index().map(|_| ());
+            if let Err(error) = &moved {
+                engine.signals.stuck(error.clone());
+            }
+            moves.note(
+                "changes stay in the journal and cannot be moved into the index",
+                moved,
+            );
+        }
+        if job.checkpoint.is_some() || engine.checkpoint_due() {
+            let written = engine.write_checkpoint().map(|_| ());
+            if written.is_err() {
+                engine.put_off_checkpoint();
+            }
+            if let Some(number) = job.checkpoint {
+                engine.signals.checkpoint_done(number, written.clone());
+            }
+            checkpoints.note(
+                "no checkpoint can be written and the journal grows",
+                written,
+            );
+        }
+    }
+}
+
+/// The sync thread.
+pub(super) fn run_sync(engine: &Engine) {
+    let (mut syncs, mut spares) = (Log::default(), Log::default());
+    while let Some(spare) = engine.signals.wait_sync(engine.options.sync_interval) {
+        if spare {
+            spares.note(
+                "the next journal file cannot be made and this one grows on",
+                engine.make_spare(),
+            );
+        } else {
+            syncs.note("the journal cannot be synced", engine.sync().map(|_| ()));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Reads one journal file from front to back: good frames, and the stretches that are none.
+//!
+//! Behind a stretch that is no frame the walk searches on, at every eighth byte, for the next good
+//! one. Whether such a stretch cost a record is for `replay` to judge.
+
+use super::Lsn;
+use super::frame::{ALIGN, Found, Frame, HEADER, Kind, guess_keys, look};
+
+/// A stretch of a file that holds no good frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bad {
+    /// Where it begins.
+    pub(super) offset: u64,
+    /// How long it is.
+    pub(super) len: u64,
+    /// The commit it held, when a good frame header says so and the frame is there in full.
+    pub(super) record: Option<Lsn>,
+    /// Keys that commit seems to have named.
+    pub(super) keys: Vec<Vec<u8>>,
+    /// What is wrong, in words.
+    pub(super) detail: String,
+}
+
+/// One step of the walk.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// A good frame and where it ends.
+    Frame(Frame<'a>, u64),
+    /// No frame.
+    Bad(Bad),
+}
+
+/// The walk over a file's bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Walk<'a> {
+    bytes: &'a [u8],
+    number: u64,
+    at: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// Walks the frames of file `number`.
+    pub(super) fn new(bytes: &'a [u8], number: u64) -> Self {
+        Self {
+            bytes,
+            number,
+            at: HEADER.min(bytes.len()),
+        }
+    }
+
+    fn look(&self, at: usize) -> Found<'a> {
+        look(&self.bytes[at..], self.number)
+    }
+
+    /// Skips a stretch whose next `known` bytes are bad, up to the next frame with a good header.
+    fn skip(&mut self, known: usize, detail: &str) -> Bad {
+        let start = self.at;
+        self.at += known;
+        while self.at < self.bytes.len() {
+            if matches!(self.look(self.at), Found::Good(_) | Found::Damaged(_)) {
+                break;
+            }
+            self.at = (self.at + ALIGN).min(self.bytes.len());
+        }
+        let (offset, len) = (start as u64, (self.at - start) as u64);
+        Bad {
+            offset,
+            len,
+            record: None,
+            keys: Vec::new(),
+            detail: detail.to_owned(),
+        }
+    }
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = Step<'a>;
+
+    fn next(&mut self) -> Option<Step<'a>> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        Some(match self.look(self.at) {
+            Found::Good(frame) => {
+                self.at += frame.len;
+                Step::Frame(frame, self.at as u64)
+            }
+            Found::Damaged(frame) => {
+                let bad = Bad {
+                    offset: self.at as u64,
+                    len: frame.len as u64,
+                    record: (frame.kind == Kind::Record).then_some(frame.lsn),
+                    keys: if frame.kind == Kind::Record {
+                        guess_keys(frame.payload)
+                    } else {
+                        Vec::new()
+                    },
+                    detail: "the checksum of a record does not fit its bytes".to_owned(),
+                };
+                self.at += frame.len;
+                Step::Bad(bad)
+            }
+            Found::Torn(lsn) => Step::Bad(self.skip(ALIGN, &format!("record {lsn} is cut off"))),
+            Found::Nothing => Step::Bad(self.skip(ALIGN, "there is no record where one should be")),
+        })
+    }
+}
