@@ -1,0 +1,373 @@
+//! Metadata server, data servers and mounts, each a process of its own.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use crate::{Area, Service, mounts};
+
+/// A metadata server, data servers and mounts over unix sockets, or over TCP with a key.
+#[derive(Debug)]
+pub struct Cluster {
+    // Dropped in this order: mounts flush to servers, so the servers go last.
+    mounts: Vec<Node>,
+    servers: Vec<Node>,
+    md: Node,
+    flags: Vec<String>,
+    key: Option<PathBuf>,
+    area: Area,
+}
+
+/// One process of a cluster, or the place for it.
+#[derive(Debug)]
+struct Node {
+    service: Option<Service>,
+    name: String,
+    args: Vec<String>,
+    /// Of a mount: where it is.
+    mnt: Option<PathBuf>,
+}
+
+impl Node {
+    fn launch(&mut self, area: &Area, flags: &[&str]) {
+        assert!(self.service.is_none(), "{} runs", self.name);
+        let mut args = self.args.clone();
+        args.extend(flags.iter().map(|&flag| flag.to_owned()));
+        self.service = Some(Service::start(area.path(), &self.name, &args));
+    }
+
+    #[track_caller]
+    fn run(&self) -> &Service {
+        self.service
+            .as_ref()
+            .unwrap_or_else(|| panic!("{} does not run", self.name))
+    }
+
+    fn take(&mut self) -> Service {
+        self.service
+            .take()
+            .unwrap_or_else(|| panic!("{} does not run", self.name))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.service = None;
+        if let Some(mnt) = &self.mnt {
+            mounts::detach(mnt);
+        }
+    }
+}
+
+impl Cluster {
+    /// Over unix sockets, all started and ready.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    #[track_caller]
+    pub fn start(servers: usize, mounts: usize) -> Cluster {
+        Cluster::with(servers, mounts, &[])
+    }
+
+    /// The same, with further flags for the mounts.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    #[track_caller]
+    pub fn with(servers: usize, mounts: usize, mount_flags: &[&str]) -> Cluster {
+        let mut cluster = Cluster::new(servers, mount_flags, false);
+        cluster.start_md();
+        (0..servers).for_each(|server| cluster.start_server(server));
+        (0..mounts).for_each(|_| cluster.add_mount());
+        cluster
+    }
+
+    /// Over TCP on the loopback, with a shared key.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    #[track_caller]
+    pub fn tcp(servers: usize, mounts: usize) -> Cluster {
+        let mut cluster = Cluster::new(servers, &[], true);
+        cluster.start_md();
+        (0..servers).for_each(|server| cluster.start_server(server));
+        (0..mounts).for_each(|_| cluster.add_mount());
+        cluster
+    }
+
+    /// One of which nothing is started yet.
+    pub fn new(servers: usize, mount_flags: &[&str], tcp: bool) -> Cluster {
+        let area = Area::new();
+        let key = tcp.then(|| write_key(&area, "key", b"0123456789abcdef0123456789abcdef"));
+        let addr = |name: &str| {
+            if tcp {
+                format!("tcp:{}", free_port())
+            } else {
+                format!("unix:{}", area.at(name).display())
+            }
+        };
+        let md_addr = addr("md.s");
+        let args = |words: &[&str]| {
+            let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            if let Some(key) = &key {
+                args.extend(["--key-file".to_owned(), key.display().to_string()]);
+            }
+            args
+        };
+        let node = |name: String, args| Node {
+            service: None,
+            name,
+            args,
+            mnt: None,
+        };
+        let md_data = area.at("md").display().to_string();
+        let md = node(
+            "md".to_owned(),
+            args(&["mdserver", "--listen", &md_addr, "--data", &md_data]),
+        );
+        let servers = (0..servers)
+            .map(|i| {
+                let data = area.at(format!("os{i}")).display().to_string();
+                let listen = addr(&format!("o{i}.s"));
+                let words = [
+                    "objserver",
+                    "--listen",
+                    &listen,
+                    "--md",
+                    &md_addr,
+                    "--data",
+                    &data,
+                ];
+                node(format!("os{i}"), args(&words))
+            })
+            .collect();
+        let mut flags = args(&["mount", "--md", &md_addr]);
+        flags.extend(mount_flags.iter().map(|&flag| flag.to_owned()));
+        Cluster {
+            mounts: Vec::new(),
+            servers,
+            md,
+            flags,
+            key,
+            area,
+        }
+    }
+
+    /// Starts the metadata server and waits for it.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[track_caller]
+    pub fn start_md(&mut self) {
+        self.md.launch(&self.area, &[]);
+        self.md.service.as_mut().expect("launched").ready();
+    }
+
+    /// Starts the metadata server with flags for this time.
+    ///
+    /// # Errors
+    /// What it said when it did not come up.
+    pub fn try_start_md(&mut self, flags: &[&str]) -> Result<(), String> {
+        self.md.launch(&self.area, flags);
+        let result = self.md.service.as_mut().expect("launched").try_ready();
+        if result.is_err() {
+            self.md.service = None;
+        }
+        result
+    }
+
+    /// Starts data server `i` and waits for it.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[track_caller]
+    pub fn start_server(&mut self, i: usize) {
+        self.launch_server(i);
+        self.await_server(i);
+    }
+
+    /// Starts data server `i` and does not wait.
+    pub fn launch_server(&mut self, i: usize) {
+        self.servers[i].launch(&self.area, &[]);
+    }
+
+    /// Waits for data server `i`.
+    ///
+    /// # Panics
+    /// When it ends instead.
+    #[track_caller]
+    pub fn await_server(&mut self, i: usize) {
+        self.servers[i].service.as_mut().expect("launched").ready();
+    }
+
+    /// Adds a mount and waits for it.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[track_caller]
+    pub fn add_mount(&mut self) {
+        let mnt = self.area.mkdir(&format!("m{}", self.mounts.len()));
+        let mut args = self.flags.clone();
+        args.push(mnt.display().to_string());
+        let name = format!("mount{}", self.mounts.len());
+        self.mounts.push(Node {
+            service: None,
+            name,
+            args,
+            mnt: Some(mnt),
+        });
+        self.start_mount(self.mounts.len() - 1);
+    }
+
+    /// Starts mount `i` again.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[track_caller]
+    pub fn start_mount(&mut self, i: usize) {
+        self.mounts[i].launch(&self.area, &[]);
+        self.mounts[i].service.as_mut().expect("launched").ready();
+    }
+
+    /// Ends the metadata server with SIGKILL.
+    pub fn kill_md(&mut self) {
+        self.md.take().kill9();
+    }
+
+    /// Stops the metadata server in order.
+    pub fn stop_md(&mut self) {
+        self.md.take().stop();
+    }
+
+    /// Ends data server `i` with SIGKILL.
+    pub fn kill_server(&mut self, i: usize) {
+        self.servers[i].take().kill9();
+    }
+
+    /// Stops data server `i` in order.
+    pub fn stop_server(&mut self, i: usize) {
+        self.servers[i].take().stop();
+    }
+
+    /// Ends mount `i` with SIGKILL and takes its dead mount away.
+    pub fn kill_mount(&mut self, i: usize) {
+        self.mounts[i].take().kill9();
+        mounts::detach(&self.mnt(i));
+    }
+
+    /// Stops mount `i` in order.
+    ///
+    /// # Panics
+    /// When it stays mounted.
+    pub fn stop_mount(&mut self, i: usize) {
+        self.mounts[i].take().stop();
+        assert!(!mounts::is_mounted(&self.mnt(i)), "mount {i} stays");
+    }
+
+    /// Stops all mounts, then all servers, and starts all again.
+    ///
+    /// # Panics
+    /// When something fails.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        let mounts: Vec<usize> = (0..self.mounts.len())
+            .filter(|&i| self.mounts[i].service.is_some())
+            .collect();
+        mounts.iter().for_each(|&i| self.stop_mount(i));
+        (0..self.servers.len()).for_each(|i| self.stop_server(i));
+        self.stop_md();
+        self.start_md();
+        (0..self.servers.len()).for_each(|i| self.start_server(i));
+        mounts.iter().for_each(|&i| self.start_mount(i));
+    }
+
+    /// Mount point `i`.
+    pub fn mnt(&self, i: usize) -> PathBuf {
+        self.mounts[i].mnt.clone().expect("a mount point")
+    }
+
+    /// A path on mount `i`.
+    pub fn at(&self, i: usize, name: impl AsRef<Path>) -> PathBuf {
+        self.mnt(i).join(name)
+    }
+
+    /// The process of mount `i`.
+    #[track_caller]
+    pub fn mount(&self, i: usize) -> &Service {
+        self.mounts[i].run()
+    }
+
+    /// The process of data server `i`.
+    #[track_caller]
+    pub fn server(&self, i: usize) -> &Service {
+        self.servers[i].run()
+    }
+
+    /// The metadata server's process.
+    #[track_caller]
+    pub fn md(&self) -> &Service {
+        self.md.run()
+    }
+
+    /// The data directory of data server `i`.
+    pub fn server_data(&self, i: usize) -> PathBuf {
+        self.area.at(format!("os{i}"))
+    }
+
+    /// The data directory of the metadata server.
+    pub fn md_data(&self) -> PathBuf {
+        self.area.at("md")
+    }
+
+    /// The address the metadata server listens on.
+    pub fn md_addr(&self) -> &str {
+        flag(&self.md.args, "--listen")
+    }
+
+    /// The address data server `i` listens on.
+    pub fn server_addr(&self, i: usize) -> &str {
+        flag(&self.servers[i].args, "--listen")
+    }
+
+    /// The shared key's file, over TCP.
+    pub fn key(&self) -> Option<&Path> {
+        self.key.as_deref()
+    }
+
+    /// The test's directory around all of it.
+    pub fn area(&self) -> &Area {
+        &self.area
+    }
+
+    /// What mount `i` logged.
+    pub fn mount_log(&self, i: usize) -> String {
+        let path = self.area.at(format!("{}.err", self.mounts[i].name));
+        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    }
+}
+
+fn flag<'a>(args: &'a [String], name: &str) -> &'a str {
+    let at = args.iter().position(|arg| arg == name).expect("the flag");
+    &args[at + 1]
+}
+
+/// Writes a file that only its owner may read.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn write_key(area: &Area, name: &str, key: &[u8]) -> PathBuf {
+    let path = area.write(name, key);
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&path, private).expect("its mode");
+    path
+}
+
+/// A port of the loopback that nobody has at this moment.
+///
+/// # Panics
+/// When there is none.
+pub fn free_port() -> String {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a port")
+        .to_string()
+}

@@ -1,0 +1,63 @@
+//! What `tools/setup --tests` brings: programs and data that tests work with.
+
+use std::path::PathBuf;
+
+/// Debian's Python, which has netCDF4 and NumPy; another `python3` in the path may have neither.
+pub const PYTHON: &str = "/usr/bin/python3";
+/// Where the package `ferret-datasets` puts its NetCDF files.
+pub const FERRET: &str = "/usr/share/ferret-vis/data";
+
+fn dir() -> PathBuf {
+    std::env::var_os("SLABFS_TEST_INPUTS").map_or_else(
+        || {
+            crate::binary::profile_dir()
+                .parent()
+                .expect("the target directory")
+                .join("test-inputs")
+        },
+        PathBuf::from,
+    )
+}
+
+/// The `fsx` program.
+///
+/// # Panics
+/// When it is missing.
+pub fn fsx() -> PathBuf {
+    let path = dir().join("bin/fsx");
+    assert!(
+        path.exists(),
+        "{} is missing; run tools/setup --tests",
+        path.display()
+    );
+    path
+}
+
+/// The upstream archive of the Debian source package `bzip2`.
+///
+/// # Panics
+/// When it is missing.
+pub fn bzip2_source() -> PathBuf {
+    let dir = dir();
+    let found = std::fs::read_dir(&dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with("bzip2_") && name.contains(".orig.tar."))
+        });
+    found.unwrap_or_else(|| {
+        panic!(
+            "no bzip2_*.orig.tar.* in {}; run tools/setup --tests",
+            dir.display()
+        )
+    })
+}
+
+/// A script of `tests/scripts`.
+pub fn script(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts")).join(name)
+}

@@ -1,0 +1,164 @@
+//! Commands that run and end, and what they said.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// How a command ended.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The command line, for messages.
+    pub line: String,
+    /// The exit status; 128 and the signal's number when one ended it.
+    pub status: i32,
+    /// What it wrote to stdout.
+    pub stdout: Vec<u8>,
+    /// What it wrote to stderr, as text.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// Itself, when the command succeeded.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[track_caller]
+    pub fn ok(self) -> Outcome {
+        assert!(self.status == 0, "{}", self.report());
+        self
+    }
+
+    /// Itself, when the command failed with this status and said each of `words` on stderr.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[track_caller]
+    pub fn fails(self, status: i32, words: &[&str]) -> Outcome {
+        assert!(
+            self.status == status,
+            "status {status} was to come: {}",
+            self.report()
+        );
+        for word in words {
+            assert!(
+                self.stderr.contains(word),
+                "{word:?} is not said: {}",
+                self.report()
+            );
+        }
+        assert!(!self.stderr.contains("panicked"), "{}", self.report());
+        self
+    }
+
+    /// Stdout as text.
+    ///
+    /// # Panics
+    /// When it is none.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).expect("text on stdout")
+    }
+
+    /// Stdout as JSON.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.stdout)
+            .unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.report()))
+    }
+
+    /// Everything about it.
+    pub fn report(&self) -> String {
+        format!(
+            "`{}` ended with {}\nstdout: {}\nstderr: {}",
+            self.line,
+            self.status,
+            String::from_utf8_lossy(&self.stdout),
+            self.stderr
+        )
+    }
+}
+
+/// Runs a prepared command with nothing on stdin to its end.
+///
+/// # Panics
+/// When it cannot be started.
+#[track_caller]
+pub fn run(command: &mut Command) -> Outcome {
+    let line = format!("{command:?}");
+    let output = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap_or_else(|error| panic!("{line}: {error}"));
+    use std::os::unix::process::ExitStatusExt;
+    let status = output
+        .status
+        .code()
+        .unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0));
+    Outcome {
+        line,
+        status,
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs a program with arguments.
+#[track_caller]
+pub fn program<S: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = S>) -> Outcome {
+    run(Command::new(name).args(args))
+}
+
+/// Runs a line of shell in a directory; every failing part of it fails it.
+#[track_caller]
+pub fn shell(dir: &Path, line: &str) -> Outcome {
+    run(Command::new("sh").args(["-e", "-c", line]).current_dir(dir))
+}
+
+/// Runs a command of `slabfs`.
+#[track_caller]
+pub fn slabfs<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Outcome {
+    run(Command::new(crate::binary::path())
+        .args(args)
+        .env_remove("RUST_LOG"))
+}
+
+/// Creates an array: `create(path, "16,16", "f4", &["--layout", "canonical"])`.
+#[track_caller]
+pub fn create(path: &Path, dims: &str, dtype: &str, more: &[&str]) {
+    let mut args: Vec<&OsStr> = vec!["create".as_ref(), path.as_os_str()];
+    args.extend(
+        ["--dims", dims, "--dtype", dtype]
+            .into_iter()
+            .map(AsRef::<OsStr>::as_ref),
+    );
+    args.extend(more.iter().map(AsRef::<OsStr>::as_ref));
+    slabfs(args).ok();
+}
+
+/// `slabfs info --json`.
+#[track_caller]
+pub fn info(path: &Path) -> serde_json::Value {
+    slabfs([OsStr::new("info"), OsStr::new("--json"), path.as_os_str()])
+        .ok()
+        .json()
+}
+
+/// `slabfs layout --json`.
+#[track_caller]
+pub fn layout(path: &Path) -> serde_json::Value {
+    slabfs([OsStr::new("layout"), OsStr::new("--json"), path.as_os_str()])
+        .ok()
+        .json()
+}
+
+/// `slabfs stats --json`.
+#[track_caller]
+pub fn stats(mount: &Path) -> serde_json::Value {
+    slabfs([OsStr::new("stats"), OsStr::new("--json"), mount.as_os_str()])
+        .ok()
+        .json()
+}

@@ -1,0 +1,1 @@
+//! Tests of the whole system: real processes and mounts. The harness is the crate's library.
