@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use slabfs_objstore::Addr;
 
 /// How much is said; every subcommand has these.
 #[derive(Debug, Clone, Default, Args)]
@@ -69,6 +70,24 @@ pub(crate) struct MountArgs {
     pub(crate) threads: Option<u16>,
 }
 
+/// Reads `unix:PATH` or `tcp:HOST:PORT`; a socket's path is made absolute, since the address is told
+/// to processes with other working directories.
+pub(crate) fn parse_addr(text: &str) -> Result<Addr, String> {
+    match text
+        .parse()
+        .map_err(|error: slabfs_objstore::addr::AddrError| error.to_string())?
+    {
+        Addr::Unix(path) => {
+            let full = std::path::absolute(&path)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            format!("unix:{}", full.display())
+                .parse()
+                .map_err(|error: slabfs_objstore::addr::AddrError| error.to_string())
+        }
+        tcp => Ok(tcp),
+    }
+}
+
 /// Reads a length of time: `30`, `30s`, `500ms`, `2m`.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no length of time; write 30s, 500ms or 2m");
@@ -83,7 +102,9 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     };
     let time = Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())?;
     if time.is_zero() || time > Duration::from_secs(365 * 86_400) {
-        return Err(format!("{text:?} must be more than nothing and less than a year"));
+        return Err(format!(
+            "{text:?} must be more than nothing and less than a year"
+        ));
     }
     Ok(time)
 }
@@ -93,7 +114,10 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size; write 65536, 64K, 128M or 2G");
     let (number, unit) = split_unit(text);
     let number: u64 = number.parse().map_err(|_| wrong())?;
-    let unit = unit.strip_suffix("iB").or_else(|| unit.strip_suffix('B')).unwrap_or(unit);
+    let unit = unit
+        .strip_suffix("iB")
+        .or_else(|| unit.strip_suffix('B'))
+        .unwrap_or(unit);
     let shift = match unit {
         "" => 0,
         "K" | "k" => 10,
@@ -102,13 +126,18 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         "T" => 40,
         _ => return Err(wrong()),
     };
-    number.checked_mul(1 << shift).filter(|&bytes| bytes < 1 << 63).ok_or_else(wrong)
+    number
+        .checked_mul(1 << shift)
+        .filter(|&bytes| bytes < 1 << 63)
+        .ok_or_else(wrong)
 }
 
 /// Cuts a text behind its number.
 fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     (number, unit.trim_start())
 }
@@ -133,6 +162,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn socket_paths_become_absolute() {
+        let Ok(Addr::Unix(path)) = parse_addr("unix:md.sock") else {
+            panic!("an address")
+        };
+        assert!(path.is_absolute() && path.ends_with("md.sock"));
+        assert!(parse_addr("tcp:node7:7070").is_ok());
+        assert!(parse_addr("md.sock").is_err());
+        assert!(parse_addr(&format!("unix:/{}", "x".repeat(120))).is_err());
+    }
+
+    #[test]
     fn times() {
         assert_eq!(parse_time("30"), Ok(Duration::from_secs(30)));
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
@@ -149,7 +189,15 @@ mod tests {
         assert_eq!(parse_size("64K"), Ok(64 << 10));
         assert_eq!(parse_size("128MiB"), Ok(128 << 20));
         assert_eq!(parse_size("2GB"), Ok(2 << 30));
-        for wrong in ["", "K", "-1", "1.5M", "1X", "99999999999T", "9223372036854775808"] {
+        for wrong in [
+            "",
+            "K",
+            "-1",
+            "1.5M",
+            "1X",
+            "99999999999T",
+            "9223372036854775808",
+        ] {
             assert!(parse_size(wrong).is_err(), "{wrong:?}");
         }
     }

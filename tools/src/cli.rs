@@ -92,10 +92,7 @@ impl Cli {
     }
 }
 
-fn with_log(
-    level: logging::Level,
-    run: impl FnOnce() -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+fn with_log(level: logging::Level, run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     logging::start(level, None)?;
     run()
 }

@@ -20,20 +20,26 @@ pub(crate) fn merge(
     argv: Vec<OsString>,
     read: &dyn Fn(&Path) -> std::io::Result<String>,
 ) -> Result<Vec<OsString>, String> {
-    let Some(at) = argv.iter().skip(1).position(|arg| !starts_with_dash(arg)).map(|i| i + 1) else {
+    let Some(at) = argv
+        .iter()
+        .skip(1)
+        .position(|arg| !starts_with_dash(arg))
+        .map(|i| i + 1)
+    else {
         return Ok(argv);
     };
     let Some(subcommand) = command.find_subcommand(&argv[at]) else {
         return Ok(argv);
     };
-    let has_config = subcommand.get_arguments().any(|arg| arg.get_long() == Some("config"));
+    let has_config = subcommand
+        .get_arguments()
+        .any(|arg| arg.get_long() == Some("config"));
     let Some(file) = config_of(&argv[at + 1..]).filter(|_| has_config) else {
         return Ok(argv);
     };
     let path = Path::new(&file);
-    let text = read(path).map_err(|error| {
-        format!("cannot read the config file {}: {error}", path.display())
-    })?;
+    let text = read(path)
+        .map_err(|error| format!("cannot read the config file {}: {error}", path.display()))?;
     let flags = flags_of(subcommand, &text)
         .map_err(|error| format!("config file {}: {error}", path.display()))?;
     let mut merged = argv;
@@ -64,9 +70,9 @@ fn config_of(args: &[OsString]) -> Option<OsString> {
 
 /// The flags a config text stands for.
 fn flags_of(subcommand: &Command, text: &str) -> Result<Vec<OsString>, String> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        format!("not TOML: {}", error.to_string().trim_end())
-    })?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| format!("not TOML: {}", error.to_string().trim_end()))?;
     let known: Vec<&Arg> = subcommand
         .get_arguments()
         .filter(|arg| arg.get_long().is_some_and(|name| !NOT_KEYS.contains(&name)))
@@ -125,14 +131,22 @@ mod tests {
 
     fn command() -> Command {
         let mut command = Command::new("slabfs").arg(
-            Arg::new("verbose").short('v').long("verbose").global(true).action(ArgAction::Count),
+            Arg::new("verbose")
+                .short('v')
+                .long("verbose")
+                .global(true)
+                .action(ArgAction::Count),
         );
         command = command.subcommand(
             Command::new("up")
                 .arg(Arg::new("config").long("config"))
                 .arg(Arg::new("data").long("data"))
                 .arg(Arg::new("servers").long("servers"))
-                .arg(Arg::new("read-only").long("read-only").action(ArgAction::SetTrue))
+                .arg(
+                    Arg::new("read-only")
+                        .long("read-only")
+                        .action(ArgAction::SetTrue),
+                )
                 .arg(Arg::new("mountpoint")),
         );
         command = command.subcommand(Command::new("info").arg(Arg::new("path")));
@@ -143,17 +157,25 @@ mod tests {
     fn merged(text: &'static str, argv: &[&str]) -> Result<Vec<String>, String> {
         let argv = argv.iter().map(OsString::from).collect();
         let merged = merge(&command(), argv, &|_| Ok(text.to_owned()))?;
-        Ok(merged.into_iter().map(|arg| arg.into_string().expect("text")).collect())
+        Ok(merged
+            .into_iter()
+            .map(|arg| arg.into_string().expect("text"))
+            .collect())
     }
 
     #[test]
     fn keys_become_flags_before_the_command_line() {
-        let argv = ["slabfs", "-v", "up", "--data", "b", "--config", "c.toml", "mnt"];
+        let argv = [
+            "slabfs", "-v", "up", "--data", "b", "--config", "c.toml", "mnt",
+        ];
         let text = "data = 'a'\nservers = 3\nread-only = true\nverbose = 2";
         let merged = merged(text, &argv).expect("merged");
         assert_eq!(merged[..3], ["slabfs", "-v", "up"]);
         for flag in ["--data=a", "--servers=3", "--read-only"] {
-            assert!(merged[3..8].contains(&flag.to_owned()), "{flag} in {merged:?}");
+            assert!(
+                merged[3..8].contains(&flag.to_owned()),
+                "{flag} in {merged:?}"
+            );
         }
         assert_eq!(merged[8..], argv[3..]);
     }
@@ -174,22 +196,41 @@ mod tests {
     #[test]
     fn unknown_keys_are_refused_with_the_known_ones() {
         let error = merged("dta = 'a'", &["slabfs", "up", "--config=c.toml"]).expect_err("unknown");
-        assert!(error.contains("c.toml") && error.contains("\"dta\""), "{error}");
-        assert!(error.contains("data, read-only, servers, verbose"), "{error}");
+        assert!(
+            error.contains("c.toml") && error.contains("\"dta\""),
+            "{error}"
+        );
+        assert!(
+            error.contains("data, read-only, servers, verbose"),
+            "{error}"
+        );
     }
 
     #[test]
     fn wrong_values_are_refused() {
         let argv = ["slabfs", "up", "--config", "c.toml"];
-        for text in ["read-only = 1", "data = [1]", "verbose = true", "data = ", "config = 'x'"] {
+        for text in [
+            "read-only = 1",
+            "data = [1]",
+            "verbose = true",
+            "data = ",
+            "config = 'x'",
+        ] {
             assert!(merged(text, &argv).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_missing_file_is_named() {
-        let argv = ["slabfs", "up", "--config", "gone.toml"].iter().map(OsString::from).collect();
+        let argv = ["slabfs", "up", "--config", "gone.toml"]
+            .iter()
+            .map(OsString::from)
+            .collect();
         let read = |_: &Path| Err(std::io::Error::from(std::io::ErrorKind::NotFound));
-        assert!(merge(&command(), argv, &read).expect_err("missing").contains("gone.toml"));
+        assert!(
+            merge(&command(), argv, &read)
+                .expect_err("missing")
+                .contains("gone.toml")
+        );
     }
 }

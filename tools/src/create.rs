@@ -62,7 +62,10 @@ pub(crate) struct MoreFields {
 impl MoreFields {
     /// Only a layout.
     pub(crate) fn with_layout(layout: &str) -> MoreFields {
-        MoreFields { layout: Some(layout.to_owned()), ..MoreFields::default() }
+        MoreFields {
+            layout: Some(layout.to_owned()),
+            ..MoreFields::default()
+        }
     }
 }
 
@@ -78,15 +81,21 @@ pub(crate) struct Fields<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let fields =
-        Fields { dims: Some(&args.dims), dtype: Some(&args.dtype), more: Some(&args.more) };
+    let fields = Fields {
+        dims: Some(&args.dims),
+        dtype: Some(&args.dtype),
+        more: Some(&args.more),
+    };
     let spec = fields.spec()?;
     let directory = match args.path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
     };
     Mount::of(&directory)?;
-    let made = OpenOptions::new().write(true).create_new(true).open(&args.path);
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&args.path);
     match made {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -100,7 +109,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     onmount::declare(&args.path, &spec).inspect_err(|_| {
         // The half-made object is of no use; the error that matters is the one being returned.
         if let Err(error) = std::fs::remove_file(&args.path) {
-            tracing::warn!("{} stays behind as an empty file: {error}", args.path.display());
+            tracing::warn!(
+                "{} stays behind as an empty file: {error}",
+                args.path.display()
+            );
         }
     })
 }
@@ -114,7 +126,10 @@ impl Fields<'_> {
         let more = self.more.unwrap_or(&none);
         let dtype: Option<DType> = self
             .dtype
-            .map(|text| text.parse().map_err(|error| usage(format!("--dtype: {error}"))))
+            .map(|text| {
+                text.parse()
+                    .map_err(|error| usage(format!("--dtype: {error}")))
+            })
             .transpose()?;
         if let Some(dtype) = &dtype {
             put("dtype", dtype.to_string());
@@ -125,7 +140,9 @@ impl Fields<'_> {
             .transpose()?;
         if let Some(dims) = &dims {
             let elem = dtype.as_ref().map_or(1, DType::size);
-            Space::new(dims, elem).bytes().map_err(|error| usage(format!("--dims: {error}")))?;
+            Space::new(dims, elem)
+                .bytes()
+                .map_err(|error| usage(format!("--dims: {error}")))?;
             put("dims", format_dims(dims));
         }
         if let Some(text) = &more.max_dims {
@@ -143,12 +160,15 @@ impl Fields<'_> {
             put("fill", text.clone());
         }
         if let Some(text) = &more.layout {
-            let layout: Layout =
-                text.parse().map_err(|error| usage(format!("--layout: {error}")))?;
+            let layout: Layout = text
+                .parse()
+                .map_err(|error| usage(format!("--layout: {error}")))?;
             put("layout", layout.to_string());
         }
         if let Some(text) = &more.codec {
-            let codec: Codec = text.parse().map_err(|error| usage(format!("--codec: {error}")))?;
+            let codec: Codec = text
+                .parse()
+                .map_err(|error| usage(format!("--codec: {error}")))?;
             put("codec", codec.to_string());
         }
         Ok(spec)
@@ -163,7 +183,11 @@ fn check_limits(dims: &[u64], limits: &[MaxDim]) -> anyhow::Result<()> {
             dims.len()
         )));
     }
-    match dims.iter().zip(limits).position(|(&dim, limit)| !limit.allows(dim)) {
+    match dims
+        .iter()
+        .zip(limits)
+        .position(|(&dim, limit)| !limit.allows(dim))
+    {
         Some(axis) => Err(usage(format!(
             "--max-dims: axis {axis} has {} elements already, more than its limit {}",
             dims[axis], limits[axis]
@@ -177,7 +201,12 @@ mod tests {
     use super::*;
 
     fn spec(dims: &str, dtype: &str, more: MoreFields) -> anyhow::Result<Map<String, Value>> {
-        Fields { dims: Some(dims), dtype: Some(dtype), more: Some(&more) }.spec()
+        Fields {
+            dims: Some(dims),
+            dtype: Some(dtype),
+            more: Some(&more),
+        }
+        .spec()
     }
 
     fn text(value: &str) -> Option<String> {
@@ -193,7 +222,10 @@ mod tests {
             codec: text("shuffle+zstd:3"),
         };
         let spec = spec(" 16,16 ", "<f4", more).expect("a spec");
-        let told: Vec<_> = spec.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let told: Vec<_> = spec
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
         for pair in [
             ("dims", Some("16,16")),
             ("dtype", Some("f4")),
@@ -213,11 +245,61 @@ mod tests {
             (spec("16,x", "f4", none()), "--dims"),
             (spec("9999999999999,9999999999999", "f4", none()), "--dims"),
             (spec("16", "float", none()), "--dtype"),
-            (spec("16", "f4", MoreFields { max_dims: text("8"), ..none() }), "--max-dims"),
-            (spec("16", "f4", MoreFields { max_dims: text("16,16"), ..none() }), "--max-dims"),
-            (spec("16", "f4", MoreFields { fill: text("red"), ..none() }), "--fill"),
-            (spec("16", "f4", MoreFields { layout: text("tiles"), ..none() }), "--layout"),
-            (spec("16", "f4", MoreFields { codec: text("zstd:99"), ..none() }), "--codec"),
+            (
+                spec(
+                    "16",
+                    "f4",
+                    MoreFields {
+                        max_dims: text("8"),
+                        ..none()
+                    },
+                ),
+                "--max-dims",
+            ),
+            (
+                spec(
+                    "16",
+                    "f4",
+                    MoreFields {
+                        max_dims: text("16,16"),
+                        ..none()
+                    },
+                ),
+                "--max-dims",
+            ),
+            (
+                spec(
+                    "16",
+                    "f4",
+                    MoreFields {
+                        fill: text("red"),
+                        ..none()
+                    },
+                ),
+                "--fill",
+            ),
+            (
+                spec(
+                    "16",
+                    "f4",
+                    MoreFields {
+                        layout: text("tiles"),
+                        ..none()
+                    },
+                ),
+                "--layout",
+            ),
+            (
+                spec(
+                    "16",
+                    "f4",
+                    MoreFields {
+                        codec: text("zstd:99"),
+                        ..none()
+                    },
+                ),
+                "--codec",
+            ),
         ];
         for (result, flag) in cases {
             let error = result.expect_err(flag);

@@ -62,7 +62,11 @@ pub(crate) fn enter(args: &ServiceArgs, default_log: &Path) -> anyhow::Result<Si
 
 /// The log file this process writes to, other than stderr (a child's stderr *is* its log file).
 pub(crate) fn log_file(args: &ServiceArgs) -> Option<PathBuf> {
-    if is_child() { None } else { args.log_file.clone() }
+    if is_child() {
+        None
+    } else {
+        args.log_file.clone()
+    }
 }
 
 /// Says that everything answers: to the parent, or on stdout.
@@ -124,18 +128,24 @@ fn start_child(log: &Path) -> anyhow::Result<()> {
         .stderr(stderr)
         .spawn()
         .context("cannot start the background process")?;
-    let stdout = child.stdout.take().context("the background process has no pipe")?;
+    let stdout = child
+        .stdout
+        .take()
+        .context("the background process has no pipe")?;
     let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).context("reading from the background process")?;
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .context("reading from the background process")?;
     match serde_json::from_str(&line) {
         Ok(Outcome::Ready(text)) => {
             println!("ready: {text}");
             println!("process {}, log {}", child.id(), log.display());
             Ok(())
         }
-        Ok(Outcome::Failed { status: crate::failure::USAGE, text }) => {
-            Err(crate::failure::usage(text))
-        }
+        Ok(Outcome::Failed {
+            status: crate::failure::USAGE,
+            text,
+        }) => Err(crate::failure::usage(text)),
         Ok(Outcome::Failed { text, .. }) => Err(anyhow::Error::msg(text)),
         Err(_) => {
             let status = child.wait().context("waiting for the background process")?;

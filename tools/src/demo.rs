@@ -21,8 +21,8 @@ use crate::table;
 mod own;
 mod writer;
 
-pub(crate) use writer::{WRITER_COMMAND, WriterArgs, write};
 use writer::{SELECTIONS, Way};
+pub(crate) use writer::{WRITER_COMMAND, WriterArgs, write};
 
 /// Run a demonstration.
 #[derive(Debug, clap::Args)]
@@ -101,12 +101,15 @@ fn table(parent: &Path, json: bool) -> anyhow::Result<()> {
     let dir = parent.join(format!("slabfs-demo-{}", std::process::id()));
     std::fs::create_dir(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let runs = all_runs(&mount, &dir);
-    let removed = std::fs::remove_dir_all(&dir)
-        .with_context(|| format!("cannot remove {}", dir.display()));
+    let removed =
+        std::fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()));
     let runs = runs?;
     removed?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&runs).context("writing JSON")?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&runs).context("writing JSON")?
+        );
     } else {
         for run in &runs {
             println!("{}", run.show());
@@ -120,7 +123,11 @@ fn all_runs(mount: &Mount, dir: &Path) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     for layout in ["aligned", "grid:8,8"] {
         for way in [Way::Rows, Way::Copy] {
-            let object = dir.join(format!("{}-{}", layout.replace([':', ','], "-"), way.name()));
+            let object = dir.join(format!(
+                "{}-{}",
+                layout.replace([':', ','], "-"),
+                way.name()
+            ));
             create(&object, layout)?;
             let rows = (0..SELECTIONS.len())
                 .map(|writer| one_writer(mount, &object, writer, way))
@@ -136,7 +143,12 @@ fn create(object: &Path, layout: &str) -> anyhow::Result<()> {
     std::fs::File::create_new(object)
         .with_context(|| format!("cannot create {}", object.display()))?;
     let more = MoreFields::with_layout(layout);
-    let spec = Fields { dims: Some("16,16"), dtype: Some("u4"), more: Some(&more) }.spec()?;
+    let spec = Fields {
+        dims: Some("16,16"),
+        dtype: Some("u4"),
+        more: Some(&more),
+    }
+    .spec()?;
     onmount::declare(object, &spec)
 }
 
@@ -146,7 +158,13 @@ fn one_writer(mount: &Mount, object: &Path, writer: usize, way: Way) -> anyhow::
     let program = std::env::current_exe().context("cannot find the slabfs binary itself")?;
     let status = Command::new(program)
         .arg(WRITER_COMMAND)
-        .args(["--writer", &writer.to_string(), "--way", way.name(), "--object"])
+        .args([
+            "--writer",
+            &writer.to_string(),
+            "--way",
+            way.name(),
+            "--object",
+        ])
         .arg(object)
         .status()
         .context("cannot start a writer process")?;
@@ -173,7 +191,9 @@ struct Counts {
 impl Counts {
     fn read(mount: &Mount) -> anyhow::Result<Counts> {
         let stats = mount.report("stats".as_ref())?;
-        let writes = stats.pointer("/counters/write").context("the mount counts no writes")?;
+        let writes = stats
+            .pointer("/counters/write")
+            .context("the mount counts no writes")?;
         let count = |key: &str| {
             writes
                 .get(key)
@@ -192,7 +212,11 @@ impl Counts {
 impl Run {
     /// What the document divides by: whole chunks where they are fixed, else what was moved.
     fn moved_in_document(&self, row: &Row) -> u64 {
-        if self.layout == "aligned" { row.bytes_moved } else { row.bytes_touched }
+        if self.layout == "aligned" {
+            row.bytes_moved
+        } else {
+            row.bytes_touched
+        }
     }
 
     fn show(&self) -> String {
@@ -222,7 +246,11 @@ impl Run {
             bytes_touched: sum(|row| row.bytes_touched),
         };
         lines.push(line("all".to_owned(), String::new(), &total));
-        let divisor = if self.layout == "aligned" { "moved" } else { "touched" };
+        let divisor = if self.layout == "aligned" {
+            "moved"
+        } else {
+            "touched"
+        };
         format!(
             "{} layout, {}; efficiency is selected / {divisor}\n{}",
             self.layout,
@@ -260,10 +288,22 @@ mod tests {
         let run = Run {
             layout: "grid:8,8",
             way: Way::Rows,
-            rows: vec![row(0, 4, 360, 1024), row(1, 1, 196, 256), row(2, 2, 216, 512), row(3, 2, 252, 512)],
+            rows: vec![
+                row(0, 4, 360, 1024),
+                row(1, 1, 196, 256),
+                row(2, 2, 216, 512),
+                row(3, 2, 252, 512),
+            ],
         };
         let text = run.show();
-        for part in ["35.16 %", "76.56 %", "42.19 %", "49.22 %", "[0:10,0:9]", "2304"] {
+        for part in [
+            "35.16 %",
+            "76.56 %",
+            "42.19 %",
+            "49.22 %",
+            "[0:10,0:9]",
+            "2304",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

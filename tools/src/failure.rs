@@ -26,7 +26,11 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
 
 /// The exit status that `error` stands for.
 pub(crate) fn status(error: &anyhow::Error) -> u8 {
-    if error.chain().any(|cause| cause.is::<Usage>()) { USAGE } else { FAILURE }
+    if error.chain().any(|cause| cause.is::<Usage>()) {
+        USAGE
+    } else {
+        FAILURE
+    }
 }
 
 /// Prints `error` with its causes and gives the exit status; tells a waiting parent as well.

@@ -22,7 +22,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let info = onmount::info(&args.path)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&info).context("writing JSON")?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&info).context("writing JSON")?
+        );
     } else {
         print!("{}", table::lines(&info));
     }

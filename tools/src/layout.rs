@@ -40,8 +40,10 @@ pub(crate) struct Args {
 }
 
 fn parse_axes(text: &str) -> Result<(usize, usize), String> {
-    let axes: Option<Vec<usize>> =
-        text.split(',').map(|part| part.trim().parse().ok()).collect();
+    let axes: Option<Vec<usize>> = text
+        .split(',')
+        .map(|part| part.trim().parse().ok())
+        .collect();
     match axes.as_deref() {
         Some(&[down, across]) => Ok((down, across)),
         _ => Err(format!("{text:?} does not name two axes; write 0,1 or 2,3")),
@@ -51,12 +53,18 @@ fn parse_axes(text: &str) -> Result<(usize, usize), String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let layout = Mount::of(&args.path)?.layout_of(&args.path)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&layout).context("writing JSON")?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&layout).context("writing JSON")?
+        );
         return Ok(());
     }
     let view: View = serde_json::from_value(layout)
         .context("the mount tells the layout in a way this slabfs does not know; are the two of one version?")?;
-    let cut = Cut { axes: args.axes, at: args.at.clone() };
+    let cut = Cut {
+        axes: args.axes,
+        at: args.at.clone(),
+    };
     let picture = view.picture(&cut).map_err(usage)?;
     if let Some(file) = &args.svg {
         let title = args.path.display().to_string();
@@ -66,7 +74,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let style = draw::text::Style {
-        width: args.width.map_or_else(terminal_width, usize::from).saturating_sub(2).max(8),
+        width: args
+            .width
+            .map_or_else(terminal_width, usize::from)
+            .saturating_sub(2)
+            .max(8),
         height: 40,
         colours: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };

@@ -46,28 +46,47 @@ pub(crate) struct Shutdown {
 impl Shutdown {
     /// An error when the process was asked to stop; a start calls it between its steps.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(!self.asked.load(Ordering::SeqCst), "stopped while starting up");
+        anyhow::ensure!(
+            !self.asked.load(Ordering::SeqCst),
+            "stopped while starting up"
+        );
         Ok(())
     }
 
     /// A mount point to detach if the process is cut off.
     pub(crate) fn covers_mount(&self, path: PathBuf) {
-        self.mounts.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+        self.mounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(path);
     }
 
     /// A socket to remove if the process is cut off.
     pub(crate) fn covers_socket(&self, path: PathBuf) {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+        self.sockets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(path);
     }
 
     /// Detaches and removes what is left.
     fn clear_away(&self) {
-        for path in self.mounts.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for path in self
+            .mounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain(..)
+        {
             if let Err(error) = crate::mountpoint::detach(&path) {
                 tracing::debug!("{} is not mounted any more: {error:#}", path.display());
             }
         }
-        for path in self.sockets.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for path in self
+            .sockets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain(..)
+        {
             if let Err(error) = std::fs::remove_file(&path) {
                 tracing::debug!("{}: {error}", path.display());
             }

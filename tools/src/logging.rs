@@ -54,7 +54,10 @@ pub(crate) fn start(level: Level, file: Option<&Path>) -> anyhow::Result<()> {
                 .append(true)
                 .open(path)
                 .with_context(|| format!("cannot write the log file {}", path.display()))?;
-            builder.with_ansi(false).with_writer(std::sync::Mutex::new(file)).init();
+            builder
+                .with_ansi(false)
+                .with_writer(std::sync::Mutex::new(file))
+                .init();
         }
         None => builder
             .with_ansi(std::io::stderr().is_terminal())

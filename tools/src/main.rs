@@ -40,7 +40,11 @@ fn main() -> ExitCode {
             // Help and version are "errors" of clap that belong on stdout with status 0. When
             // the terminal is gone there is nobody left to tell.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { failure::USAGE } else { 0 });
+            return ExitCode::from(if error.use_stderr() {
+                failure::USAGE
+            } else {
+                0
+            });
         }
     };
     match cli.run() {

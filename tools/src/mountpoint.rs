@@ -168,7 +168,11 @@ fn run_unmount(path: &Path, flags: MntFlags, helper_flags: &str) -> Result<(), n
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).to_ascii_lowercase();
-            Err(if said.contains("busy") { nix::Error::EBUSY } else { nix::Error::EPERM })
+            Err(if said.contains("busy") {
+                nix::Error::EBUSY
+            } else {
+                nix::Error::EPERM
+            })
         }
         Err(_) => Err(nix::Error::EPERM),
     }
@@ -196,7 +200,9 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().expect("dir");
-        let missing = prepare(&dir.path().join("gone")).expect_err("missing").to_string();
+        let missing = prepare(&dir.path().join("gone"))
+            .expect_err("missing")
+            .to_string();
         assert!(missing.contains("mkdir"), "{missing}");
         let file = dir.path().join("file");
         std::fs::write(&file, "").expect("file");

@@ -34,7 +34,9 @@ impl Mount {
             .filter(|mounted| mounted.kind.starts_with("fuse"))
             .filter(|mounted| mounted.at.join(".slabfs/status").exists());
         match found {
-            Some(mounted) => Ok(Mount { root: mounted.at.clone() }),
+            Some(mounted) => Ok(Mount {
+                root: mounted.at.clone(),
+            }),
             None => bail!(
                 "{} is not on a slabfs mount; start one with `slabfs up MOUNTPOINT` and give a path below it",
                 path.display()
@@ -58,17 +60,21 @@ impl Mount {
 
     /// The JSON of `.slabfs/layout/…` for an object on this mount.
     pub(crate) fn layout_of(&self, object: &Path) -> anyhow::Result<Value> {
-        let full = object.canonicalize().map_err(|error| explain(object, error))?;
-        let inside = full.strip_prefix(&self.root).map_err(|_| {
-            anyhow!("{} is not below {}", full.display(), self.root.display())
-        })?;
+        let full = object
+            .canonicalize()
+            .map_err(|error| explain(object, error))?;
+        let inside = full
+            .strip_prefix(&self.root)
+            .map_err(|_| anyhow!("{} is not below {}", full.display(), self.root.display()))?;
         self.report(&Path::new("layout").join(inside))
     }
 }
 
 /// Of the mounts of one device, the one that shows its whole tree; the newest of those.
 fn choose(mounts: &[Mounted], device: u64) -> Option<&Mounted> {
-    mounts.iter().rfind(|m| m.device == device && m.root == Path::new("/"))
+    mounts
+        .iter()
+        .rfind(|m| m.device == device && m.root == Path::new("/"))
 }
 
 /// Everything known of an object or directory.
@@ -129,14 +135,27 @@ mod tests {
     use super::*;
 
     fn mounted(device: u64, root: &str, at: &str) -> Mounted {
-        Mounted { device, root: root.into(), at: at.into(), kind: "fuse.slabfs".into(), source: "slabfs:1".into() }
+        Mounted {
+            device,
+            root: root.into(),
+            at: at.into(),
+            kind: "fuse.slabfs".into(),
+            source: "slabfs:1".into(),
+        }
     }
 
     #[test]
     fn the_whole_tree_wins_over_bind_mounts() {
-        let mounts =
-            [mounted(1, "/", "/a"), mounted(2, "/", "/b"), mounted(2, "/run1", "/c"), mounted(3, "/", "/d")];
-        assert_eq!(choose(&mounts, 2).map(|m| m.at.as_path()), Some(Path::new("/b")));
+        let mounts = [
+            mounted(1, "/", "/a"),
+            mounted(2, "/", "/b"),
+            mounted(2, "/run1", "/c"),
+            mounted(3, "/", "/d"),
+        ];
+        assert_eq!(
+            choose(&mounts, 2).map(|m| m.at.as_path()),
+            Some(Path::new("/b"))
+        );
         assert_eq!(choose(&mounts, 9), None);
     }
 
@@ -145,7 +164,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let error = Mount::of(dir.path()).expect_err("elsewhere").to_string();
         assert!(error.contains("not on a slabfs mount"), "{error}");
-        let error = Mount::of(&dir.path().join("gone")).expect_err("missing").to_string();
+        let error = Mount::of(&dir.path().join("gone"))
+            .expect_err("missing")
+            .to_string();
         assert!(error.contains("does not exist"), "{error}");
     }
 }

@@ -18,7 +18,11 @@ impl Watched {
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         if fd < 0 {
             let error = std::io::Error::last_os_error();
-            return if error.raw_os_error() == Some(libc::ESRCH) { Ok(None) } else { Err(error) };
+            return if error.raw_os_error() == Some(libc::ESRCH) {
+                Ok(None)
+            } else {
+                Err(error)
+            };
         }
         let fd = i32::try_from(fd).map_err(std::io::Error::other)?;
         // SAFETY: the kernel just gave this descriptor to us and nobody else has it.
@@ -29,8 +33,11 @@ impl Watched {
     pub(crate) fn wait(&self, limit: Duration) -> std::io::Result<bool> {
         let timeout = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
         loop {
-            let mut fd =
-                libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let mut fd = libc::pollfd {
+                fd: self.0.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
             // SAFETY: `fd` is one valid pollfd that outlives the call.
             match unsafe { libc::poll(&mut fd, 1, timeout) } {
                 ready if ready >= 0 => return Ok(ready > 0),
@@ -55,7 +62,10 @@ pub(crate) fn users_of(mount: &Path) -> Vec<String> {
     let mut users = Vec::new();
     for process in processes.flatten() {
         let name = process.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit())) else {
+        let Some(pid) = name
+            .to_str()
+            .filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+        else {
             continue;
         };
         let dir = process.path();
@@ -101,6 +111,11 @@ mod tests {
         let users = users_of(&dir_path);
         drop(child.stdin.take());
         child.wait().expect("reaped");
-        assert!(users.iter().any(|user| user.contains(&child.id().to_string())), "{users:?}");
+        assert!(
+            users
+                .iter()
+                .any(|user| user.contains(&child.id().to_string())),
+            "{users:?}"
+        );
     }
 }

@@ -24,9 +24,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let status = Mount::of(&args.mountpoint)?.report("status".as_ref())?;
-    let servers = status.get("servers").context("the mount tells nothing of its servers")?;
+    let servers = status
+        .get("servers")
+        .context("the mount tells nothing of its servers")?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(servers).context("writing JSON")?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(servers).context("writing JSON")?
+        );
     } else {
         print!("{}", show(servers));
     }
@@ -38,12 +43,18 @@ fn show(servers: &Value) -> String {
         return "no data server has registered yet\n".to_owned();
     };
     let size = |server: &Value, key: &str| {
-        server.get(key).and_then(Value::as_u64).map_or_else(|| "-".to_owned(), show_size)
+        server
+            .get(key)
+            .and_then(Value::as_u64)
+            .map_or_else(|| "-".to_owned(), show_size)
     };
     let rows: Vec<Vec<String>> = servers
         .iter()
         .map(|server| {
-            let online = server.get("online").and_then(Value::as_bool).unwrap_or(false);
+            let online = server
+                .get("online")
+                .and_then(Value::as_bool)
+                .unwrap_or(false);
             let place = match server.get("addr") {
                 Some(Value::String(addr)) => addr.clone(),
                 _ => "in the mount's process".to_owned(),
@@ -58,7 +69,10 @@ fn show(servers: &Value) -> String {
             ]
         })
         .collect();
-    table::rows(&["server", "state", "used", "free", "total", "address"], &rows)
+    table::rows(
+        &["server", "state", "used", "free", "total", "address"],
+        &rows,
+    )
 }
 
 #[cfg(test)]

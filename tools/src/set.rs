@@ -31,8 +31,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let fields =
-        Fields { dims: args.dims.as_deref(), dtype: args.dtype.as_deref(), more: Some(&args.more) };
+    let fields = Fields {
+        dims: args.dims.as_deref(),
+        dtype: args.dtype.as_deref(),
+        more: Some(&args.more),
+    };
     let mut spec = fields.spec()?;
     if spec.is_empty() {
         return Err(usage(
@@ -42,7 +45,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let info = onmount::info(&args.path)?;
     let declared = info.get("kind").and_then(serde_json::Value::as_str) == Some("array");
     // Dims of an array are a change of size and go through another door than its declaration.
-    let dims = if declared && !spec.contains_key("dtype") { spec.remove("dims") } else { None };
+    let dims = if declared && !spec.contains_key("dtype") {
+        spec.remove("dims")
+    } else {
+        None
+    };
     if !spec.is_empty() {
         onmount::declare(&args.path, &spec)?;
     }

@@ -28,11 +28,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut stats = Mount::of(&args.mountpoint)?.report("stats".as_ref())?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&stats).context("writing JSON")?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&stats).context("writing JSON")?
+        );
         return Ok(());
     }
     for direction in ["read", "write"] {
-        if let Some(part) = stats.get_mut("counters").and_then(|all| all.get_mut(direction)) {
+        if let Some(part) = stats
+            .get_mut("counters")
+            .and_then(|all| all.get_mut(direction))
+        {
             add_efficiency(part);
         }
     }

@@ -15,7 +15,11 @@ pub(crate) fn rows(heading: &[&str], rows: &[Vec<String>]) -> String {
         })
         .collect();
     let numeric: Vec<bool> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| row.get(column)).all(|text| is_number(text)))
+        .map(|column| {
+            rows.iter()
+                .filter_map(|row| row.get(column))
+                .all(|text| is_number(text))
+        })
         .collect();
     let mut out = String::new();
     let mut line = |cells: &mut dyn Iterator<Item = &str>| {
@@ -43,7 +47,10 @@ pub(crate) fn rows(heading: &[&str], rows: &[Vec<String>]) -> String {
 
 fn is_number(text: &str) -> bool {
     let text = text.trim_end_matches(['%', ' ']);
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b".,-+x".contains(&b))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || b".,-+x".contains(&b))
 }
 
 /// A JSON object as lines; objects inside it are indented below their name.
@@ -105,8 +112,18 @@ mod tests {
     #[test]
     fn columns_line_up() {
         let body = vec![
-            vec!["0".to_owned(), "4".to_owned(), "35.16 %".to_owned(), "left".to_owned()],
-            vec!["1".to_owned(), "1024".to_owned(), "100 %".to_owned(), "x".to_owned()],
+            vec![
+                "0".to_owned(),
+                "4".to_owned(),
+                "35.16 %".to_owned(),
+                "left".to_owned(),
+            ],
+            vec![
+                "1".to_owned(),
+                "1024".to_owned(),
+                "100 %".to_owned(),
+                "x".to_owned(),
+            ],
         ];
         assert_eq!(
             rows(&["#", "bytes", "efficiency", "name"], &body),

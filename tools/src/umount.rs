@@ -40,7 +40,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("nothing is mounted on {shown}");
     };
     if !mounted.kind.starts_with("fuse") {
-        bail!("{shown} is a mount of type {}, not one of slabfs; use `umount`", mounted.kind);
+        bail!(
+            "{shown} is a mount of type {}, not one of slabfs; use `umount`",
+            mounted.kind
+        );
     }
     let process = serving_process(mounted);
     if args.lazy {
@@ -50,7 +53,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Ok(()) => {}
         Err(nix::Error::EBUSY) => {
             let users = users_of(&full);
-            let users = if users.is_empty() { "programs".to_owned() } else { users.join(", ") };
+            let users = if users.is_empty() {
+                "programs".to_owned()
+            } else {
+                users.join(", ")
+            };
             bail!(
                 "{shown} is in use by {users}; close what is open below it (and leave it with your shells), or use `slabfs umount --lazy {shown}`"
             );
@@ -64,7 +71,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Some(process) = process else {
         return Ok(());
     };
-    if !process.wait(args.timeout).context("waiting for the mount's process")? {
+    if !process
+        .wait(args.timeout)
+        .context("waiting for the mount's process")?
+    {
         return Err(anyhow!(
             "{shown} is unmounted, but its process still runs after {:?}: it may be storing data, or waiting for a server; see its log",
             args.timeout

@@ -3,7 +3,12 @@
 use super::*;
 
 fn parsed(args: &[&str]) -> Result<Cli, clap::Error> {
-    parse(std::iter::once("slabfs").chain(args.iter().copied()).map(OsString::from).collect())
+    parse(
+        std::iter::once("slabfs")
+            .chain(args.iter().copied())
+            .map(OsString::from)
+            .collect(),
+    )
 }
 
 fn refused(args: &[&str]) -> String {
@@ -33,7 +38,11 @@ fn every_command_has_help_with_examples() {
         let help = sub.render_long_help().to_string();
         assert!(help.contains("Example"), "{name} has no examples");
         for arg in sub.get_arguments().filter(|arg| !arg.is_hide_set()) {
-            assert!(arg.get_help().is_some(), "{name}: {} has no help", arg.get_id());
+            assert!(
+                arg.get_help().is_some(),
+                "{name}: {} has no help",
+                arg.get_id()
+            );
         }
     }
 }
@@ -85,16 +94,23 @@ fn a_config_file_fills_in_and_flags_win() {
     std::fs::write(&file, "data = '/srv/a'\nservers = 3\nread-only = true\n").expect("file");
     let file = file.to_str().expect("text");
     let cli = parsed(&["up", "--config", file, "--servers", "5", "mnt"]).expect("understood");
-    let Command::Up(args) = cli.command else { panic!("another command") };
+    let Command::Up(args) = cli.command else {
+        panic!("another command")
+    };
     let text = format!("{args:?}");
-    assert!(text.contains("/srv/a") && text.contains("read_only: true"), "{text}");
+    assert!(
+        text.contains("/srv/a") && text.contains("read_only: true"),
+        "{text}"
+    );
     assert!(text.contains("servers: Some(5)"), "{text}");
 }
 
 #[test]
 fn daemon_and_foreground_override_each_other() {
     let cli = parsed(&["up", "--daemon", "--foreground", "mnt"]).expect("understood");
-    let Command::Up(args) = cli.command else { panic!("another command") };
+    let Command::Up(args) = cli.command else {
+        panic!("another command")
+    };
     assert!(format!("{args:?}").contains("daemon: false"));
 }
 
@@ -104,8 +120,18 @@ fn a_bad_config_is_refused() {
     let file = dir.path().join("slabfs.toml");
     std::fs::write(&file, "dims = 3\n").expect("file");
     let text = refused(&["up", "--config", file.to_str().expect("text"), "mnt"]);
-    assert!(text.contains("unknown key \"dims\"") && text.contains("data"), "{text}");
+    assert!(
+        text.contains("unknown key \"dims\"") && text.contains("data"),
+        "{text}"
+    );
     std::fs::write(&file, "io-timeout = 'soon'\n").expect("file");
-    let text = refused(&["mount", "--config", file.to_str().expect("text"), "--md", "unix:a", "m"]);
+    let text = refused(&[
+        "mount",
+        "--config",
+        file.to_str().expect("text"),
+        "--md",
+        "unix:a",
+        "m",
+    ]);
     assert!(text.contains("soon"), "{text}");
 }

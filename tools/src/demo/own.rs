@@ -26,7 +26,11 @@ impl OwnMount {
         let mountpoint = dir.join("mnt");
         let started = Self::start_in(&dir, &mountpoint);
         match started {
-            Ok(process) => Ok(OwnMount { process, dir, mountpoint }),
+            Ok(process) => Ok(OwnMount {
+                process,
+                dir,
+                mountpoint,
+            }),
             Err(error) => {
                 remove(&dir);
                 Err(error)
@@ -48,7 +52,9 @@ impl OwnMount {
             .context("cannot start `slabfs up`")?;
         let mut line = String::new();
         let stdout = process.stdout.take().context("`slabfs up` has no pipe")?;
-        BufReader::new(stdout).read_line(&mut line).context("reading from `slabfs up`")?;
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .context("reading from `slabfs up`")?;
         if line.starts_with("ready:") {
             return Ok(process);
         }
@@ -65,7 +71,10 @@ impl OwnMount {
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.interrupt();
         let status = self.process.wait().context("waiting for `slabfs up`")?;
-        anyhow::ensure!(status.success(), "the demonstration's own mount ended badly ({status})");
+        anyhow::ensure!(
+            status.success(),
+            "the demonstration's own mount ended badly ({status})"
+        );
         Ok(())
     }
 

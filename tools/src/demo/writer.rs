@@ -25,12 +25,21 @@ pub(super) struct Block {
 }
 
 const fn block(row: u64, column: u64, rows: u64, columns: u64) -> Block {
-    Block { row, column, rows, columns }
+    Block {
+        row,
+        column,
+        rows,
+        columns,
+    }
 }
 
 /// The second set of selections of the document.
-pub(super) const SELECTIONS: [Block; 4] =
-    [block(0, 0, 10, 9), block(0, 9, 7, 7), block(10, 0, 6, 9), block(7, 9, 9, 7)];
+pub(super) const SELECTIONS: [Block; 4] = [
+    block(0, 0, 10, 9),
+    block(0, 9, 7, 7),
+    block(10, 0, 6, 9),
+    block(7, 9, 9, 7),
+];
 
 /// How a writer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -82,11 +91,15 @@ impl Block {
     }
 
     fn row_bytes(self, row: u64) -> Vec<u8> {
-        (self.column..self.column + self.columns).flat_map(|column| element(row, column)).collect()
+        (self.column..self.column + self.columns)
+            .flat_map(|column| element(row, column))
+            .collect()
     }
 
     fn bytes(self) -> Vec<u8> {
-        (self.row..self.row + self.rows).flat_map(|row| self.row_bytes(row)).collect()
+        (self.row..self.row + self.rows)
+            .flat_map(|row| self.row_bytes(row))
+            .collect()
     }
 
     fn path(self, object: &Path) -> PathBuf {
@@ -118,7 +131,8 @@ pub(crate) fn write(args: &WriterArgs) -> anyhow::Result<()> {
         Way::Copy => {
             let path = block.path(&args.object);
             let mut file = open(&path)?;
-            file.write_all(&block.bytes()).with_context(|| format!("writing {}", path.display()))?;
+            file.write_all(&block.bytes())
+                .with_context(|| format!("writing {}", path.display()))?;
             close(file, &path)
         }
     }
@@ -141,7 +155,9 @@ fn close(file: File, path: &Path) -> anyhow::Result<()> {
 pub(super) fn verify(object: &Path) -> anyhow::Result<()> {
     let whole = block(0, 0, SIDE, SIDE).bytes();
     compare(object, &whole)?;
-    SELECTIONS.iter().try_for_each(|block| compare(&block.path(object), &block.bytes()))
+    SELECTIONS
+        .iter()
+        .try_for_each(|block| compare(&block.path(object), &block.bytes()))
 }
 
 fn compare(path: &Path, wanted: &[u8]) -> anyhow::Result<()> {
@@ -182,7 +198,12 @@ mod tests {
         let object = dir.path().join("object");
         File::create(&object).expect("file");
         for writer in 0..4 {
-            write(&WriterArgs { object: object.clone(), writer, way: Way::Rows }).expect("written");
+            write(&WriterArgs {
+                object: object.clone(),
+                writer,
+                way: Way::Rows,
+            })
+            .expect("written");
         }
         compare(&object, &block(0, 0, SIDE, SIDE).bytes()).expect("the same bytes");
         std::fs::write(&object, b"short").expect("file");

@@ -73,7 +73,9 @@ impl Extent {
     /// Whether the element at `index` belongs to it.
     pub(crate) fn contains(&self, index: u64) -> bool {
         self.span.contains(&index)
-            && self.step.is_none_or(|step| (index - self.span.start).is_multiple_of(step))
+            && self
+                .step
+                .is_none_or(|step| (index - self.span.start).is_multiple_of(step))
     }
 
     fn show(&self) -> String {
@@ -102,7 +104,8 @@ pub(crate) struct Piece {
 impl Piece {
     /// Where it is: `server 1`, or `punched`.
     pub(crate) fn place(&self) -> String {
-        self.server.map_or_else(|| "punched".to_owned(), |server| format!("server {server}"))
+        self.server
+            .map_or_else(|| "punched".to_owned(), |server| format!("server {server}"))
     }
 
     /// The chunk as a selection: `[0:10,0:9]`.
@@ -121,7 +124,11 @@ impl Piece {
             }
         };
         let axes: Vec<String> = self.extents.iter().map(|e| count(e).to_string()).collect();
-        if axes.is_empty() { "scalar".to_owned() } else { axes.join(" x ") }
+        if axes.is_empty() {
+            "scalar".to_owned()
+        } else {
+            axes.join(" x ")
+        }
     }
 }
 
@@ -140,11 +147,13 @@ pub(crate) struct Picture {
 
 impl View {
     fn element_size(&self) -> u64 {
-        let told = self.elem.or_else(|| match (self.dims.last(), self.cells.last()) {
-            (Some(&dim), Some(&cells)) if dim > 0 => Some(cells / dim),
-            (None, Some(&cells)) => Some(cells),
-            _ => None,
-        });
+        let told = self
+            .elem
+            .or_else(|| match (self.dims.last(), self.cells.last()) {
+                (Some(&dim), Some(&cells)) if dim > 0 => Some(cells / dim),
+                (None, Some(&cells)) => Some(cells),
+                _ => None,
+            });
         told.unwrap_or(1).max(1)
     }
 
@@ -167,13 +176,21 @@ impl View {
         let elem = self.element_size();
         let mut pieces = Vec::new();
         for chunk in &self.chunks {
-            let extents: Vec<Extent> =
-                (0..rank).map(|axis| extent(chunk, axis, rank, elem)).collect();
+            let extents: Vec<Extent> = (0..rank)
+                .map(|axis| extent(chunk, axis, rank, elem))
+                .collect();
             let visible = extents.iter().all(|extent| !extent.span.is_empty());
-            if !visible || !fixed.iter().all(|&(axis, index)| extents[axis].contains(index)) {
+            if !visible
+                || !fixed
+                    .iter()
+                    .all(|&(axis, index)| extents[axis].contains(index))
+            {
                 continue;
             }
-            let whole = Extent { span: 0..1, step: None };
+            let whole = Extent {
+                span: 0..1,
+                step: None,
+            };
             let (piece_down, piece_across) = match rank {
                 0 => (whole.clone(), whole),
                 1 => (whole, extents[0].clone()),
@@ -198,7 +215,12 @@ impl View {
         if !self.complete {
             caption.push_str("; too many chunks to list");
         }
-        Ok(Picture { rows, columns, caption, pieces })
+        Ok(Picture {
+            rows,
+            columns,
+            caption,
+            pieces,
+        })
     }
 }
 
@@ -240,11 +262,20 @@ fn extent(chunk: &Stored, axis: usize, rank: usize, elem: u64) -> Extent {
     let end = start.saturating_add(length);
     let end = match &chunk.clip {
         // Clips begin at the origin: shrinking an array takes from the ends of its axes.
-        Some((from, shape)) => end.min(of(from, 0).saturating_add(of(shape, length))).max(start),
+        Some((from, shape)) => end
+            .min(of(from, 0).saturating_add(of(shape, length)))
+            .max(start),
         None => end,
     };
-    let step = chunk.step.as_ref().map(|list| of(list, 1)).filter(|&s| s > unit && s < length);
-    Extent { span: start / unit..end.div_ceil(unit), step: step.map(|step| step / unit) }
+    let step = chunk
+        .step
+        .as_ref()
+        .map(|list| of(list, 1))
+        .filter(|&s| s > unit && s < length);
+    Extent {
+        span: start / unit..end.div_ceil(unit),
+        step: step.map(|step| step / unit),
+    }
 }
 
 #[cfg(test)]

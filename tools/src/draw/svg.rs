@@ -61,7 +61,9 @@ pub(crate) fn draw(picture: &Picture, title: &str) -> String {
             .pieces
             .iter()
             .filter(|piece| piece.server == *server)
-            .fold((0, 0_u64), |(n, sum), piece| (n + 1, sum.saturating_add(piece.bytes)));
+            .fold((0, 0_u64), |(n, sum), piece| {
+                (n + 1, sum.saturating_add(piece.bytes))
+            });
         let _ = writeln!(
             out,
             r##"<rect x="{left}" y="{y:.2}" width="12" height="12" fill="{}" stroke="#444"/><text x="{}" y="{:.2}">{}: {chunks} chunks, {}</text>"##,
@@ -105,7 +107,12 @@ fn draw_piece(out: &mut String, piece: &Piece, scale: Scale) {
         _ => {
             let (d, a) = (&piece.down.span, &piece.across.span);
             let bounds = [a.start, d.start, a.end - a.start, d.end - d.start];
-            rect(out, bounds, scale, " fill-opacity=\"0.5\" stroke-dasharray=\"4 3\"");
+            rect(
+                out,
+                bounds,
+                scale,
+                " fill-opacity=\"0.5\" stroke-dasharray=\"4 3\"",
+            );
         }
     }
     label(out, piece, scale);
@@ -119,9 +126,7 @@ fn blocks(extent: &Extent) -> Option<Vec<(u64, u64)>> {
         None => Some(vec![(span.start, span.end - span.start)]),
         Some(step) => {
             let count = (span.end - span.start).div_ceil(step);
-            (count <= BLOCKS).then(|| {
-                (0..count).map(|i| (span.start + i * step, 1)).collect()
-            })
+            (count <= BLOCKS).then(|| (0..count).map(|i| (span.start + i * step, 1)).collect())
         }
     }
 }
@@ -159,7 +164,10 @@ fn colour(server: Option<u32>) -> &'static str {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -169,7 +177,12 @@ mod tests {
 
     #[test]
     fn the_table_with_shapes_and_servers() {
-        let picture = table().picture(&Cut { axes: (0, 1), at: vec![] }).expect("a picture");
+        let picture = table()
+            .picture(&Cut {
+                axes: (0, 1),
+                at: vec![],
+            })
+            .expect("a picture");
         let svg = draw(&picture, "a<b>&c");
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert!(svg.contains("a&lt;b&gt;&amp;c"));
@@ -188,7 +201,12 @@ mod tests {
         view.chunks.truncate(1);
         view.chunks[0].step = Some(vec![2, 8]);
         view.chunks[0].shape = vec![5, 12];
-        let picture = view.picture(&Cut { axes: (0, 1), at: vec![] }).expect("a picture");
+        let picture = view
+            .picture(&Cut {
+                axes: (0, 1),
+                at: vec![],
+            })
+            .expect("a picture");
         assert_eq!(draw(&picture, "t").matches("<rect ").count(), 2 + 3 * 2 + 1);
     }
 }

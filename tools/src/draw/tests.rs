@@ -27,14 +27,21 @@ pub(super) fn table() -> View {
 }
 
 fn plain() -> Cut {
-    Cut { axes: (0, 1), at: Vec::new() }
+    Cut {
+        axes: (0, 1),
+        at: Vec::new(),
+    }
 }
 
 #[test]
 fn the_table_in_elements() {
     let picture = table().picture(&plain()).expect("a picture");
     assert_eq!((picture.rows, picture.columns), (16, 16));
-    let told: Vec<_> = picture.pieces.iter().map(|p| (p.selection(), p.shape())).collect();
+    let told: Vec<_> = picture
+        .pieces
+        .iter()
+        .map(|p| (p.selection(), p.shape()))
+        .collect();
     assert_eq!(told[0], ("[0:10,0:9]".to_owned(), "10 x 9".to_owned()));
     assert_eq!(told[3], ("[7:16,9:16]".to_owned(), "9 x 7".to_owned()));
 }
@@ -68,7 +75,9 @@ fn steps_leave_gaps() {
     let picture = view.picture(&plain()).expect("a picture");
     let piece = &picture.pieces[0];
     let rows: Vec<u64> = (0..16).filter(|&row| piece.down.contains(row)).collect();
-    let columns: Vec<u64> = (0..16).filter(|&column| piece.across.contains(column)).collect();
+    let columns: Vec<u64> = (0..16)
+        .filter(|&column| piece.across.contains(column))
+        .collect();
     assert_eq!(rows, [1, 4, 7, 10]);
     assert_eq!(columns, [0, 2, 4, 6]);
     assert_eq!(piece.selection(), "[1:11:3,0:7:2]");
@@ -103,16 +112,43 @@ fn planes_of_higher_rank() {
         elem: Some(2),
         complete: true,
         chunks: vec![
-            Stored { offset: vec![0, 0, 0], shape: vec![2, 5, 12], server: Some(1), bytes: 120, clip: None, step: None },
-            Stored { offset: vec![2, 0, 4], shape: vec![2, 5, 4], server: Some(2), bytes: 40, clip: None, step: None },
+            Stored {
+                offset: vec![0, 0, 0],
+                shape: vec![2, 5, 12],
+                server: Some(1),
+                bytes: 120,
+                clip: None,
+                step: None,
+            },
+            Stored {
+                offset: vec![2, 0, 4],
+                shape: vec![2, 5, 4],
+                server: Some(2),
+                bytes: 40,
+                clip: None,
+                step: None,
+            },
         ],
     };
-    let cut = |axes, at: &[u64]| Cut { axes, at: at.to_vec() };
+    let cut = |axes, at: &[u64]| Cut {
+        axes,
+        at: at.to_vec(),
+    };
     let picture = view.picture(&cut((1, 2), &[3])).expect("a picture");
     assert_eq!(picture.pieces.len(), 1);
     assert_eq!(picture.pieces[0].across.span, 2..4);
-    assert!(picture.caption.ends_with("axis 0 at 3"), "{}", picture.caption);
-    assert_eq!(view.picture(&cut((0, 1), &[])).expect("a picture").pieces.len(), 1);
+    assert!(
+        picture.caption.ends_with("axis 0 at 3"),
+        "{}",
+        picture.caption
+    );
+    assert_eq!(
+        view.picture(&cut((0, 1), &[]))
+            .expect("a picture")
+            .pieces
+            .len(),
+        1
+    );
     assert!(view.picture(&cut((0, 0), &[])).is_err());
     assert!(view.picture(&cut((0, 3), &[])).is_err());
     assert!(view.picture(&cut((0, 1), &[6])).is_err());
@@ -126,20 +162,43 @@ fn vectors_scalars_and_nothing() {
         cells: vec![8],
         elem: None,
         complete: true,
-        chunks: vec![Stored { offset: vec![0], shape: vec![8], server: Some(1), bytes: 8, clip: None, step: None }],
+        chunks: vec![Stored {
+            offset: vec![0],
+            shape: vec![8],
+            server: Some(1),
+            bytes: 8,
+            clip: None,
+            step: None,
+        }],
     };
     let picture = scalar.picture(&plain()).expect("a picture");
-    assert_eq!((picture.rows, picture.columns, picture.pieces.len()), (1, 1, 1));
+    assert_eq!(
+        (picture.rows, picture.columns, picture.pieces.len()),
+        (1, 1, 1)
+    );
     let vector = View {
         dims: vec![10],
         cells: vec![40],
         elem: None,
         complete: true,
-        chunks: vec![Stored { offset: vec![8], shape: vec![12], server: Some(1), bytes: 12, clip: None, step: None }],
+        chunks: vec![Stored {
+            offset: vec![8],
+            shape: vec![12],
+            server: Some(1),
+            bytes: 12,
+            clip: None,
+            step: None,
+        }],
     };
     let picture = vector.picture(&plain()).expect("a picture");
     assert_eq!((picture.rows, picture.columns), (1, 10));
     assert_eq!(picture.pieces[0].across.span, 2..5);
-    let empty = View { dims: vec![0, 4], cells: vec![0, 16], elem: None, complete: true, chunks: vec![] };
+    let empty = View {
+        dims: vec![0, 4],
+        cells: vec![0, 16],
+        elem: None,
+        complete: true,
+        chunks: vec![],
+    };
     assert_eq!(empty.picture(&plain()).expect("a picture").rows, 0);
 }

@@ -94,13 +94,21 @@ fn legend(out: &mut String, picture: &Picture, canvas: &[Option<usize>], colours
     let wide = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or(0);
     let (first, second, third) = (wide(&selections), wide(&shapes), wide(&places));
     let mut drawn = vec![false; shown.len()];
-    for &index in canvas.iter().flatten().filter(|&&index| index < shown.len()) {
+    for &index in canvas
+        .iter()
+        .flatten()
+        .filter(|&&index| index < shown.len())
+    {
         drawn[index] = true;
     }
     for (index, piece) in shown.iter().enumerate() {
         out.push_str("  ");
         letter(out, index, piece.server, colours);
-        let hidden = if drawn[index] { "" } else { "  (hidden, or too thin to see)" };
+        let hidden = if drawn[index] {
+            ""
+        } else {
+            "  (hidden, or too thin to see)"
+        };
         let line = format!(
             "  {:first$}  {:>second$}  {:third$}  {}{hidden}\n",
             selections[index],
@@ -112,7 +120,11 @@ fn legend(out: &mut String, picture: &Picture, canvas: &[Option<usize>], colours
     }
     if picture.pieces.len() > shown.len() {
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "  … and {} more chunks", picture.pieces.len() - shown.len());
+        let _ = writeln!(
+            out,
+            "  … and {} more chunks",
+            picture.pieces.len() - shown.len()
+        );
     }
     if canvas.iter().any(Option::is_none) {
         out.push_str("  .  never written: reads as the fill value\n");
@@ -132,7 +144,9 @@ fn letter(out: &mut String, index: usize, server: Option<u32>, colours: bool) {
 
 /// Characters for `length` elements.
 fn scaled(length: u64, limit: usize) -> usize {
-    usize::try_from(length).unwrap_or(usize::MAX).min(limit.max(1))
+    usize::try_from(length)
+        .unwrap_or(usize::MAX)
+        .min(limit.max(1))
 }
 
 /// The element that character `at` of `count` shows: the middle of its area.
@@ -169,10 +183,22 @@ mod tests {
     use super::super::{Cut, View, tests::table};
     use super::*;
 
-    const STYLE: Style = Style { width: 80, height: 40, colours: false };
+    const STYLE: Style = Style {
+        width: 80,
+        height: 40,
+        colours: false,
+    };
 
     fn drawn(view: &View, style: Style) -> String {
-        draw(&view.picture(&Cut { axes: (0, 1), at: vec![] }).expect("a picture"), style)
+        draw(
+            &view
+                .picture(&Cut {
+                    axes: (0, 1),
+                    at: vec![],
+                })
+                .expect("a picture"),
+            style,
+        )
     }
 
     #[test]
@@ -209,13 +235,25 @@ mod tests {
         view.chunks.push(view.chunks[0].clone());
         let text = drawn(&view, STYLE);
         assert!(text.lines().nth(1).expect("a row").starts_with("  E E"));
-        assert!(text.contains("360 B  (hidden, or too thin to see)"), "{text}");
+        assert!(
+            text.contains("360 B  (hidden, or too thin to see)"),
+            "{text}"
+        );
     }
 
     #[test]
     fn colours_only_when_asked() {
         assert!(!drawn(&table(), STYLE).contains('\x1b'));
-        assert!(drawn(&table(), Style { colours: true, ..STYLE }).contains("\x1b[33mA"));
+        assert!(
+            drawn(
+                &table(),
+                Style {
+                    colours: true,
+                    ..STYLE
+                }
+            )
+            .contains("\x1b[33mA")
+        );
     }
 
     #[test]

@@ -11,13 +11,17 @@ pub(crate) fn get(path: &Path, name: &str) -> Result<Vec<u8>> {
     let name = CString::new(name)?;
     loop {
         // SAFETY: both strings end in NUL and live through the call; size 0 asks for the size only.
-        let size =
-            unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+        let size = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
         let size = usize::try_from(size).map_err(|_| Error::last_os_error())?;
         let mut value = vec![0_u8; size];
         // SAFETY: as above, and `value` has room for the `size` bytes that are named.
         let size = unsafe {
-            libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), size)
+            libc::getxattr(
+                path.as_ptr(),
+                name.as_ptr(),
+                value.as_mut_ptr().cast(),
+                size,
+            )
         };
         match usize::try_from(size) {
             Ok(size) => {
@@ -37,7 +41,17 @@ pub(crate) fn set(path: &Path, name: &str, value: &[u8]) -> Result<()> {
     let name = CString::new(name)?;
     // SAFETY: both strings end in NUL, `value` has the length given, all live through the call.
     let result = unsafe {
-        libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+        libc::setxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
     };
-    if result == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Error::last_os_error())
+    }
 }

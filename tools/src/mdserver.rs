@@ -1,0 +1,76 @@
+//! `slabfs mdserver`: the metadata service as a process of its own.
+
+use std::path::PathBuf;
+
+use slabfs_objstore::Addr;
+
+use crate::args::{ServiceArgs, parse_addr};
+use crate::lifecycle::{self, Live, Shutdown};
+use crate::logging::Level;
+use crate::node::{self, MetadataNode};
+
+/// Run the metadata service: names, dims, which chunk lies where.
+///
+/// Mounts and data servers find each other through it. It keeps everything in one directory, with a
+/// journal that survives kill -9 and power loss; starting it again on the same directory brings
+/// everything back, and it says what it recovered.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs mdserver --listen unix:md.sock --data md
+      for data servers and mounts of this user on this machine
+  head -c 32 /dev/urandom | base64 > key; chmod 600 key
+  slabfs mdserver --listen tcp:0.0.0.0:7070 --key-file key --data /srv/slabfs/md --daemon
+      for other machines, which need a copy of the key file")]
+pub(crate) struct Args {
+    /// Where to listen: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
+    listen: Addr,
+    /// Where everything is kept; made if it is missing
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// File with the shared key (16 bytes or more, readable by its owner only); needed for tcp:
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Start although a part of the metadata is damaged beyond repair; what is lost is listed
+    #[arg(long)]
+    accept_loss: bool,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
+    let log = node::log_beside(&args.data);
+    let service = args.service.clone();
+    lifecycle::run(&service, level, log, move |shutdown| start(&args, shutdown))
+}
+
+fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
+    let key = node::key(args.key_file.as_deref(), &[&args.listen])?;
+    let listener = node::listen(&args.listen, key, shutdown)?;
+    let mut metadata = MetadataNode::open(&args.data, args.accept_loss)?;
+    shutdown.check()?;
+    metadata.serve(listener)?;
+    Ok(Box::new(Running { metadata }))
+}
+
+struct Running {
+    metadata: MetadataNode,
+}
+
+impl Live for Running {
+    fn ready_line(&self) -> String {
+        let place = self
+            .metadata
+            .addr()
+            .map_or_else(String::new, |addr| format!(" at {addr}"));
+        format!("metadata service{place}")
+    }
+
+    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        None
+    }
+
+    fn stop(self: Box<Self>) -> anyhow::Result<()> {
+        self.metadata.stop()
+    }
+}

@@ -1,0 +1,73 @@
+//! `slabfs mount`: a mount whose metadata service and data servers are other processes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use slabfs_objstore::Addr;
+use slabfs_objstore::client::Servers;
+
+use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
+use crate::lifecycle::{self, Live, Shutdown};
+use crate::logging::Level;
+use crate::mountpoint;
+use crate::node::{self, MountNode};
+
+/// Mount a running slabfs.
+///
+/// Give the address of its metadata service; the data servers are learned from there. If they are
+/// away, operations wait for them as long as --io-timeout says.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs mount --md unix:md.sock mnt
+  slabfs mount --md tcp:node7:7070 --key-file key mnt --daemon
+  slabfs umount mnt")]
+pub(crate) struct Args {
+    /// Where to mount: an empty directory
+    mountpoint: PathBuf,
+    /// The metadata service: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
+    md: Addr,
+    #[command(flatten)]
+    mount: MountArgs,
+    #[command(flatten)]
+    net: NetArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
+    let log = node::log_beside(&args.mountpoint);
+    let service = args.service.clone();
+    lifecycle::run(&service, level, log, move |shutdown| start(&args, shutdown))
+}
+
+fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
+    let key = node::key(args.net.key_file.as_deref(), &[&args.md])?;
+    let mountpoint = mountpoint::prepare(&args.mountpoint)?;
+    let servers = Arc::new(Servers::new(node::server_options(
+        key.clone(),
+        args.net.io_timeout,
+    )));
+    let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
+    let mount = MountNode::start(metadata, servers, &mountpoint, &args.mount, shutdown)?;
+    Ok(Box::new(Running { mount, mountpoint }))
+}
+
+struct Running {
+    mount: MountNode,
+    mountpoint: PathBuf,
+}
+
+impl Live for Running {
+    fn ready_line(&self) -> String {
+        self.mountpoint.display().to_string()
+    }
+
+    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        Some(self.mount.own_end())
+    }
+
+    fn stop(self: Box<Self>) -> anyhow::Result<()> {
+        self.mount.stop()
+    }
+}

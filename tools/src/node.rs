@@ -1,0 +1,320 @@
+//! The parts a running slabfs is put together from: metadata service, data server, mount. Each owns
+//! what it started and stops it in order; the subcommands only choose which of them there are.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use slabfs_fs::client::{Client, ClientOptions};
+use slabfs_fs::mount::{Mount, MountOptions, Running};
+use slabfs_mdserver::api::Metadata;
+use slabfs_mdserver::client::{LocalMd, RemoteMd};
+use slabfs_mdserver::server::MdServer;
+use slabfs_mdserver::service::{Service, ServiceOptions};
+use slabfs_model::ServerId;
+use slabfs_objstore::client::{Options, Servers};
+use slabfs_objstore::server::{DataServer, Heart, HeartOptions};
+use slabfs_objstore::store::{LocalOptions, LocalStore};
+use slabfs_objstore::wire::{Key, Listener};
+use slabfs_objstore::{Addr, ChunkStore};
+
+use crate::args::MountArgs;
+use crate::failure::usage;
+use crate::lifecycle::Shutdown;
+use crate::mountpoint::source_name;
+use crate::registrar::ToMetadata;
+
+/// How long a data server of this process may take to be known to the metadata service of this process.
+const REGISTERED: Duration = Duration::from_secs(30);
+
+/// The log file of a background process that keeps things in `dir`: beside it.
+pub(crate) fn log_beside(dir: &Path) -> PathBuf {
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let mut name = dir.into_os_string();
+    name.push(".log");
+    PathBuf::from(name)
+}
+
+/// The shared key, when one is given; TCP addresses need one.
+pub(crate) fn key(file: Option<&Path>, addrs: &[&Addr]) -> anyhow::Result<Option<Key>> {
+    match file {
+        Some(file) => Ok(Some(
+            Key::load(file).map_err(|error| usage(error.to_string()))?,
+        )),
+        None => match addrs.iter().find(|addr| matches!(addr, Addr::Tcp(_))) {
+            Some(addr) => Err(usage(format!(
+                "{addr} needs a shared key: make one (head -c 32 /dev/urandom | base64 > key; chmod 600 key), give it to all processes with --key-file; or use unix:PATH on one machine"
+            ))),
+            None => Ok(None),
+        },
+    }
+}
+
+/// Listens, or says who is in the way.
+pub(crate) fn listen(
+    addr: &Addr,
+    key: Option<Key>,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Listener> {
+    let listener = Listener::bind(addr, key)?;
+    if let Addr::Unix(path) = listener.addr() {
+        shutdown.covers_socket(path.clone());
+    }
+    Ok(listener)
+}
+
+/// How a mount talks to its data servers.
+pub(crate) fn server_options(key: Option<Key>, deadline: Duration) -> Options {
+    Options {
+        deadline,
+        key,
+        ..Options::default()
+    }
+}
+
+/// The chunks of a directory, which is made if it is missing.
+pub(crate) fn open_store(dir: &Path) -> anyhow::Result<Arc<LocalStore>> {
+    make_private(dir)?;
+    let store = LocalStore::open(dir, LocalOptions::default())
+        .with_context(|| format!("cannot use the data directory {}", dir.display()))?;
+    Ok(Arc::new(store))
+}
+
+/// A metadata service in another process.
+pub(crate) fn remote_metadata(addr: &Addr, key: Option<Key>, deadline: Duration) -> RemoteMd {
+    RemoteMd::new(addr.clone(), key, deadline)
+}
+
+/// Makes a directory that only its owner may enter: what lies in it bypasses the mount's modes.
+fn make_private(dir: &Path) -> anyhow::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| {
+            format!(
+                "cannot make the data directory {}; choose another with --data",
+                dir.display()
+            )
+        })
+}
+
+/// A metadata service in this process.
+pub(crate) struct MetadataNode {
+    service: Arc<Service>,
+    server: Option<MdServer>,
+}
+
+impl MetadataNode {
+    /// Opens it and says what it recovered.
+    pub(crate) fn open(dir: &Path, accept_loss: bool) -> anyhow::Result<MetadataNode> {
+        make_private(dir)?;
+        let options = ServiceOptions {
+            accept_loss,
+            ..ServiceOptions::default()
+        };
+        let (service, recovery) = Service::open(dir, options)
+            .with_context(|| format!("cannot use the metadata directory {}", dir.display()))?;
+        tracing::info!("metadata in {}: {recovery}", dir.display());
+        Ok(MetadataNode {
+            service: Arc::new(service),
+            server: None,
+        })
+    }
+
+    /// The service, for callers in this process.
+    pub(crate) fn local(&self) -> Arc<dyn Metadata> {
+        Arc::new(LocalMd::new(Arc::clone(&self.service)))
+    }
+
+    /// Serves others at `listener` from now on.
+    pub(crate) fn serve(&mut self, listener: Listener) -> anyhow::Result<()> {
+        self.server = Some(MdServer::start(Arc::clone(&self.service), listener)?);
+        Ok(())
+    }
+
+    /// Where others reach it.
+    pub(crate) fn addr(&self) -> Option<&Addr> {
+        self.server.as_ref().map(MdServer::addr)
+    }
+
+    /// Ends the connections, then closes the service with everything on disk.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        if let Some(server) = self.server {
+            server.shutdown();
+        }
+        self.service.close().context("closing the metadata service")
+    }
+}
+
+/// A data server in this process.
+pub(crate) struct DataNode {
+    store: Arc<LocalStore>,
+    heart: Heart,
+    server: Option<DataServer>,
+}
+
+impl DataNode {
+    /// Starts to serve `store` at `listener`, if there is one, and to report it to `metadata`.
+    pub(crate) fn start(
+        store: Arc<LocalStore>,
+        metadata: Arc<dyn Metadata>,
+        listener: Option<Listener>,
+    ) -> anyhow::Result<DataNode> {
+        let reachable = listener
+            .as_ref()
+            .map(|listener| told_to_others(listener.addr()));
+        let shared: Arc<dyn ChunkStore> = Arc::clone(&store) as Arc<dyn ChunkStore>;
+        let server = match listener {
+            Some(listener) => Some(DataServer::start(Arc::clone(&shared), listener)?),
+            None => None,
+        };
+        let options = HeartOptions::new(store.id(), reachable);
+        let heart = Heart::start(shared, Arc::new(ToMetadata(metadata)), options)?;
+        Ok(DataNode {
+            store,
+            heart,
+            server,
+        })
+    }
+
+    /// Waits for the id the metadata service gives it.
+    pub(crate) fn registered(&self) -> anyhow::Result<ServerId> {
+        self.heart
+            .registered(REGISTERED)
+            .context("a data server could not be registered")
+    }
+
+    /// Where others reach it.
+    pub(crate) fn addr(&self) -> Option<&Addr> {
+        self.server.as_ref().map(DataServer::addr)
+    }
+
+    /// Ends reports and connections, and brings everything to the disk.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        self.heart.stop();
+        if let Some(server) = self.server {
+            server.shutdown();
+        }
+        self.store.sync(&[]).context("bringing chunks to the disk")
+    }
+}
+
+/// The address as other machines should use it: a host that means "every interface" is replaced by the
+/// name of this machine.
+fn told_to_others(addr: &Addr) -> Addr {
+    let Addr::Tcp(place) = addr else {
+        return addr.clone();
+    };
+    let Some((host, port)) = place.rsplit_once(':') else {
+        return addr.clone();
+    };
+    if !["0.0.0.0", "[::]"].contains(&host) {
+        return addr.clone();
+    }
+    match nix::unistd::gethostname() {
+        Ok(name) => Addr::Tcp(format!("{}:{port}", name.to_string_lossy())),
+        Err(_) => addr.clone(),
+    }
+}
+
+/// A mount of this process and the session behind it.
+pub(crate) struct MountNode {
+    client: Arc<Client>,
+    running: Running,
+}
+
+impl MountNode {
+    /// Attaches to `metadata` and mounts.
+    pub(crate) fn start(
+        metadata: Arc<dyn Metadata>,
+        servers: Arc<Servers>,
+        mountpoint: &Path,
+        args: &MountArgs,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<MountNode> {
+        let options = ClientOptions {
+            dirty_limit: args.dirty_limit,
+            cache_bytes: args.cache,
+            read_only: args.read_only,
+            ..ClientOptions::default()
+        };
+        let client = Client::start(metadata, servers, options)
+            .context("cannot attach to the metadata service")?;
+        let mounted = shutdown.check().and_then(|()| {
+            shutdown.covers_mount(mountpoint.to_owned());
+            Mount::start(Arc::clone(&client), mountpoint, mount_options(args))
+                .map_err(|error| anyhow!(error))
+        });
+        match mounted {
+            Ok(running) => Ok(MountNode { client, running }),
+            Err(error) => {
+                // Nothing was written yet; a session that stays behind would only keep others waiting.
+                if let Err(other) = client.stop() {
+                    tracing::warn!("the session did not end well: {other}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A wait for the end of the mount by somebody else's hand.
+    pub(crate) fn own_end(&self) -> Box<dyn FnOnce() + Send> {
+        let waiter = self.running.waiter();
+        Box::new(move || waiter.wait())
+    }
+
+    /// Unmounts, stores everything that was written, and ends the session.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        let unmounted = self.running.unmount().context("cannot unmount");
+        let stopped = self
+            .client
+            .stop()
+            .context("not everything that was written could be stored");
+        unmounted.and(stopped)
+    }
+}
+
+fn mount_options(args: &MountArgs) -> MountOptions {
+    MountOptions {
+        read_only: args.read_only,
+        allow_other: args.allow_other,
+        fsname: source_name(),
+        threads: args.threads.map(usize::from),
+        ..MountOptions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_needs_a_key() {
+        let tcp: Addr = "tcp:localhost:7070".parse().expect("an address");
+        let unix: Addr = "unix:/run/md.sock".parse().expect("an address");
+        let error = key(None, &[&unix, &tcp]).expect_err("no key").to_string();
+        assert!(
+            error.contains("--key-file") && error.contains("tcp:localhost:7070"),
+            "{error}"
+        );
+        assert!(key(None, &[&unix]).expect("no key needed").is_none());
+        assert!(key(Some(Path::new("/nonexistent")), &[]).is_err());
+    }
+
+    #[test]
+    fn every_interface_is_told_by_name() {
+        let told = |text: &str| told_to_others(&text.parse().expect("an address")).to_string();
+        assert_eq!(told("tcp:node7:7070"), "tcp:node7:7070");
+        assert!(!told("tcp:0.0.0.0:7070").contains("0.0.0.0"));
+        assert!(told("tcp:[::]:7070").ends_with(":7070"));
+    }
+
+    #[test]
+    fn logs_lie_beside_the_directory() {
+        assert_eq!(log_beside(Path::new("/srv/md")), Path::new("/srv/md.log"));
+        assert!(log_beside(Path::new("md")).is_absolute());
+    }
+}

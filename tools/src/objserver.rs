@@ -1,0 +1,74 @@
+//! `slabfs objserver`: a data server as a process of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use slabfs_objstore::Addr;
+
+use crate::args::{NetArgs, ServiceArgs, parse_addr};
+use crate::lifecycle::{self, Live, Shutdown};
+use crate::logging::Level;
+use crate::node::{self, DataNode};
+
+/// Run a data server: it keeps chunks, with checksums.
+///
+/// It tells the metadata service that it is there, and may be started before or after it. The
+/// directory is what makes it this data server: it may move to another address, or come back after
+/// any time, and has its chunks.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1
+  slabfs objserver --listen tcp:0.0.0.0:7071 --md tcp:node7:7070 --key-file key --data /srv/slabfs/os1 --daemon")]
+pub(crate) struct Args {
+    /// Where to listen: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
+    listen: Addr,
+    /// The metadata service: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
+    md: Addr,
+    /// Where chunks are kept; made if it is missing
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    #[command(flatten)]
+    net: NetArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
+    let log = node::log_beside(&args.data);
+    let service = args.service.clone();
+    lifecycle::run(&service, level, log, move |shutdown| start(&args, shutdown))
+}
+
+fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
+    let key = node::key(args.net.key_file.as_deref(), &[&args.listen, &args.md])?;
+    let listener = node::listen(&args.listen, key.clone(), shutdown)?;
+    let store = node::open_store(&args.data)?;
+    shutdown.check()?;
+    let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
+    let data = DataNode::start(store, metadata, Some(listener))?;
+    Ok(Box::new(Running { data }))
+}
+
+struct Running {
+    data: DataNode,
+}
+
+impl Live for Running {
+    fn ready_line(&self) -> String {
+        let place = self
+            .data
+            .addr()
+            .map_or_else(String::new, |addr| format!(" at {addr}"));
+        format!("data server{place}")
+    }
+
+    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        None
+    }
+
+    fn stop(self: Box<Self>) -> anyhow::Result<()> {
+        self.data.stop()
+    }
+}

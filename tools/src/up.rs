@@ -1,0 +1,272 @@
+//! `slabfs up`: metadata service, data servers and mount in one process, over direct calls.
+//!
+//! The directory holds `md` (the metadata) and `os1`, `os2`, … (the data servers). With `--listen` the
+//! same process serves other mounts as well.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use slabfs_mdserver::api::Metadata;
+use slabfs_objstore::Addr;
+use slabfs_objstore::client::Servers;
+
+use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
+use crate::failure::usage;
+use crate::lifecycle::{self, Live, Shutdown};
+use crate::logging::Level;
+use crate::mountpoint;
+use crate::node::{self, DataNode, MetadataNode, MountNode};
+
+/// Everything in one process: the quick way to a mount on one machine.
+///
+/// Keeps metadata and data in one directory; starting it again on the same directory brings
+/// everything back. Ends when the mount is taken down (`slabfs umount`) or on Ctrl-C, with nothing
+/// lost.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs up mnt
+      a mount on mnt, in the foreground; data in ~/.local/share/slabfs
+  slabfs up --data /srv/slabfs --servers 4 mnt --daemon
+      chunks spread over four data servers (say, links to four disks), in the background
+  slabfs up --data /srv/slabfs --listen unix:/run/user/1000/slabfs.sock mnt
+  slabfs mount --md unix:/run/user/1000/slabfs.sock mnt2
+      the same files on a second mount")]
+pub(crate) struct Args {
+    /// Where to mount: an empty directory
+    mountpoint: PathBuf,
+    /// Where everything is kept; made if it is missing (default: ~/.local/share/slabfs)
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Data servers to spread chunks over (default: as many as DIR has, or 1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    servers: Option<u16>,
+    /// Serve other mounts too, at unix:PATH or tcp:HOST:PORT; data servers listen beside it
+    #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
+    listen: Option<Addr>,
+    /// Start although a part of the metadata is damaged beyond repair; what is lost is listed
+    #[arg(long)]
+    accept_loss: bool,
+    #[command(flatten)]
+    mount: MountArgs,
+    #[command(flatten)]
+    net: NetArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
+    let data = match &args.data {
+        Some(data) => data.clone(),
+        None => default_data()?,
+    };
+    let log = data.join("slabfs.log");
+    let service = args.service.clone();
+    lifecycle::run(&service, level, log, move |shutdown| {
+        start(&args, &data, shutdown)
+    })
+}
+
+fn default_data() -> anyhow::Result<PathBuf> {
+    let base = match std::env::var_os("XDG_DATA_HOME") {
+        Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
+        _ => {
+            let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+            let home = home.ok_or_else(|| {
+                usage("there is no home directory to keep the data in; give --data DIR")
+            })?;
+            Path::new(&home).join(".local/share")
+        }
+    };
+    Ok(base.join("slabfs"))
+}
+
+fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
+    let listens: Vec<&Addr> = args.listen.iter().collect();
+    let key = node::key(args.net.key_file.as_deref(), &listens)?;
+    let mountpoint = mountpoint::prepare(&args.mountpoint)?;
+    mountpoint::apart(data, &mountpoint)?;
+    std::fs::create_dir_all(data).with_context(|| {
+        format!(
+            "cannot make the data directory {}; choose another with --data",
+            data.display()
+        )
+    })?;
+    let count = server_count(data, args.servers)?;
+
+    let listener = match &args.listen {
+        Some(addr) => Some(node::listen(addr, key.clone(), shutdown)?),
+        None => None,
+    };
+    let mut metadata = MetadataNode::open(&data.join("md"), args.accept_loss)?;
+    shutdown.check()?;
+    let servers = Arc::new(Servers::new(node::server_options(
+        key.clone(),
+        args.net.io_timeout,
+    )));
+    let mut nodes = Vec::new();
+    for number in 1..=count {
+        let listener = match &args.listen {
+            Some(addr) => Some(node::listen(&beside(addr, number)?, key.clone(), shutdown)?),
+            None => None,
+        };
+        let store = node::open_store(&server_dir(data, number))?;
+        let local: Arc<dyn Metadata> = metadata.local();
+        let server = DataNode::start(Arc::clone(&store), local, listener)?;
+        servers.add_local(server.registered()?, store);
+        nodes.push(server);
+        shutdown.check()?;
+    }
+    let mount = MountNode::start(
+        metadata.local(),
+        servers,
+        &mountpoint,
+        &args.mount,
+        shutdown,
+    )?;
+    // Others come in when everything they may ask for is there.
+    if let Some(listener) = listener {
+        metadata.serve(listener)?;
+    }
+    Ok(Box::new(Running {
+        mount,
+        nodes,
+        metadata,
+        mountpoint,
+        data: data.to_owned(),
+    }))
+}
+
+fn server_dir(data: &Path, number: u16) -> PathBuf {
+    data.join(format!("os{number}"))
+}
+
+/// How many data servers to run: as many as there are, or as asked when that is no fewer.
+fn server_count(data: &Path, asked: Option<u16>) -> anyhow::Result<u16> {
+    let existing = (1..=256)
+        .rev()
+        .find(|&number| server_dir(data, number).is_dir())
+        .unwrap_or(0);
+    match asked {
+        Some(asked) if asked < existing => Err(usage(format!(
+            "{0} holds {existing} data servers (os1 to os{existing}); with --servers {asked} the data on the others would be away. Give --servers {existing} or more, or leave it out",
+            data.display()
+        ))),
+        Some(asked) => Ok(asked),
+        None => Ok(existing.max(1)),
+    }
+}
+
+/// Where data server `number` listens, given where the metadata service does.
+fn beside(addr: &Addr, number: u16) -> anyhow::Result<Addr> {
+    let text = match addr {
+        Addr::Unix(path) => format!("unix:{}.os{number}", path.display()),
+        Addr::Tcp(place) => {
+            let (host, port) = place
+                .rsplit_once(':')
+                .context("an address without a port")?;
+            let port: u16 = port.parse().context("an address without a port")?;
+            // Port 0 is any free port, here as there.
+            let port = if port == 0 {
+                Some(0)
+            } else {
+                port.checked_add(number)
+            };
+            let port = port.ok_or_else(|| {
+                usage(format!(
+                    "the data servers listen on the ports after {addr}; choose a lower one"
+                ))
+            })?;
+            format!("tcp:{host}:{port}")
+        }
+    };
+    parse_addr(&text).map_err(usage)
+}
+
+/// In the order in which it is stopped.
+struct Running {
+    mount: MountNode,
+    nodes: Vec<DataNode>,
+    metadata: MetadataNode,
+    mountpoint: PathBuf,
+    data: PathBuf,
+}
+
+impl Live for Running {
+    fn ready_line(&self) -> String {
+        let servers = match self.nodes.len() {
+            1 => "1 data server".to_owned(),
+            n => format!("{n} data servers"),
+        };
+        let place = self
+            .metadata
+            .addr()
+            .map_or_else(String::new, |addr| format!(", serving {addr}"));
+        format!(
+            "{} (data in {}, {servers}{place})",
+            self.mountpoint.display(),
+            self.data.display()
+        )
+    }
+
+    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        Some(self.mount.own_end())
+    }
+
+    fn stop(self: Box<Self>) -> anyhow::Result<()> {
+        let Running {
+            mount,
+            nodes,
+            metadata,
+            ..
+        } = *self;
+        // Each is stopped whatever became of the others; the first error is the one to tell.
+        let mut result = mount.stop();
+        for node in nodes {
+            result = result.and(node.stop());
+        }
+        let closed = metadata.stop();
+        result.and(closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_servers_than_there_are_is_refused() {
+        let dir = tempfile::tempdir().expect("dir");
+        let count = |asked| server_count(dir.path(), asked);
+        assert_eq!(count(None).expect("a count"), 1);
+        assert_eq!(count(Some(3)).expect("a count"), 3);
+        std::fs::create_dir(dir.path().join("os1")).expect("dir");
+        std::fs::create_dir(dir.path().join("os2")).expect("dir");
+        assert_eq!(count(None).expect("a count"), 2);
+        assert_eq!(count(Some(3)).expect("a count"), 3);
+        let error = count(Some(1)).expect_err("fewer");
+        assert!(error.to_string().contains("--servers 2"), "{error}");
+        assert_eq!(crate::failure::status(&error), crate::failure::USAGE);
+    }
+
+    #[test]
+    fn data_servers_listen_beside_the_metadata_service() {
+        let show = |text: &str| {
+            let addr = text.parse::<Addr>().expect("an address");
+            beside(&addr, 2).map(|addr| addr.to_string())
+        };
+        assert_eq!(
+            show("unix:/run/md.sock").expect("an address"),
+            "unix:/run/md.sock.os2"
+        );
+        assert_eq!(
+            show("tcp:[::1]:7070").expect("an address"),
+            "tcp:[::1]:7072"
+        );
+        assert_eq!(
+            show("tcp:localhost:0").expect("an address"),
+            "tcp:localhost:0"
+        );
+        assert!(show("tcp:localhost:65534").is_err());
+    }
+}
