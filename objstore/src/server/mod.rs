@@ -12,6 +12,8 @@
 mod check;
 mod handler;
 mod heart;
+#[cfg(test)]
+pub(crate) mod memory;
 mod orders;
 #[cfg(test)]
 mod tests;

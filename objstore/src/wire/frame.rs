@@ -133,7 +133,8 @@ mod tests {
         let mut out = Vec::new();
         Header::encode(1, 0x0107, 5, &[1, 2, 3], 0, &mut out);
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex[..56], *"534c425701000701050000000000000003000000000000000000000000"[..56]);
+        assert_eq!(&hex[..56], "534c4257010007010500000000000000030000000000000000000000");
+        assert_eq!(&hex[56..], "e46cc0c7010203");
         assert_eq!(crc_fast::crc32_iscsi(b"123456789"), 0xe306_9283);
         assert_eq!(crc(b"1234", b"56789"), 0xe306_9283);
     }

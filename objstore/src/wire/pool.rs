@@ -131,6 +131,9 @@ impl Pool {
             if !error.is_transient() {
                 return Err(error);
             }
+            if Instant::now() >= until {
+                return Err(self.unavailable(&error, self.tried()));
+            }
             // A kept connection that had died says nothing about the server that is there now.
             if !used {
                 self.pause(&mut pause, until).map_err(|why| self.unavailable(&error, why))?;
@@ -199,6 +202,11 @@ impl Pool {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         match line.connection.send(kind, id, control, payload, until) {
             Ok(()) => Ok(Flight { line, kind, id }),
+            Err(e @ WireError::TooLarge { .. }) => {
+                // Nothing was sent.
+                self.keep(line);
+                Err(e)
+            }
             Err(e) => {
                 self.forget_idle();
                 Err(e)
@@ -277,11 +285,15 @@ impl Pool {
         let next = Instant::now() + *pause;
         *pause = (*pause * 2).min(LAST_PAUSE);
         if next >= until {
-            return Err(format!("tried for {:?}", self.deadline));
+            return Err(self.tried());
         }
         let mut state = self.state.lock();
         while !state.closed && !self.closing.wait_until(&mut state, next).timed_out() {}
         if state.closed { Err("closed".into()) } else { Ok(()) }
+    }
+
+    fn tried(&self) -> String {
+        format!("tried for {:?}", self.deadline)
     }
 
     fn unavailable(&self, last: &WireError, why: String) -> WireError {

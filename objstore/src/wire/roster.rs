@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::stream::Stream;
 
 /// What a connection is doing; kept in the two low bits of [`Slot::state`], above them is since when
-/// (milliseconds of the roster's clock).
+/// (nanoseconds of the roster's clock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
     /// Has not proved yet who it is.
@@ -24,6 +24,8 @@ pub(super) enum Doing {
     Idle = 1,
     /// Receives, handles or answers one.
     Busy = 2,
+    /// Has been shut down to make room.
+    Leaving = 3,
 }
 
 /// One connection as the roster sees it.
@@ -38,7 +40,7 @@ pub(super) struct Slot {
 impl Slot {
     /// Notes what the connection does from now on.
     pub(super) fn set(&self, doing: Doing) {
-        self.state.store(self.clock.elapsed().as_millis() as u64 * 4 + doing as u64, Ordering::Relaxed);
+        self.state.store(self.clock.elapsed().as_nanos() as u64 * 4 + doing as u64, Ordering::Relaxed);
     }
 
     fn get(&self) -> (Doing, u64) {
@@ -46,7 +48,8 @@ impl Slot {
         let doing = match state % 4 {
             0 => Doing::Opening,
             1 => Doing::Idle,
-            _ => Doing::Busy,
+            2 => Doing::Busy,
+            _ => Doing::Leaving,
         };
         (doing, state / 4)
     }
@@ -85,19 +88,23 @@ impl Roster {
     pub(super) fn make_room(&self) -> bool {
         let mut entries = self.entries.lock();
         reap(&mut entries);
-        if entries.len() < self.limit {
+        // Who was told to go needs a moment; a quarter of the limit may be on its way out.
+        if entries.len() > self.limit + self.limit / 4 {
+            return false;
+        }
+        let leaving = entries.iter().filter(|e| e.slot.get().0 == Doing::Leaving).count();
+        if entries.len() - leaving < self.limit {
             return true;
         }
         let oldest = entries
             .iter()
             .map(|e| (e.slot.get(), &e.slot))
-            .filter(|((doing, _), _)| *doing != Doing::Busy)
+            .filter(|((doing, _), _)| matches!(doing, Doing::Opening | Doing::Idle))
             .min_by_key(|((doing, since), _)| (*doing as u8, *since));
         let Some((_, slot)) = oldest else { return false };
+        slot.set(Doing::Leaving);
         slot.stream.shutdown(Shutdown::Both);
-        // Shut down, it is on its way out; were it not, the bound would be exceeded by what leaves
-        // during this instant only.
-        entries.len() < self.limit + self.limit / 4 + 1
+        true
     }
 
     /// Takes over a running connection.

@@ -1,0 +1,193 @@
+//! A chunk store in memory, for tests: obviously right, and it fails when told to.
+
+use std::{
+    collections::BTreeMap,
+    io::IoSlice,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+use slabfs_model::{Hyperslab, ObjectId, fill_slab, gather, scatter};
+
+use crate::{
+    error::{Result, StoreError},
+    name::{ChunkForm, ChunkName},
+    store::{ChunkStore, Space},
+};
+
+/// All chunks, dense.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    chunks: Mutex<BTreeMap<ChunkName, Vec<u8>>>,
+    /// Calls of anything that changes something.
+    pub(crate) changes: AtomicUsize,
+    /// Names passed to `sync`.
+    pub(crate) synced: AtomicUsize,
+    /// Calls of `show` that showed something.
+    pub(crate) shown: AtomicUsize,
+    /// A free chunk of this id fails: 1 panics, 2 has no space, 3 is damaged.
+    pub(crate) trap: AtomicU64,
+}
+
+fn flat(data: &[IoSlice<'_>]) -> Vec<u8> {
+    data.iter().flat_map(|s| s.iter().copied()).collect()
+}
+
+impl Memory {
+    fn spring(&self, name: &ChunkName) -> Result<()> {
+        let trap = self.trap.load(Relaxed);
+        match name {
+            ChunkName::Free(id) if id.0 == trap => match trap {
+                1 => panic!("the trap of chunk 1"),
+                2 => Err(StoreError::NoSpace),
+                _ => Err(StoreError::Damaged { name: name.clone(), detail: "as asked".into() }),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn change(&self, name: &ChunkName) -> Result<()> {
+        self.changes.fetch_add(1, Relaxed);
+        self.spring(name)
+    }
+
+    fn fill(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) {
+        if let Some(chunk) = self.chunks.lock().get_mut(name) {
+            fill_slab(chunk, &form.shape, slab, &form.fill);
+        }
+    }
+}
+
+impl ChunkStore for Memory {
+    fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        self.change(name)?;
+        let data = flat(data);
+        assert_eq!(form.volume(), Some(data.len() as u64));
+        self.chunks.lock().insert(name.clone(), data);
+        Ok(())
+    }
+
+    fn append(&self, name: &ChunkName, _: &ChunkForm, at: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        self.change(name)?;
+        let mut chunks = self.chunks.lock();
+        let chunk = chunks.entry(name.clone()).or_default();
+        if at > chunk.len() as u64 {
+            return Err(StoreError::Invalid("a gap".into()));
+        }
+        chunk.truncate(at as usize);
+        chunk.extend(flat(data));
+        Ok(())
+    }
+
+    fn seal(&self, name: &ChunkName, form: &ChunkForm) -> Result<()> {
+        self.change(name)?;
+        match self.chunks.lock().get_mut(name) {
+            Some(chunk) => chunk.truncate(form.volume().unwrap() as usize),
+            None => return Err(StoreError::Missing(name.clone())),
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, data: &[IoSlice<'_>]) -> Result<()> {
+        self.change(name)?;
+        let mut chunks = self.chunks.lock();
+        let chunk = chunks.entry(name.clone()).or_insert_with(|| {
+            let mut new = vec![0; form.volume().unwrap() as usize];
+            fill_slab(&mut new, &form.shape, &Hyperslab::whole(&form.shape), &form.fill);
+            new
+        });
+        scatter(&flat(data), slab, chunk, &form.shape);
+        Ok(())
+    }
+
+    fn read(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, out: &mut [u8]) -> Result<()> {
+        self.spring(name)?;
+        match self.chunks.lock().get(name) {
+            Some(chunk) => gather(chunk, &form.shape, slab, out),
+            None => return Err(StoreError::Missing(name.clone())),
+        }
+        Ok(())
+    }
+
+    fn show(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.spring(name)?;
+        let chunks = self.chunks.lock();
+        let chunk = chunks.get(name).ok_or_else(|| StoreError::Missing(name.clone()))?;
+        if slab.as_region().is_none_or(|r| r.shape != form.shape) {
+            return Ok(false);
+        }
+        self.shown.fetch_add(1, Relaxed);
+        f(chunk);
+        Ok(true)
+    }
+
+    fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
+        self.change(name)?;
+        for axis in 0..keep.len() {
+            let mut gone = Hyperslab::whole(&form.shape);
+            let kept = keep[axis].min(form.shape[axis]);
+            gone.axes[axis] = slabfs_model::Axis::span(kept, form.shape[axis] - kept);
+            if !gone.is_empty() {
+                self.fill(name, form, &gone);
+            }
+        }
+        Ok(())
+    }
+
+    fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
+        self.change(name)?;
+        self.fill(name, form, slab);
+        Ok(())
+    }
+
+    fn delete(&self, names: &[ChunkName]) -> Result<()> {
+        names.iter().try_for_each(|name| {
+            self.change(name)?;
+            self.chunks.lock().remove(name);
+            Ok(())
+        })
+    }
+
+    fn delete_generation(&self, of: ObjectId, below: u32) -> Result<()> {
+        self.chunks.lock().retain(|name, _| {
+            !matches!(name, ChunkName::Grid { object, generation, .. } if *object == of && *generation < below)
+        });
+        Ok(())
+    }
+
+    fn delete_grid(&self, of: ObjectId) -> Result<()> {
+        self.chunks.lock().retain(|name, _| !matches!(name, ChunkName::Grid { object, .. } if *object == of));
+        Ok(())
+    }
+
+    fn sync(&self, names: &[ChunkName]) -> Result<()> {
+        names.iter().try_for_each(|name| self.spring(name))?;
+        self.synced.fetch_add(names.len().max(1), Relaxed);
+        Ok(())
+    }
+
+    fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
+        let chunks = self.chunks.lock();
+        let behind = chunks.iter().filter(|(name, _)| after.as_ref().is_none_or(|a| *name > a));
+        Ok(behind.take(limit).map(|(name, data)| (name.clone(), data.len() as u64)).collect())
+    }
+
+    fn space(&self) -> Result<Space> {
+        let used = self.chunks.lock().values().map(|c| c.len() as u64).sum();
+        Ok(Space { total: 1 << 40, free: (1 << 40) - used, used })
+    }
+
+    fn verify(&self, name: &ChunkName) -> Result<()> {
+        self.spring(name)?;
+        match self.chunks.lock().contains_key(name) {
+            true => Ok(()),
+            false => Err(StoreError::Missing(name.clone())),
+        }
+    }
+}

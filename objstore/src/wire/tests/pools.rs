@@ -1,0 +1,168 @@
+//! Calls that outlive servers.
+
+use std::{
+    os::unix::net::UnixListener,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+
+use super::*;
+
+#[test]
+fn a_server_that_dies_and_comes_back() {
+    for addr in [None, Some(Addr::Tcp("127.0.0.1:0".into()))] {
+        let (_dir, unix) = place();
+        let mut serving = Some(echo_at(&addr.unwrap_or(unix), ServeOptions::default()));
+        let addr = serving.as_ref().unwrap().addr().clone();
+        let pool = pool(&addr);
+        let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|s| {
+            for i in 0..4u8 {
+                let (pool, stop, calls) = (&pool, &stop, &calls);
+                s.spawn(move || {
+                    let payload = vec![i; 300_000 * usize::from(i)];
+                    while !stop.load(Ordering::Relaxed) {
+                        echo(pool, &payload).unwrap();
+                        calls.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for round in 0..6 {
+                let before = calls.load(Ordering::Relaxed);
+                while calls.load(Ordering::Relaxed) < before + 20 {
+                    thread::yield_now();
+                }
+                let old = serving.take().unwrap();
+                if round % 2 == 0 { old.abort() } else { old.stop() }
+                serving = Some(echo_at(&addr, ServeOptions::default()));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn nobody_there() {
+    let (_dir, addr) = place();
+    let pool = Pool::new(addr.clone(), None, Duration::from_millis(100));
+    let begun = Instant::now();
+    let error = echo(&pool, b"").unwrap_err();
+    assert!(matches!(error, WireError::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains(&addr.to_string()) && error.to_string().contains("No such file"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_server_that_hangs() {
+    let (_dir, addr) = place();
+    let Addr::Unix(path) = &addr else { unreachable!() };
+    let listener = UnixListener::bind(path).unwrap();
+    let pool = Pool::new(addr.clone(), None, Duration::from_millis(200));
+    let begun = Instant::now();
+    // Accepted by the kernel, answered by nobody.
+    let error = echo(&pool, b"").unwrap_err();
+    assert!(matches!(error, WireError::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("did not end in time"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    drop(listener);
+}
+
+#[test]
+fn a_closed_pool_waits_no_more() {
+    let (_dir, addr) = place();
+    let pool = Pool::new(addr.clone(), None, Duration::from_secs(60));
+    let begun = Instant::now();
+    thread::scope(|s| {
+        let waiting = s.spawn(|| echo(&pool, b"").unwrap_err());
+        pool.close();
+        waiting.join().unwrap();
+    });
+    assert!(echo(&pool, b"").is_err());
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+/// A server that answers each opened connection's first request with these bytes.
+fn liar(reply: Vec<u8>) -> (tempfile::TempDir, Addr, thread::JoinHandle<()>) {
+    let (dir, addr) = place();
+    let Addr::Unix(path) = &addr else { unreachable!() };
+    let listener = UnixListener::bind(path).unwrap();
+    let thread = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        read_frame(&mut stream).unwrap();
+        let mut challenge = vec![1, 0, 0, 0];
+        challenge.extend([3; 32]);
+        stream.write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0)).unwrap();
+        stream.write_all(&frame(0, frame::kind::WELCOME, &[], 0)).unwrap();
+        read_frame(&mut stream).unwrap();
+        stream.write_all(&reply).unwrap();
+        while read_frame(&mut stream).is_some() {}
+    });
+    (dir, addr, thread)
+}
+
+#[test]
+fn replies_that_make_no_sense() {
+    let mut other_id = Vec::new();
+    Header::encode(1, ECHO | REPLY, 77, b"", 0, &mut other_id);
+    let mut too_long = frame(1, ECHO | REPLY, b"", 3);
+    too_long.extend(b"abc");
+    for (what, reply) in [
+        ("id 77", other_id),
+        ("kind 0x8201", frame(1, PANIC | REPLY, b"", 0)),
+        ("wrong magic", vec![b'x'; 64]),
+        ("too many", too_long),
+    ] {
+        let (_dir, addr, thread) = liar(reply);
+        let pool = Pool::new(addr, None, Duration::from_secs(10));
+        let error = pool.call_with(ECHO, b"", &[], soon(), &mut |_, _| Ok(())).unwrap_err();
+        assert!(matches!(error, WireError::Protocol { .. }), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn replies_cut_short_are_asked_for_again() {
+    // The liar's listener is gone after one connection, so the second attempt meets nobody.
+    let mut half = frame(1, ECHO | REPLY, b"", 100);
+    half.extend([1; 50]);
+    let (_dir, addr) = place();
+    let Addr::Unix(path) = addr.clone() else { unreachable!() };
+    let listener = UnixListener::bind(&path).unwrap();
+    let thread = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        read_frame(&mut stream).unwrap();
+        let mut challenge = vec![1, 0, 0, 0];
+        challenge.extend([3; 32]);
+        stream.write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0)).unwrap();
+        stream.write_all(&frame(0, frame::kind::WELCOME, &[], 0)).unwrap();
+        read_frame(&mut stream).unwrap();
+        stream.write_all(&half).unwrap();
+        drop((stream, listener));
+        // The real one takes its place.
+        std::fs::remove_file(&path).unwrap();
+        echo_at(&Addr::Unix(path), ServeOptions::default())
+    });
+    echo(&pool(&addr), b"twice").unwrap();
+    thread.join().unwrap().stop();
+}
+
+#[test]
+fn several_servers_at_the_same_time() {
+    let (_d1, a1) = place();
+    let (_d2, a2) = place();
+    let servers = [echo_at(&a1, ServeOptions::default()), echo_at(&a2, ServeOptions::default())];
+    let pools = [pool(&a1), pool(&a2)];
+    let payloads = [vec![1; 100_000], vec![2; 50_000]];
+    let flights: Vec<_> = pools
+        .iter()
+        .zip(&payloads)
+        .map(|(p, data)| p.begin(ECHO, b"", &[std::io::IoSlice::new(data)], soon()).unwrap())
+        .collect();
+    for ((pool, flight), want) in pools.iter().zip(flights).zip(&payloads) {
+        let mut back = Vec::new();
+        pool.finish(flight, soon(), &mut |_, incoming| incoming.read_to(&mut back)).unwrap();
+        assert_eq!(back, *want);
+    }
+    servers.into_iter().for_each(Serving::stop);
+}
