@@ -1,1 +1,13 @@
-//! (being written)
+//! The compute-node side of slabfs: the client library, what a path means, and the mount.
+//!
+//! - [`client`]: sessions, open objects, transfers, write-behind, cache, commit. The only place that joins
+//!   the metadata service and the data servers.
+//! - [`view`]: what a name, an attribute or a hidden file on the mount means. No FUSE types, no I/O.
+//! - [`mount`]: FUSE, one file an operation; the only place that knows errno.
+//!
+//! Dependencies go one way: `mount` uses `view` and `client`; `view` uses the plain types of the metadata
+//! service; `client` knows neither.
+
+pub mod client;
+pub mod mount;
+pub mod view;

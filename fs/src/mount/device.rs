@@ -1,0 +1,200 @@
+//! `/dev/fuse`, mounting and detaching.
+//!
+//! slabfs mounts by itself, and hands fuser the open device: fuser's own unmounting takes whatever is at
+//! the path by then, which may already be another mount, and its errors tell little. With the right to
+//! mount (root) that is `mount(2)`; without it the helper `fusermount3` does it and sends the device back
+//! over a socket.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::process::Command;
+
+use nix::mount::{MntFlags, MsFlags};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socketpair,
+};
+
+use super::mount::{MountError, MountOptions};
+
+/// The device that all FUSE filesystems talk through.
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+/// What `mount` and `df` call the type.
+const KIND: &str = "fuse.slabfs";
+
+/// How a mount is taken off its point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// Only if nobody uses it.
+    Unused,
+    /// Away from the path at once; whoever still uses it goes on.
+    Lazily,
+    /// Away at once, and whoever still uses it gets errors.
+    Forced,
+}
+
+/// Mounts at `point` and returns the device to answer on.
+pub(super) fn attach(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let device = open_device()?;
+    let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
+    if options.read_only {
+        flags |= MsFlags::MS_RDONLY;
+    }
+    let data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},{}",
+        device.as_raw_fd(),
+        nix::unistd::getuid(),
+        nix::unistd::getgid(),
+        shared_options(options),
+    );
+    let source = Some(options.fsname.as_str());
+    match nix::mount::mount(source, point, Some(KIND), flags, Some(data.as_str())) {
+        Ok(()) => Ok(device.into()),
+        Err(nix::errno::Errno::EPERM) => {
+            drop(device);
+            attach_by_helper(point, options)
+        }
+        Err(errno) => Err(MountError::Refused {
+            point: point.to_path_buf(),
+            reason: errno.into(),
+        }),
+    }
+}
+
+fn open_device() -> Result<File, MountError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(DEVICE)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => MountError::NoDevice,
+            _ => MountError::DeviceDenied { reason: error },
+        })
+}
+
+fn shared_options(options: &MountOptions) -> &'static str {
+    if options.allow_other {
+        "default_permissions,allow_other"
+    } else {
+        "default_permissions"
+    }
+}
+
+/// The helper mounts for users who may not: it gets one end of a socket and sends the device.
+fn attach_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let refused = |reason: io::Error| MountError::Refused {
+        point: point.to_path_buf(),
+        reason,
+    };
+    // Not closed on exec: the helper inherits its end under the same number.
+    let (ours, theirs) = socketpair(
+        AddressFamily::Unix,
+        SockType::Stream,
+        None,
+        SockFlag::empty(),
+    )
+    .map_err(|errno| refused(errno.into()))?;
+    let access = if options.read_only { "ro" } else { "rw" };
+    let text = format!(
+        "{access},nosuid,nodev,{},fsname={},subtype=slabfs",
+        shared_options(options),
+        options.fsname.replace(',', "\\,"),
+    );
+    let helper = Command::new(HELPER)
+        .args(["-o", &text, "--"])
+        .arg(point)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => MountError::NoHelper,
+            _ => refused(error),
+        })?;
+    drop(theirs);
+    let received = receive_device(ours.as_raw_fd());
+    let output = helper.wait_with_output().map_err(refused)?;
+    match received {
+        Ok(device) => Ok(device),
+        Err(error) => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+            Err(refused(if said.is_empty() {
+                error
+            } else {
+                io::Error::other(said)
+            }))
+        }
+    }
+}
+
+fn receive_device(socket: RawFd) -> io::Result<OwnedFd> {
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let mut space = nix::cmsg_space!(RawFd);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = loop {
+        match recvmsg::<()>(socket, &mut parts, Some(&mut space), flags) {
+            Err(nix::errno::Errno::EINTR) => {}
+            other => break other?,
+        }
+    };
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(descriptors) = control
+            && let Some(&descriptor) = descriptors.first()
+        {
+            // SAFETY: the descriptor was just received, and nobody else knows of it.
+            return Ok(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+    }
+    Err(io::Error::other(format!("{HELPER} sent no device")))
+}
+
+/// Takes what is mounted at `point` away.
+pub(super) fn detach(point: &Path, how: How) -> io::Result<()> {
+    let flags = match how {
+        How::Unused => MntFlags::empty(),
+        How::Lazily => MntFlags::MNT_DETACH,
+        How::Forced => MntFlags::MNT_DETACH | MntFlags::MNT_FORCE,
+    };
+    match nix::mount::umount2(point, flags) {
+        Err(nix::errno::Errno::EPERM) => detach_by_helper(point, how),
+        other => Ok(other?),
+    }
+}
+
+fn detach_by_helper(point: &Path, how: How) -> io::Result<()> {
+    let mut command = Command::new(HELPER);
+    command.args(["-u", "-q"]);
+    if how != How::Unused {
+        command.arg("-z");
+    }
+    let status = command.arg("--").arg(point).status()?;
+    match (status.success(), how) {
+        (true, _) => Ok(()),
+        (false, How::Unused) => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        (false, _) => Err(io::Error::other(format!(
+            "{HELPER} could not unmount: {status}"
+        ))),
+    }
+}
+
+/// Ends the connection of a mount that is detached but still in use; every request on it fails then.
+pub(super) fn abort(device: &str) {
+    let Some((_, minor)) = device.split_once(':') else {
+        return;
+    };
+    let path = format!("/sys/fs/fuse/connections/{minor}/abort");
+    if let Err(error) = std::fs::write(&path, "1") {
+        tracing::debug!(%error, path, "the connection cannot be ended from here");
+    }
+}
+
+/// Lets the kernel read `kib` KiB ahead in mapped files; needs root.
+pub(super) fn set_readahead(device: &str, kib: u32) {
+    let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&path, kib.to_string()) {
+        tracing::debug!(%error, path, "read-ahead stays as the kernel has it");
+    }
+}

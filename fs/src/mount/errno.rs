@@ -1,0 +1,157 @@
+//! The one border at which errors become an errno, and where they are logged.
+//!
+//! A program gets a number; the log says what was wrong. `warn` for what somebody should look at (`EIO`,
+//! `ENOSPC`), `info` where slabfs refuses a request for a reason of its own that the number cannot tell,
+//! `debug` for what every program knows (`ENOENT`, `EEXIST`).
+
+use fuser::Errno;
+use slabfs_mdserver::api::MdError;
+use slabfs_objstore::StoreError;
+use thiserror::Error;
+
+use crate::client::FsError;
+use crate::view::attributes::AttributeError;
+use crate::view::name::NameError;
+
+/// Why an operation of the mount failed.
+#[derive(Debug, Error)]
+pub(super) enum Failure {
+    /// The client library says so.
+    #[error(transparent)]
+    Client(#[from] FsError),
+    /// The name means nothing.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The attribute's name or value means nothing.
+    #[error(transparent)]
+    Attribute(#[from] AttributeError),
+    /// The mount itself refuses, as POSIX names it.
+    #[error("{why}")]
+    Refused {
+        /// The number the program gets.
+        errno: Errno,
+        /// Why, for the log.
+        why: &'static str,
+    },
+}
+
+impl From<MdError> for Failure {
+    fn from(error: MdError) -> Failure {
+        Failure::Client(FsError::Md(error))
+    }
+}
+
+/// What an operation of the mount comes to.
+pub(super) type Outcome<T> = Result<T, Failure>;
+
+/// A refusal by the mount itself.
+pub(super) fn refused<T>(errno: Errno, why: &'static str) -> Outcome<T> {
+    Err(Failure::Refused { errno, why })
+}
+
+/// Logs a failure of `operation` on `inode` and says which number the program gets.
+pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
+    let errno = number(failure);
+    match errno.code() {
+        libc::EIO | libc::ENOSPC => {
+            tracing::warn!(operation, inode, "{failure}");
+        }
+        libc::EINVAL
+        | libc::EFBIG
+        | libc::EOPNOTSUPP
+        | libc::EPERM
+        | libc::ESTALE
+        | libc::EROFS => {
+            tracing::info!(operation, inode, "{failure}");
+        }
+        _ => tracing::debug!(operation, inode, "{failure}"),
+    }
+    errno
+}
+
+fn number(failure: &Failure) -> Errno {
+    match failure {
+        Failure::Client(error) => client_number(error),
+        Failure::Name(
+            NameError::NoObject(_) | NameError::NotClosed(_) | NameError::Malformed { .. },
+        ) => Errno::EINVAL,
+        Failure::Attribute(AttributeError::Unknown { .. } | AttributeError::Malformed { .. }) => {
+            Errno::EINVAL
+        }
+        Failure::Attribute(AttributeError::ReadOnly(_)) => Errno::EPERM,
+        Failure::Refused { errno, .. } => *errno,
+    }
+}
+
+fn client_number(error: &FsError) -> Errno {
+    match error {
+        FsError::Md(error) => md_number(error),
+        FsError::Store(error) => store_number(error),
+        FsError::Invalid(_) => Errno::EINVAL,
+        FsError::TooBig(_) => Errno::EFBIG,
+        FsError::NoServers => Errno::EIO,
+        FsError::ReadOnly(_) => Errno::EROFS,
+        FsError::NotSupported(_) => Errno::EOPNOTSUPP,
+        FsError::NoSuchExtent => Errno::ENXIO,
+        FsError::Unsettled(_) => Errno::EBUSY,
+    }
+}
+
+fn md_number(error: &MdError) -> Errno {
+    match error {
+        MdError::NotFound => Errno::ENOENT,
+        MdError::Exists => Errno::EEXIST,
+        MdError::NotDirectory => Errno::ENOTDIR,
+        MdError::IsDirectory => Errno::EISDIR,
+        MdError::NotEmpty => Errno::ENOTEMPTY,
+        MdError::Invalid(_) => Errno::EINVAL,
+        MdError::TooBig(_) => Errno::EFBIG,
+        MdError::NoSpace => Errno::ENOSPC,
+        MdError::Stale => Errno::ESTALE,
+        MdError::Busy | MdError::NeedsRewrite | MdError::NeedsClear => Errno::EBUSY,
+        MdError::NoData => Errno::ENODATA,
+        MdError::NameTooLong => Errno::ENAMETOOLONG,
+        MdError::TooManyLinks => Errno::EMLINK,
+        MdError::NotPermitted(_) => Errno::EPERM,
+        MdError::NotSupported(_) => Errno::EOPNOTSUPP,
+        MdError::SessionLost
+        | MdError::Unavailable { .. }
+        | MdError::Io(_)
+        | MdError::Protocol(_) => Errno::EIO,
+    }
+}
+
+fn store_number(error: &StoreError) -> Errno {
+    match error {
+        StoreError::NoSpace => Errno::ENOSPC,
+        StoreError::Invalid(_) => Errno::EINVAL,
+        StoreError::Missing(_)
+        | StoreError::Damaged { .. }
+        | StoreError::Unavailable { .. }
+        | StoreError::Deadline
+        | StoreError::Io { .. }
+        | StoreError::Protocol(_)
+        | StoreError::Locked { .. } => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_that_posix_names() {
+        for (failure, errno) in [
+            (Failure::from(MdError::NotFound), libc::ENOENT),
+            (Failure::from(MdError::NoData), libc::ENODATA),
+            (Failure::from(MdError::SessionLost), libc::EIO),
+            (FsError::TooBig("past the end".into()).into(), libc::EFBIG),
+            (FsError::Store(StoreError::NoSpace).into(), libc::ENOSPC),
+            (FsError::Store(StoreError::Deadline).into(), libc::EIO),
+            (NameError::NoObject("@[0]".into()).into(), libc::EINVAL),
+            (AttributeError::ReadOnly("info").into(), libc::EPERM),
+        ] {
+            assert_eq!(report("test", 1, &failure).code(), errno, "{failure}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Which inodes of the mount show the bytes of the same object, as far as they are open.
+//!
+//! A *family* is an object with open handles: its plain inode and the selections that are open. It answers
+//! two questions, fast when the answer is no:
+//!
+//! - Which other inodes may have pages in the kernel? Those that were read through the page cache, which
+//!   with direct I/O means: mapped. A page fault shows as a read without a lock owner. The mark goes when
+//!   the inode's last handle is released; clean pages that stay behind are dropped by the kernel itself at
+//!   the next open or `mmap`.
+//! - Is a selection open for writing? Then the kernel may not keep the attributes of the plain inode, since
+//!   size and times change without its knowing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use slabfs_mdserver::api::Ino;
+
+/// An object with open handles.
+#[derive(Debug)]
+pub(super) struct Family {
+    object: Ino,
+    any_mapped: AtomicBool,
+    members: Mutex<Vec<Member>>,
+}
+
+#[derive(Debug)]
+struct Member {
+    inode: u64,
+    handles: usize,
+    writers: usize,
+    mapped: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Families {
+    by_object: Mutex<HashMap<Ino, Arc<Family>>>,
+    /// Selections open for writing on the whole mount: mostly none, and then nobody looks further.
+    selection_writers: AtomicUsize,
+}
+
+impl Families {
+    /// Counts a handle of `inode`, which shows bytes of `object`.
+    pub(super) fn join(&self, object: Ino, inode: u64, write: bool) -> Arc<Family> {
+        let mut by_object = self.by_object.lock();
+        let family = by_object.entry(object).or_insert_with(|| {
+            Arc::new(Family {
+                object,
+                any_mapped: AtomicBool::new(false),
+                members: Mutex::new(Vec::new()),
+            })
+        });
+        family.join(inode, write);
+        if write && inode != object.0 {
+            self.selection_writers.fetch_add(1, Ordering::AcqRel);
+        }
+        family.clone()
+    }
+
+    /// Takes a handle back; the family goes with the last.
+    pub(super) fn leave(&self, family: &Family, inode: u64, write: bool) {
+        let mut by_object = self.by_object.lock();
+        if family.leave(inode, write) {
+            by_object.remove(&family.object);
+        }
+        if write && inode != family.object.0 {
+            self.selection_writers.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether the object is open for writing through a selection.
+    pub(super) fn written_through_selection(&self, object: Ino) -> bool {
+        self.selection_writers.load(Ordering::Acquire) > 0
+            && self
+                .find(object)
+                .is_some_and(|family| family.has_selection_writer())
+    }
+
+    /// The inodes of an object that may have pages in the kernel, but `except`.
+    pub(super) fn mapped(&self, object: Ino, except: Option<u64>) -> Vec<u64> {
+        self.find(object)
+            .map(|family| family.mapped(except))
+            .unwrap_or_default()
+    }
+
+    fn find(&self, object: Ino) -> Option<Arc<Family>> {
+        self.by_object.lock().get(&object).cloned()
+    }
+}
+
+impl Family {
+    fn join(&self, inode: u64, write: bool) {
+        let mut members = self.members.lock();
+        let at = match members.iter().position(|member| member.inode == inode) {
+            Some(at) => at,
+            None => {
+                members.push(Member {
+                    inode,
+                    handles: 0,
+                    writers: 0,
+                    mapped: false,
+                });
+                members.len() - 1
+            }
+        };
+        members[at].handles += 1;
+        members[at].writers += usize::from(write);
+    }
+
+    /// Says whether nobody is left.
+    fn leave(&self, inode: u64, write: bool) -> bool {
+        let mut members = self.members.lock();
+        if let Some(at) = members.iter().position(|member| member.inode == inode) {
+            members[at].handles -= 1;
+            members[at].writers -= usize::from(write);
+            if members[at].handles == 0 {
+                members.swap_remove(at);
+            }
+        }
+        let mapped = members.iter().any(|member| member.mapped);
+        self.any_mapped.store(mapped, Ordering::Release);
+        members.is_empty()
+    }
+
+    /// Notes that the kernel reads pages of `inode`.
+    pub(super) fn mark_mapped(&self, inode: u64) {
+        let mut members = self.members.lock();
+        for member in members.iter_mut().filter(|member| member.inode == inode) {
+            member.mapped = true;
+        }
+        self.any_mapped.store(true, Ordering::Release);
+    }
+
+    /// The inodes that may have pages in the kernel, but `except`.
+    pub(super) fn mapped(&self, except: Option<u64>) -> Vec<u64> {
+        if !self.any_mapped.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.members
+            .lock()
+            .iter()
+            .filter(|member| member.mapped && Some(member.inode) != except)
+            .map(|member| member.inode)
+            .collect()
+    }
+
+    fn has_selection_writer(&self) -> bool {
+        self.members
+            .lock()
+            .iter()
+            .any(|member| member.writers > 0 && member.inode != self.object.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slabfs_model::ObjectId;
+
+    use super::*;
+
+    const OBJECT: Ino = ObjectId(7);
+    const SELECTION: u64 = 1 << 62;
+
+    #[test]
+    fn pages_are_known_while_a_handle_is_open() {
+        let families = Families::default();
+        let plain = families.join(OBJECT, OBJECT.0, true);
+        let selection = families.join(OBJECT, SELECTION, false);
+        assert!(plain.mapped(None).is_empty());
+        selection.mark_mapped(SELECTION);
+        assert_eq!(plain.mapped(Some(OBJECT.0)), [SELECTION]);
+        assert!(plain.mapped(Some(SELECTION)).is_empty());
+        assert_eq!(families.mapped(OBJECT, None), [SELECTION]);
+        families.leave(&selection, SELECTION, false);
+        assert!(plain.mapped(None).is_empty());
+        families.leave(&plain, OBJECT.0, true);
+        assert!(families.by_object.lock().is_empty());
+    }
+
+    #[test]
+    fn writers_of_selections_are_known() {
+        let families = Families::default();
+        let plain = families.join(OBJECT, OBJECT.0, true);
+        assert!(!families.written_through_selection(OBJECT));
+        let reader = families.join(OBJECT, SELECTION, false);
+        assert!(!families.written_through_selection(OBJECT));
+        let writer = families.join(OBJECT, SELECTION, true);
+        assert!(families.written_through_selection(OBJECT));
+        assert!(!families.written_through_selection(ObjectId(8)));
+        families.leave(&writer, SELECTION, true);
+        assert!(!families.written_through_selection(OBJECT));
+        families.leave(&reader, SELECTION, false);
+        families.leave(&plain, OBJECT.0, true);
+        assert_eq!(families.selection_writers.load(Ordering::Acquire), 0);
+    }
+}

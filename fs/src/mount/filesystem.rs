@@ -1,0 +1,503 @@
+//! FUSE's trait: unpacks each request and sends it to its file under `ops`.
+//!
+//! [`SlabFs::run`] is for whatever asks the metadata service: inline when that is in this process, on the
+//! pool otherwise. Reads, writes, flushes and syncs decide for themselves, in their files. Every handler
+//! runs inside [`guarded`].
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
+};
+
+use super::guard::guarded;
+use super::ops;
+use super::shared::{Caller, Shared};
+
+/// The filesystem as fuser sees it.
+pub(super) struct SlabFs {
+    shared: Arc<Shared>,
+}
+
+impl SlabFs {
+    pub(super) fn new(shared: Arc<Shared>) -> SlabFs {
+        SlabFs { shared }
+    }
+
+    /// Runs an operation here if all it may wait for is in this process, else on the pool.
+    fn run(&self, what: &'static str, operation: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        if self.shared.client.local() {
+            guarded(what, || operation(&self.shared));
+        } else {
+            let shared = self.shared.clone();
+            self.shared
+                .pool
+                .submit(Box::new(move || operation(&shared)));
+        }
+    }
+}
+
+fn caller(request: &Request) -> Caller {
+    Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+    }
+}
+
+fn bytes(name: &OsStr) -> Vec<u8> {
+    name.as_bytes().to_vec()
+}
+
+impl Filesystem for SlabFs {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        ops::init::negotiate(config);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = bytes(name);
+        self.run("lookup", move |shared| {
+            ops::lookup::answer(shared, parent.0, &name, reply);
+        });
+    }
+
+    fn forget(&self, _request: &Request, inode: INodeNo, lookups: u64) {
+        guarded("forget", || {
+            ops::forget::forget(&self.shared, inode.0, lookups)
+        });
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        self.run("getattr", move |shared| {
+            ops::getattr::answer(shared, inode.0, reply);
+        });
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let wanted = ops::setattr::Wanted {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+        };
+        self.run("setattr", move |shared| {
+            ops::setattr::answer(shared, inode.0, wanted, reply);
+        });
+    }
+
+    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        self.run("readlink", move |shared| {
+            ops::readlink::answer(shared, inode.0, reply);
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let (caller, name) = (caller(request), bytes(name));
+        self.run("mknod", move |shared| {
+            ops::mknod::answer(shared, caller, parent.0, name, mode, rdev, reply);
+        });
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (caller, name) = (caller(request), bytes(name));
+        self.run("mkdir", move |shared| {
+            ops::mkdir::answer(shared, caller, parent.0, name, mode, reply);
+        });
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.run("unlink", move |shared| {
+            ops::unlink::answer(shared, parent.0, &name, reply);
+        });
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.run("rmdir", move |shared| {
+            ops::rmdir::answer(shared, parent.0, &name, reply);
+        });
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let (caller, name, target) = (caller(request), bytes(name), bytes(target.as_os_str()));
+        self.run("symlink", move |shared| {
+            ops::symlink::answer(shared, caller, parent.0, name, target, reply);
+        });
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = ((parent.0, bytes(name)), (new_parent.0, bytes(new_name)));
+        self.run("rename", move |shared| {
+            ops::rename::answer(shared, from, to, flags, reply);
+        });
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let name = bytes(new_name);
+        self.run("link", move |shared| {
+            ops::link::answer(shared, inode.0, new_parent.0, &name, reply);
+        });
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.run("open", move |shared| {
+            ops::open::answer(shared, inode.0, flags, reply);
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (caller, name, flags) = (caller(request), bytes(name), OpenFlags(flags));
+        self.run("create", move |shared| {
+            ops::create::answer(shared, caller, parent.0, name, mode, flags, reply);
+        });
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let by_kernel = lock_owner.is_none();
+        guarded("read", || {
+            ops::read::answer(
+                &self.shared,
+                inode.0,
+                handle.0,
+                offset,
+                size,
+                by_kernel,
+                reply,
+            );
+        });
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let how = ops::write::How::new(write_flags, flags);
+        guarded("write", || {
+            ops::write::answer(&self.shared, inode.0, handle.0, offset, data, how, reply);
+        });
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        guarded("flush", || {
+            ops::flush::answer(&self.shared, inode.0, handle.0, reply)
+        });
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        guarded("release", || {
+            ops::release::answer(&self.shared, inode.0, handle.0, reply)
+        });
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        guarded("fsync", || {
+            ops::fsync::answer(&self.shared, inode.0, handle.0, reply)
+        });
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        self.run("readdir", move |shared| {
+            ops::readdir::answer(shared, inode.0, offset, reply);
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        self.run("readdirplus", move |shared| {
+            ops::readdirplus::answer(shared, inode.0, offset, reply);
+        });
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        guarded("fsyncdir", || {
+            ops::fsyncdir::answer(&self.shared, inode.0, reply)
+        });
+    }
+
+    fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
+        self.run("statfs", move |shared| {
+            ops::statfs::answer(shared, inode.0, reply);
+        });
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, value) = (bytes(name), value.to_vec());
+        self.run("setxattr", move |shared| {
+            ops::setxattr::answer(shared, inode.0, &name, &value, flags, reply);
+        });
+    }
+
+    fn getxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        if let Some(errno) = ops::getxattr::known_absent(name.as_bytes()) {
+            return reply.error(errno);
+        }
+        let name = bytes(name);
+        self.run("getxattr", move |shared| {
+            ops::getxattr::answer(shared, inode.0, &name, size, reply);
+        });
+    }
+
+    fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        let caller = caller(request);
+        self.run("listxattr", move |shared| {
+            ops::listxattr::answer(shared, caller, inode.0, size, reply);
+        });
+    }
+
+    fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.run("removexattr", move |shared| {
+            ops::removexattr::answer(shared, inode.0, &name, reply);
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        guarded("fallocate", || {
+            ops::fallocate::answer(&self.shared, inode.0, handle.0, offset, length, mode, reply);
+        });
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.run("lseek", move |shared| {
+            ops::lseek::answer(shared, inode.0, handle.0, offset, whence, reply);
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        inode_in: INodeNo,
+        handle_in: FileHandle,
+        offset_in: u64,
+        _inode_out: INodeNo,
+        handle_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = (handle_in.0, offset_in);
+        let to = (handle_out.0, offset_out);
+        guarded("copy_file_range", || {
+            ops::copy_file_range::answer(&self.shared, inode_in.0, from, to, len, reply);
+        });
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    // The kernel then answers polls itself (files are always ready) and asks no more.
+    fn poll(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    // There is no block device behind this.
+    fn bmap(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _block_size: u32,
+        _block: u64,
+        reply: ReplyBmap,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+}

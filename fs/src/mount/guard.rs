@@ -1,0 +1,19 @@
+//! A panic in a handler must not end the session.
+//!
+//! fuser ends a session when one of its threads panics, and every program on the mount with it. So each
+//! handler runs in here. What it held is dropped on the way out: a reply that was not given answers `EIO`.
+//! State behind a lock stays as it was (the locks do not poison); the panic is a bug and is logged as one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs `f`; a panic in it is logged under `what` and goes no further.
+pub(super) fn guarded<F: FnOnce()>(what: &'static str, f: F) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        tracing::error!("a bug in {what}, the request fails with EIO: {text}");
+    }
+}

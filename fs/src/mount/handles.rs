@@ -1,0 +1,134 @@
+//! File handles: the number the kernel sends with each read and write, and what it stands for.
+//!
+//! A slab in shards: a number holds its shard in the low bits and its slot above. A read takes the shard's
+//! lock shared and clones an `Arc`; there is no lock that all requests meet at. New handles go round the
+//! shards. Numbers are used again after release, which is safe because the kernel sends nothing on a
+//! number after its release.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+
+const SHARDS: usize = 32;
+const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+
+/// Keeps its shard on a cache line of its own.
+#[repr(align(64))]
+struct Shard<T>(RwLock<Slots<T>>);
+
+struct Slots<T> {
+    slots: Vec<Option<Arc<T>>>,
+    free: Vec<u32>,
+}
+
+/// The table; see the module's head.
+pub(super) struct Handles<T> {
+    shards: [Shard<T>; SHARDS],
+    next: AtomicUsize,
+}
+
+impl<T> Handles<T> {
+    pub(super) fn new() -> Handles<T> {
+        let shard = |_| {
+            Shard(RwLock::new(Slots {
+                slots: Vec::new(),
+                free: Vec::new(),
+            }))
+        };
+        Handles {
+            shards: std::array::from_fn(shard),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Keeps `what` and says under which number.
+    pub(super) fn insert(&self, what: Arc<T>) -> u64 {
+        let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let mut slots = self.shards[shard].0.write();
+        let slot = match slots.free.pop() {
+            Some(slot) => {
+                slots.slots[slot as usize] = Some(what);
+                slot as usize
+            }
+            None => {
+                slots.slots.push(Some(what));
+                slots.slots.len() - 1
+            }
+        };
+        (slot as u64) << SHARD_BITS | shard as u64
+    }
+
+    /// What a number stands for; nothing if it was never given out, or released.
+    pub(super) fn get(&self, number: u64) -> Option<Arc<T>> {
+        let (shard, slot) = place(number);
+        self.shards[shard].0.read().slots.get(slot)?.clone()
+    }
+
+    /// Gives a number back.
+    pub(super) fn remove(&self, number: u64) -> Option<Arc<T>> {
+        let (shard, slot) = place(number);
+        let mut slots = self.shards[shard].0.write();
+        let what = slots.slots.get_mut(slot)?.take()?;
+        slots.free.push(slot as u32);
+        Some(what)
+    }
+
+    /// Gives all numbers back: for a session that ended without releases.
+    pub(super) fn drain(&self) -> Vec<Arc<T>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut slots = shard.0.write();
+            slots.free.clear();
+            all.extend(std::mem::take(&mut slots.slots).into_iter().flatten());
+        }
+        all
+    }
+}
+
+fn place(number: u64) -> (usize, usize) {
+    (
+        (number & (SHARDS as u64 - 1)) as usize,
+        (number >> SHARD_BITS) as usize,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_find_what_they_were_given_for() {
+        let handles = Handles::new();
+        let numbers: Vec<u64> = (0..1000).map(|i| handles.insert(Arc::new(i))).collect();
+        for (i, &number) in numbers.iter().enumerate() {
+            assert_eq!(handles.get(number).as_deref(), Some(&i));
+        }
+        assert_eq!(handles.remove(numbers[5]).as_deref(), Some(&5));
+        assert!(handles.get(numbers[5]).is_none());
+        assert!(handles.remove(numbers[5]).is_none());
+        assert!(handles.get(u64::MAX).is_none());
+    }
+
+    #[test]
+    fn released_numbers_are_used_again() {
+        let handles = Handles::new();
+        for i in 0..10_000 {
+            let number = handles.insert(Arc::new(i));
+            assert!(number < 64, "{number}");
+            handles.remove(number);
+        }
+    }
+
+    #[test]
+    fn drain_empties_it() {
+        let handles = Handles::new();
+        let number = handles.insert(Arc::new(1));
+        handles.insert(Arc::new(2));
+        assert_eq!(handles.drain().len(), 2);
+        assert!(handles.get(number).is_none());
+        assert_eq!(handles.drain().len(), 0);
+        handles.insert(Arc::new(3));
+        assert_eq!(handles.drain().len(), 1);
+    }
+}

@@ -1,0 +1,91 @@
+//! Telling the kernel to forget what it holds of an inode.
+//!
+//! The kernel keeps pages of an inode only while it is mapped (all handles bypass the page cache), but a
+//! selection and the plain file are different inodes over the same bytes: a write through one makes pages
+//! of the other stale, and a dirty page of the other, written back later, would undo the write. So a write
+//! on an object that is mapped through another inode runs like this:
+//!
+//! 1. the other inode's pages are written back and dropped,
+//! 2. the write is done,
+//! 3. pages that were read meanwhile are dropped again, and only then is the write answered.
+//!
+//! Dropping pages waits for the kernel, which waits for this daemon to answer the write-backs and the reads
+//! in flight. Therefore it happens on threads that hold no lock and that nothing in the daemon waits for:
+//! what comes after an invalidation is handed to it as a continuation. Write-backs themselves (they come
+//! with `FUSE_WRITE_CACHE`) never wait for an invalidation; those they cause are only queued.
+
+use std::sync::OnceLock;
+
+use fuser::{INodeNo, Notifier};
+
+use super::pool::{Job, Pool};
+
+const THREADS: usize = 4;
+
+/// What of an inode the kernel should forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forget {
+    /// Size, times and mode; pages stay.
+    Attributes,
+    /// Pages too; dirty ones are written back first.
+    Pages,
+}
+
+/// The threads that talk to the kernel unasked.
+pub(super) struct Inval {
+    notifier: OnceLock<Notifier>,
+    pool: Pool,
+}
+
+impl Inval {
+    pub(super) fn new() -> Inval {
+        Inval {
+            notifier: OnceLock::new(),
+            pool: Pool::unbounded("slabfs-inval", THREADS),
+        }
+    }
+
+    /// Says how to reach the kernel; before that there is nothing it could hold.
+    pub(super) fn connect(&self, notifier: Notifier) {
+        if self.notifier.set(notifier).is_err() {
+            tracing::error!("a mount has got a second session; its invalidations go to the first");
+        }
+    }
+
+    /// Forgets `what` of each inode, and then runs `then`, on a thread of this pool; returns at once.
+    ///
+    /// `then` must not wait for the kernel.
+    pub(super) fn forget(&self, inodes: Vec<u64>, what: Forget, then: Option<Job>) {
+        let Some(notifier) = self.notifier.get().cloned() else {
+            if let Some(then) = then {
+                self.pool.submit(then);
+            }
+            return;
+        };
+        self.pool.submit(Box::new(move || {
+            for inode in inodes {
+                forget_one(&notifier, inode, what);
+            }
+            if let Some(then) = then {
+                then();
+            }
+        }));
+    }
+
+    /// Ends the threads, after what is queued.
+    pub(super) fn stop(&self) {
+        self.pool.stop();
+    }
+}
+
+fn forget_one(notifier: &Notifier, inode: u64, what: Forget) {
+    // A negative offset means attributes only; length 0 means to the end.
+    let offset = match what {
+        Forget::Attributes => -1,
+        Forget::Pages => 0,
+    };
+    if let Err(error) = notifier.inval_inode(INodeNo(inode), offset, 0) {
+        // The session is ending: there is nothing left that could be stale.
+        tracing::debug!(%error, inode, ?what, "an invalidation did not reach the kernel");
+    }
+}

@@ -1,0 +1,49 @@
+//! The mount: FUSE requests in, answers out. The only place that knows errno.
+//!
+//! One file an operation under `ops`; `filesystem` only unpacks the arguments and says on which thread an
+//! operation runs. What they share:
+//!
+//! - `shared` the state of a mount, how long the kernel may keep what it is told, changes of bytes that
+//!   are visible through several inodes
+//! - `handles` file handles; `open_file` what is behind one
+//! - `pool` threads for what would block a session thread; `inval` threads that talk to the kernel unasked
+//! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for handed-over writes
+//! - `errno` errors to numbers; `attr` attributes to the kernel's; `guard` panics end a request, not a mount
+//! - `mount`, `point`, `device` mounting and unmounting
+//!
+//! # Who waits for whom
+//!
+//! Session threads answer what needs no network at once, and hand the rest to the pool. A pool thread waits
+//! for the client library only, never for the kernel. Invalidation threads wait for the kernel, which may
+//! wait for session threads and, through them, for the pool. Nothing waits for an invalidation thread: what
+//! must come after an invalidation is given to it as a continuation. So there is no circle.
+//!
+//! # What the kernel caches
+//!
+//! Handles bypass the page cache (`FOPEN_DIRECT_IO`): a read asks the daemon, which knows what is newest to
+//! the byte. Pages are kept only for mappings. Names and attributes are kept for a second while no other
+//! session is attached, and not at all otherwise. Kernel writeback caching is off: it writes whole pages
+//! back, and two mounts that write neighbouring bytes would undo each other.
+
+mod attr;
+mod buffers;
+mod device;
+mod errno;
+mod families;
+mod filesystem;
+mod guard;
+mod handles;
+mod inval;
+#[expect(clippy::module_inception, reason = "mounting is what this file does")]
+mod mount;
+mod open_file;
+mod ops;
+mod point;
+mod pool;
+mod setid;
+mod shared;
+
+#[cfg(test)]
+mod tests;
+
+pub use mount::{Mount, MountError, MountOptions, Running};

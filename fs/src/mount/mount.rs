@@ -1,0 +1,348 @@
+//! Mounting: from a client to a directory full of arrays, and back.
+//!
+//! [`Mount::start`] mounts and starts the session; [`Running`] is the mount while it lasts. A session ends
+//! when the kernel says so: after an unmount, by whomever. Then, on the session's own thread and before
+//! [`Running::wait`] returns: the invalidation threads and the pool end, and handles that were never
+//! released are released, which flushes them. Stopping the client afterwards is the owner's.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use fuser::{Config, Session, SessionACL};
+use parking_lot::{Condvar, Mutex};
+use thiserror::Error;
+
+use crate::client::Client;
+
+use super::device::{self, How};
+use super::filesystem::SlabFs;
+use super::open_file::Open;
+use super::ops;
+use super::point;
+use super::shared::Shared;
+
+/// Read-ahead of mapped files: cold mappings read twice as fast as with the kernel's 128 KiB.
+const READAHEAD_KIB: u32 = 4096;
+/// More session threads than this only wake each other.
+const MOST_THREADS: usize = 16;
+
+/// How to mount.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// Threads that take requests from the kernel; `None`: one a processor, two at least.
+    pub threads: Option<usize>,
+    /// Threads for requests that wait for a server or a disk.
+    pub workers: usize,
+    /// Programs may only read.
+    pub read_only: bool,
+    /// Other users may use the mount; modes decide, as on any filesystem.
+    pub allow_other: bool,
+    /// What `df` and `mount` show as the source.
+    pub fsname: String,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            threads: None,
+            workers: 16,
+            read_only: false,
+            allow_other: nix::unistd::geteuid().is_root(),
+            fsname: "slabfs".to_string(),
+        }
+    }
+}
+
+/// Why there is no mount; each says what to do.
+#[derive(Debug, Error)]
+pub enum MountError {
+    /// No such directory.
+    #[error("mount point {} does not exist; make it with: mkdir -p {}", point.display(), point.display())]
+    Missing {
+        /// Where it should have been.
+        point: PathBuf,
+    },
+    /// There is something else.
+    #[error("mount point {} is not a directory; choose a directory", point.display())]
+    NotADirectory {
+        /// Where that is.
+        point: PathBuf,
+    },
+    /// Something is mounted there.
+    #[error(
+        "mount point {} is in use: {source_name} ({kind}) is mounted there; unmount it with \
+         `slabfs umount {}`, or choose another directory",
+        point.display(), point.display()
+    )]
+    Busy {
+        /// Where that is.
+        point: PathBuf,
+        /// The type of what is mounted there.
+        kind: String,
+        /// Its source.
+        source_name: String,
+    },
+    /// The mount point cannot be looked at.
+    #[error("mount point {} cannot be used: {reason}", point.display())]
+    Unusable {
+        /// Where that is.
+        point: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// A dead mount is in the way and stays.
+    #[error(
+        "a mount whose daemon is gone is left at {} and cannot be detached: {reason}; as root: umount -l {}",
+        point.display(), point.display()
+    )]
+    Stale {
+        /// Where that is.
+        point: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// The kernel has no FUSE.
+    #[error(
+        "/dev/fuse is missing: load the kernel module with `modprobe fuse`, or give the container the device"
+    )]
+    NoDevice,
+    /// The device is there for others.
+    #[error("/dev/fuse cannot be opened: {reason}; run as a user who may, or as root")]
+    DeviceDenied {
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// Only root may mount, and nobody can do it for us.
+    #[error(
+        "only root may mount, and the helper fusermount3 is missing: install the package fuse3, or run as root"
+    )]
+    NoHelper,
+    /// The system refused.
+    #[error("cannot mount at {}: {reason}", point.display())]
+    Refused {
+        /// Where.
+        point: PathBuf,
+        /// What the system, or its helper, says.
+        reason: io::Error,
+    },
+    /// The kernel and the daemon did not come to terms, or the session broke.
+    #[error("the session at {} failed: {reason}", point.display())]
+    Session {
+        /// Where.
+        point: PathBuf,
+        /// What happened.
+        reason: Arc<io::Error>,
+    },
+    /// The mount could not be taken away.
+    #[error("cannot unmount {}: {reason}", point.display())]
+    Unmount {
+        /// Where.
+        point: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+}
+
+/// Makes mounts.
+#[derive(Debug, Clone, Copy)]
+pub struct Mount;
+
+/// A mount that lasts until it is unmounted, by this process or by anybody.
+pub struct Running {
+    point: PathBuf,
+    device: Option<String>,
+    ended: Arc<Ended>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How a session ended, once it has.
+struct Ended {
+    result: Mutex<Option<Result<(), Arc<io::Error>>>>,
+    told: Condvar,
+}
+
+impl Mount {
+    /// Mounts `client`'s objects at `point` and starts answering.
+    ///
+    /// # Errors
+    /// Says what is wrong with the mount point, the device or the permissions, and what to do about it.
+    pub fn start(
+        client: Arc<Client>,
+        point: &Path,
+        options: &MountOptions,
+    ) -> Result<Running, MountError> {
+        let point = point::prepare(point)?;
+        let shared = Arc::new(Shared::new(client, options.workers));
+        let device_fd = device::attach(&point, options)?;
+        let session = Session::from_fd(
+            SlabFs::new(shared.clone()),
+            device_fd,
+            acl(options),
+            config(options),
+        );
+        let session = match session {
+            Ok(session) => session,
+            Err(error) => return Err(undo(point, error)),
+        };
+        shared.inval.connect(session.notifier());
+        let device = point::mounted_at(&point).map(|mounted| mounted.device);
+        if let Some(device) = &device {
+            device::set_readahead(device, READAHEAD_KIB);
+        }
+        let ended = Arc::new(Ended {
+            result: Mutex::new(None),
+            told: Condvar::new(),
+        });
+        let teller = ended.clone();
+        let spawned = std::thread::Builder::new()
+            .name("slabfs-session".to_string())
+            .spawn(move || {
+                let result = session.run().map_err(Arc::new);
+                end(&shared);
+                *teller.result.lock() = Some(result);
+                teller.told.notify_all();
+            });
+        match spawned {
+            Ok(thread) => {
+                tracing::info!(point = %point.display(), "mounted");
+                Ok(Running {
+                    point,
+                    device,
+                    ended,
+                    thread: Mutex::new(Some(thread)),
+                })
+            }
+            Err(error) => Err(undo(point, error)),
+        }
+    }
+}
+
+/// Takes a mount away that came to nothing.
+fn undo(point: PathBuf, error: io::Error) -> MountError {
+    if let Err(error) = device::detach(&point, How::Lazily) {
+        tracing::warn!(%error, point = %point.display(), "a mount that failed is left behind");
+    }
+    MountError::Session {
+        point,
+        reason: Arc::new(error),
+    }
+}
+
+fn acl(options: &MountOptions) -> SessionACL {
+    if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    }
+}
+
+fn config(options: &MountOptions) -> Config {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut config = Config::default();
+    config.acl = acl(options);
+    config.n_threads = Some(options.threads.unwrap_or(processors).clamp(2, MOST_THREADS));
+    config.clone_fd = true;
+    config
+}
+
+/// Brings to an end what the session has left. Continuations of invalidations go to the pool, and what the
+/// pool still hands to the invalidation threads after their end runs on the pool itself.
+fn end(shared: &Shared) {
+    shared.inval.stop();
+    shared.pool.stop();
+    for open in shared.handles.drain() {
+        if let Open::File(file) = &*open {
+            ops::release::release(shared, file, file.inode);
+        }
+    }
+}
+
+impl Running {
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Whether the session has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended.result.lock().is_some()
+    }
+
+    /// Waits until the mount is gone and its threads have ended.
+    ///
+    /// # Errors
+    /// Where the session broke, in contrast to an unmount.
+    pub fn wait(&self) -> Result<(), MountError> {
+        let mut result = self.ended.result.lock();
+        while result.is_none() {
+            self.ended.told.wait(&mut result);
+        }
+        let result = result.clone().unwrap_or(Ok(()));
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the session's thread panicked");
+        }
+        result.map_err(|reason| MountError::Session {
+            point: self.point.clone(),
+            reason,
+        })
+    }
+
+    /// Unmounts, and waits as [`Running::wait`] does. If programs still use the mount, what they have mapped
+    /// and changed is written back as far as it goes, and the mount is taken away from under them: they get
+    /// errors from then on.
+    ///
+    /// # Errors
+    /// Where the system refuses, and those of [`Running::wait`].
+    pub fn unmount(&self) -> Result<(), MountError> {
+        if !self.has_ended() {
+            self.detach().map_err(|reason| MountError::Unmount {
+                point: self.point.clone(),
+                reason,
+            })?;
+        }
+        self.wait()
+    }
+
+    fn detach(&self) -> io::Result<()> {
+        // Somebody may have unmounted it, and mounted something else: only our own is taken away.
+        let there = point::mounted_at(&self.point).map(|mounted| mounted.device);
+        if there != self.device {
+            return Ok(());
+        }
+        match device::detach(&self.point, How::Unused) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+            other => return other,
+        }
+        tracing::warn!(point = %self.point.display(),
+            "programs still use the mount; it is taken away from under them");
+        self.write_back();
+        device::detach(&self.point, How::Forced)?;
+        if let Some(device) = &self.device {
+            device::abort(device);
+        }
+        Ok(())
+    }
+
+    /// Lets the kernel write back what programs have changed in mapped files.
+    fn write_back(&self) {
+        let synced = std::fs::File::open(&self.point)
+            .and_then(|root| nix::unistd::syncfs(&root).map_err(io::Error::from));
+        if let Err(error) = synced {
+            tracing::warn!(%error, "changes of mapped files may not all be written back");
+        }
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("point", &self.point)
+            .field("ended", &self.has_ended())
+            .finish()
+    }
+}

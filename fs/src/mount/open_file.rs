@@ -1,0 +1,133 @@
+//! What is behind a file handle.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use slabfs_mdserver::api::Ino;
+use slabfs_model::Selection;
+
+use crate::client::{Client, FsError, Handle, OpenMode};
+
+use super::families::Family;
+
+/// An open file of the mount.
+pub(super) enum Open {
+    /// An object, or a selection of one.
+    File(OpenFile),
+    /// A hidden file: its text as it was when it was opened.
+    Text(Vec<u8>),
+}
+
+/// An open object, or an open selection of one.
+///
+/// Whether a write appends is a flag that a program may change after opening, and a page that the kernel
+/// writes back always has a place of its own even if the only handle is an appending one. The client's
+/// handles append always or never; so there may be two behind one file, the second made when it is needed.
+pub(super) struct OpenFile {
+    /// The inode of the mount it was opened through.
+    pub(super) inode: u64,
+    /// The object whose bytes these are.
+    pub(super) object: Ino,
+    /// Open for writing.
+    pub(super) write: bool,
+    /// Its object's open inodes.
+    pub(super) family: Arc<Family>,
+    /// Whether the kernel is known to have pages of the inode, so that it need not be noted again.
+    mapped: AtomicBool,
+    selection: Option<Selection>,
+    handle: Arc<Handle>,
+    appends: bool,
+    other: OnceLock<Arc<Handle>>,
+}
+
+impl OpenFile {
+    pub(super) fn new(
+        inode: u64,
+        mode: OpenMode,
+        selection: Option<Selection>,
+        handle: Arc<Handle>,
+        family: Arc<Family>,
+    ) -> OpenFile {
+        OpenFile {
+            inode,
+            object: handle.ino(),
+            write: mode.write,
+            family,
+            mapped: AtomicBool::new(false),
+            selection,
+            handle,
+            appends: mode.append,
+            other: OnceLock::new(),
+        }
+    }
+
+    /// Whether it shows a selection.
+    pub(super) fn is_selection(&self) -> bool {
+        self.selection.is_some()
+    }
+
+    /// The handle for reads, seeks and whatever else has a place.
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// The handle for a write that appends, or that has a place. A selection has no end to append to: its
+    /// writes have a place whatever the flags say.
+    pub(super) fn writer(
+        &self,
+        client: &Arc<Client>,
+        append: bool,
+    ) -> Result<&Arc<Handle>, FsError> {
+        let append = append && self.selection.is_none();
+        if append == self.appends {
+            return Ok(&self.handle);
+        }
+        if let Some(other) = self.other.get() {
+            return Ok(other);
+        }
+        let mode = OpenMode {
+            write: self.write,
+            append,
+        };
+        let made = client.open(self.object, mode, self.selection.as_ref())?;
+        if let Err(unused) = self.other.set(made) {
+            // Somebody was faster.
+            unused.release()?;
+        }
+        Ok(self.other.get().unwrap_or(&self.handle))
+    }
+
+    /// Notes, before its bytes are read, that the kernel is about to have a page of the inode.
+    pub(super) fn note_mapped(&self) {
+        if !self.mapped.swap(true, Ordering::AcqRel) {
+            self.family.mark_mapped(self.inode);
+        }
+    }
+
+    /// Whether a close would have to write anything.
+    pub(super) fn has_dirty(&self) -> bool {
+        self.handle.has_dirty() || self.other.get().is_some_and(|other| other.has_dirty())
+    }
+
+    /// As `close(2)`.
+    pub(super) fn flush(&self) -> Result<(), FsError> {
+        self.each(Handle::flush)
+    }
+
+    /// As `fsync(2)`.
+    pub(super) fn fsync(&self) -> Result<(), FsError> {
+        self.each(Handle::fsync)
+    }
+
+    /// Ends it.
+    pub(super) fn release(&self) -> Result<(), FsError> {
+        self.each(Handle::release)
+    }
+
+    /// Does `what` with each of its handles, even if the first one fails.
+    fn each(&self, what: impl Fn(&Handle) -> Result<(), FsError>) -> Result<(), FsError> {
+        let first = what(&self.handle);
+        let second = self.other.get().map_or(Ok(()), |other| what(other));
+        first.and(second)
+    }
+}

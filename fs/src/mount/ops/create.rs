@@ -1,0 +1,100 @@
+//! Create: `open` with `O_CREAT` of a name the kernel does not know to exist. Making and opening is one
+//! request to the metadata service.
+//!
+//! A selection cannot be made, since that would take dims: `O_CREAT` opens one of an object that exists,
+//! and is `ENOENT` where the object does not.
+
+use std::sync::Arc;
+
+use fuser::{Errno, FileHandle, Generation, OpenFlags, ReplyCreate};
+use slabfs_mdserver::api::{Create, Kind};
+
+use super::{lookup, open, place};
+use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::open_file::Open;
+use crate::mount::shared::{Caller, Shared, Shown};
+use crate::view::name::Name;
+
+/// Makes `name`, opens it, and replies.
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    parent: u64,
+    name: Vec<u8>,
+    mode: u32,
+    flags: OpenFlags,
+    reply: ReplyCreate,
+) {
+    let made = match Name::parse(&name) {
+        Ok(Name::Selected(_)) => open_selection(shared, parent, &name, flags),
+        _ => create(shared, caller, parent, &name, mode, flags),
+    };
+    let (shown, open) = match made {
+        Ok(made) => made,
+        Err(failure) => return reply.error(report("create", parent, &failure)),
+    };
+    let (kernel, stale) = (open::kernel_flags(&open), open::stale_attributes(&open));
+    let number = FileHandle(shared.handles.insert(Arc::new(open)));
+    let give = move || {
+        // Name and attributes have one time here; the shorter is safe for both.
+        let ttl = shown.attr_ttl.min(shown.name_ttl);
+        reply.created(&ttl, &shown.attr, Generation(0), number, kernel);
+    };
+    match stale {
+        None => give(),
+        Some(plain) => shared.forget_attributes(plain, give),
+    }
+}
+
+fn create(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    parent: u64,
+    name: &[u8],
+    mode: u32,
+    flags: OpenFlags,
+) -> Outcome<(Shown, Open)> {
+    let (parent, name) = place::entry(shared, parent, name, Errno::EINVAL)?;
+    let opened = open::mode(flags);
+    let create = Create {
+        parent,
+        name: name.into_owned(),
+        kind: Kind::Object,
+        mode: mode & 0o7777,
+        uid: caller.uid,
+        gid: caller.gid,
+        rdev: 0,
+        target: None,
+        exclusive: flags.0 & libc::O_EXCL != 0,
+        open: true,
+    };
+    let (entry, handle) = shared.client.create(create, opened)?;
+    let entry = shared.client.with_unflushed(entry);
+    let open = open::file(shared, entry.attr.ino.0, opened, None, handle);
+    Ok((shared.shown(&entry), open))
+}
+
+/// The object has appeared since the kernel asked.
+fn open_selection(
+    shared: &Arc<Shared>,
+    parent: u64,
+    name: &[u8],
+    flags: OpenFlags,
+) -> Outcome<(Shown, Open)> {
+    let shown = lookup::look_up(shared, parent, name)?;
+    let inode = shown.attr.ino.0;
+    let opened = match flags.0 & libc::O_EXCL {
+        0 => open::open(shared, inode, flags),
+        _ => refused(
+            Errno::EEXIST,
+            "a selection of an object that exists, exists",
+        ),
+    };
+    match opened {
+        Ok(open) => Ok((shown, open)),
+        Err(failure) => {
+            shared.nodes.forget(inode, 1);
+            Err(failure)
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Fsync: everything of the object, whichever handle wrote it, is on the servers' disks and in the metadata
+//! journal when this is answered. Always on the pool: it waits for disks.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyEmpty};
+
+use crate::mount::errno::report;
+use crate::mount::open_file::Open;
+use crate::mount::shared::Shared;
+
+/// Syncs and replies.
+pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, reply: ReplyEmpty) {
+    let Some(open) = shared.handles.get(handle) else {
+        return reply.error(Errno::EBADF);
+    };
+    if matches!(&*open, Open::Text(_)) {
+        return reply.ok();
+    }
+    shared.pool.submit(Box::new(move || {
+        let Open::File(file) = &*open else { return };
+        match file.fsync() {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(report("fsync", inode, &error.into())),
+        }
+    }));
+}

@@ -1,0 +1,24 @@
+//! Fsyncdir: the names of a directory, and with them all metadata that was answered before, are on disk
+//! when this is answered.
+
+use std::sync::Arc;
+
+use fuser::ReplyEmpty;
+
+use crate::mount::errno::report;
+use crate::mount::shared::Shared;
+use crate::view::nodes::{FIRST_VIRTUAL, Node};
+
+/// Syncs and replies.
+pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, reply: ReplyEmpty) {
+    if inode >= FIRST_VIRTUAL && matches!(shared.nodes.get(inode), Some(Node::Hidden(_))) {
+        return reply.ok();
+    }
+    let worker = shared.clone();
+    shared
+        .pool
+        .submit(Box::new(move || match worker.client.md().sync() {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(report("fsyncdir", inode, &error.into())),
+        }));
+}

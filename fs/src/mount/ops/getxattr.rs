@@ -1,0 +1,97 @@
+//! Getxattr. `user.slabfs.*` describes the object; other attributes are the metadata service's.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyXattr};
+use slabfs_mdserver::api::{ArrayInfo, Ino, MdError};
+use slabfs_model::Layout;
+
+use super::sized;
+use crate::client::FsError;
+use crate::mount::errno::{Failure, Outcome, refused, report};
+use crate::mount::shared::{Shared, selection_shape};
+use crate::view::attributes::{Attribute, Owner, owner};
+use crate::view::nodes::{Node, SelectionNode};
+
+/// The answer for names that are never there. The kernel asks for `security.capability` at every other
+/// turn: that must not cost a question to anybody.
+pub(in crate::mount) fn known_absent(name: &[u8]) -> Option<Errno> {
+    match owner(name) {
+        Owner::Security => Some(Errno::ENODATA),
+        Owner::Foreign => Some(Errno::EOPNOTSUPP),
+        Owner::Unknown => Some(Errno::ENODATA),
+        Owner::Slabfs(_) | Owner::Kept => None,
+    }
+}
+
+/// Replies with the value of `name`.
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    inode: u64,
+    name: &[u8],
+    room: u32,
+    reply: ReplyXattr,
+) {
+    match value(shared, inode, name) {
+        Ok(value) => sized::give(&value, room, reply),
+        Err(Failure::Client(FsError::Md(MdError::NoData))) => reply.error(Errno::ENODATA),
+        Err(failure) => reply.error(report("getxattr", inode, &failure)),
+    }
+}
+
+fn value(shared: &Arc<Shared>, inode: u64, name: &[u8]) -> Outcome<Vec<u8>> {
+    let none = || Err(MdError::NoData.into());
+    match (shared.node(inode)?, owner(name)) {
+        (Node::Plain(ino), Owner::Slabfs(attribute)) => of_object(shared, ino, attribute),
+        (Node::Plain(ino), Owner::Kept) => Ok(shared.client.md().getxattr(ino, name)?),
+        (Node::Selection(node), Owner::Slabfs(attribute)) => of_selection(shared, &node, attribute),
+        (_, Owner::Foreign) => refused(
+            Errno::EOPNOTSUPP,
+            "attributes are user.* and trusted.* here",
+        ),
+        _ => none(),
+    }
+}
+
+fn of_object(shared: &Arc<Shared>, ino: Ino, attribute: Attribute) -> Outcome<Vec<u8>> {
+    let entry = shared.client.getattr(ino)?;
+    let Some(info) = entry.info else {
+        return Err(MdError::NoData.into());
+    };
+    let chunks = match attribute.needs_chunks() {
+        true => chunks(shared, ino, &info)?,
+        false => 0,
+    };
+    // Counting the chunks flushes: what is stored and how often it changed is asked after that.
+    let attr = match attribute.needs_chunks() {
+        true => shared.client.getattr(ino)?.attr,
+        false => entry.attr,
+    };
+    match attribute.read(&attr, &info, chunks) {
+        Some(value) => Ok(value),
+        None => Err(MdError::NoData.into()),
+    }
+}
+
+/// The number of an object's chunks; by arithmetic for a grid that is too large to list.
+fn chunks(shared: &Arc<Shared>, ino: Ino, info: &ArrayInfo) -> Outcome<u64> {
+    let view = shared.client.layout(ino)?;
+    match &info.layout {
+        Layout::Grid(chunk) if !view.complete => Ok(info
+            .dims
+            .iter()
+            .zip(chunk)
+            .map(|(dim, chunk)| dim.div_ceil((*chunk).max(1)))
+            .fold(1, u64::saturating_mul)),
+        _ => Ok(view.chunks.len() as u64),
+    }
+}
+
+fn of_selection(shared: &Shared, node: &SelectionNode, attribute: Attribute) -> Outcome<Vec<u8>> {
+    let entry = shared.client.getattr(node.object)?;
+    let shape = selection_shape(node, &entry)?;
+    entry
+        .info
+        .and_then(|info| attribute.read_selection(&info, &shape.dims))
+        .ok_or_else(|| MdError::NoData.into())
+}

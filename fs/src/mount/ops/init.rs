@@ -1,0 +1,54 @@
+//! What this filesystem and the kernel agree on at the start.
+//!
+//! Asked for: requests of up to 1 MiB; many background requests at once; lookups and readdirs of one
+//! directory in parallel; readdirplus where the kernel thinks it worth it; asynchronous direct I/O; shared
+//! mappings of files that bypass the page cache; symlink targets kept (they never change); pages dropped
+//! when the kernel sees that a file has changed.
+//!
+//! Left alone on purpose:
+//! - the writeback cache writes whole pages back, over a neighbour's bytes;
+//! - `O_TRUNC` within open: as a truncate of its own it takes the same way as every other truncate;
+//! - locks: fuser 0.18 cannot tell `flock` from `fcntl`, so the kernel locks within the mount;
+//! - `HANDLE_KILLPRIV_V2`: fuser 0.18 drops the flag by which truncate says whether to take set-user-id
+//!   off. Without it the kernel does that for chown and truncate itself, by the caller's capabilities;
+//!   writes carry their flag either way, and `write` obeys it;
+//! - `ABORT_ERROR`: fuser takes `ENODEV` for the end of a session, and nothing else.
+
+use fuser::{InitFlags, KernelConfig};
+
+/// The largest write, and the largest read: more gains little and makes buffers larger than caches.
+const MAX_WRITE: u32 = 1 << 20;
+/// Requests that the kernel may have in flight on its own behalf (read-ahead, asynchronous I/O).
+const MAX_BACKGROUND: u16 = 128;
+/// Read-ahead of mappings; the kernel offers less here and takes more from sysfs (`mount.rs`).
+const MAX_READAHEAD: u32 = 4 << 20;
+
+const WANTED: [InitFlags; 7] = [
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_AUTO_INVAL_DATA,
+];
+
+/// Sets the terms; what an older kernel does not have is left out.
+pub(in crate::mount) fn negotiate(config: &mut KernelConfig) {
+    for wanted in WANTED {
+        if config.add_capabilities(wanted).is_err() {
+            tracing::debug!(?wanted, "the kernel does not have this");
+        }
+    }
+    if let Err(nearest) = config.set_max_write(MAX_WRITE) {
+        tracing::warn!(nearest, "requests cannot be as large as wanted");
+    }
+    if let Err(nearest) = config.set_max_background(MAX_BACKGROUND) {
+        tracing::warn!(nearest, "background requests cannot be as many as wanted");
+    }
+    if let Err(offered) = config.set_max_readahead(MAX_READAHEAD)
+        && config.set_max_readahead(offered).is_err()
+    {
+        tracing::debug!("read-ahead stays as the kernel has it");
+    }
+}

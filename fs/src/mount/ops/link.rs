@@ -1,0 +1,31 @@
+//! Link: one more name for an inode. A selection has no names to add to (`EPERM`, as for directories).
+
+use fuser::{Errno, ReplyEntry};
+
+use super::{lookup, place};
+use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::shared::{Shared, Shown};
+use crate::view::nodes::Node;
+
+/// Adds the name and replies.
+pub(in crate::mount) fn answer(
+    shared: &Shared,
+    inode: u64,
+    parent: u64,
+    name: &[u8],
+    reply: ReplyEntry,
+) {
+    match link(shared, inode, parent, name) {
+        Ok(shown) => lookup::give(&shown, reply),
+        Err(failure) => reply.error(report("link", inode, &failure)),
+    }
+}
+
+fn link(shared: &Shared, inode: u64, parent: u64, name: &[u8]) -> Outcome<Shown> {
+    let Node::Plain(ino) = shared.node(inode)? else {
+        return refused(Errno::EPERM, "only objects can have a second name");
+    };
+    let (parent, name) = place::entry(shared, parent, name, Errno::EINVAL)?;
+    let entry = shared.client.md().link(ino, parent, &name)?;
+    Ok(shared.shown(&shared.client.with_unflushed(entry)))
+}

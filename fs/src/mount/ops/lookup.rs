@@ -1,0 +1,120 @@
+//! Lookup: from a name in a directory to an inode.
+//!
+//! A name that is not there is kept by the kernel as long as one that is (`name_ttl`): programs look for
+//! the same missing files again and again. Names of selections and hidden files are never kept.
+
+use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyEntry};
+use slabfs_mdserver::api::{Ino, Kind, MdError, ROOT};
+
+use crate::client::FsError;
+use crate::mount::errno::{Failure, Outcome, refused, report};
+use crate::mount::shared::{Shared, Shown, selection_shape};
+use crate::view::hidden::Hidden;
+use crate::view::name::{HIDDEN, Name, Selected};
+use crate::view::nodes::Node;
+
+/// Looks `name` up and replies.
+pub(in crate::mount) fn answer(shared: &Shared, parent: u64, name: &[u8], reply: ReplyEntry) {
+    match look_up(shared, parent, name) {
+        Ok(shown) => give(&shown, reply),
+        Err(Failure::Client(FsError::Md(MdError::NotFound))) if keeps_absence(parent, name) => {
+            let ttl = shared.name_ttl();
+            if ttl.is_zero() {
+                reply.error(Errno::ENOENT);
+            } else {
+                reply.entry(&ttl, &NOTHING, Generation(0));
+            }
+        }
+        Err(failure) => reply.error(report("lookup", parent, &failure)),
+    }
+}
+
+/// Replies with an inode.
+pub(super) fn give(shown: &Shown, reply: ReplyEntry) {
+    reply.entry_with_ttls(&shown.attr_ttl, &shown.name_ttl, &shown.attr, Generation(0));
+}
+
+/// The inode number 0 says that there is nothing.
+const NOTHING: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: std::time::UNIX_EPOCH,
+    mtime: std::time::UNIX_EPOCH,
+    ctime: std::time::UNIX_EPOCH,
+    crtime: std::time::UNIX_EPOCH,
+    kind: FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};
+
+/// Whether the absence of a name is that of a stored one. A missing object of a selection, or of something
+/// hidden, may appear without the kernel's hearing of that name.
+fn keeps_absence(parent: u64, name: &[u8]) -> bool {
+    parent < crate::view::nodes::FIRST_VIRTUAL && matches!(Name::parse(name), Ok(Name::Plain(_)))
+}
+
+/// What has the name `name` in `parent`; counts a lookup if it is not an inode of the metadata service.
+pub(super) fn look_up(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<Shown> {
+    match shared.node(parent)? {
+        Node::Plain(ROOT) if name == HIDDEN => Ok(hidden(shared, Hidden::Top, None)),
+        Node::Plain(directory) => match Name::parse(name)? {
+            Name::Plain(stored) => Ok(shared.shown(&shared.client.lookup(directory, &stored)?)),
+            Name::Selected(selected) => look_up_selection(shared, directory, &selected),
+        },
+        Node::Selection(_) => refused(Errno::ENOTDIR, "a selection is no directory"),
+        Node::Hidden(directory) => look_up_hidden(shared, directory, name),
+    }
+}
+
+fn look_up_selection(shared: &Shared, directory: Ino, selected: &Selected<'_>) -> Outcome<Shown> {
+    let selection = selected.selection()?;
+    let entry = shared.client.lookup(directory, &selected.base)?;
+    if entry.attr.kind != Kind::Object {
+        return refused(Errno::EINVAL, "only objects have elements to select");
+    }
+    // Checked before the node is counted: what is not told to the kernel is never forgotten by it.
+    let node = crate::view::nodes::SelectionNode {
+        object: entry.attr.ino,
+        selection,
+    };
+    selection_shape(&node, &entry)?;
+    let (number, node) = shared.nodes.look_up_selection(node.object, node.selection);
+    shared
+        .shown_selection(number, &node, &entry)
+        .inspect_err(|_| shared.nodes.forget(number, 1))
+}
+
+fn look_up_hidden(shared: &Shared, directory: Hidden, name: &[u8]) -> Outcome<Shown> {
+    if let Some(child) = directory.child(name) {
+        let repeats = match child.repeats() {
+            Some(ino) => Some(shared.client.getattr(ino)?.attr),
+            None => None,
+        };
+        return Ok(hidden(shared, child, repeats.as_ref()));
+    }
+    let Hidden::LayoutDirectory(repeated) = directory else {
+        return Err(MdError::NotFound.into());
+    };
+    let Name::Plain(stored) = Name::parse(name)? else {
+        return refused(
+            Errno::EINVAL,
+            "a layout is that of the object, not of a selection",
+        );
+    };
+    let entry = shared.client.lookup(repeated, &stored)?;
+    let Some(child) = Hidden::layout_of(entry.attr.ino, entry.attr.kind) else {
+        return Err(MdError::NotFound.into());
+    };
+    Ok(hidden(shared, child, Some(&entry.attr)))
+}
+
+fn hidden(shared: &Shared, hidden: Hidden, repeats: Option<&slabfs_mdserver::api::Attr>) -> Shown {
+    let number = shared.nodes.look_up_hidden(hidden);
+    shared.shown_hidden(number, hidden, repeats)
+}

@@ -1,0 +1,47 @@
+//! Lseek: `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself. Hidden files are all data.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyLseek};
+
+use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::open_file::Open;
+use crate::mount::shared::Shared;
+
+/// Replies with the offset of what is sought at or behind `offset`.
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    inode: u64,
+    handle: u64,
+    offset: i64,
+    whence: i32,
+    reply: ReplyLseek,
+) {
+    match seek(shared, handle, offset, whence) {
+        Ok(found) => reply.offset(found),
+        Err(failure) => reply.error(report("lseek", inode, &failure)),
+    }
+}
+
+fn seek(shared: &Shared, handle: u64, offset: i64, whence: i32) -> Outcome<i64> {
+    let Some(open) = shared.handles.get(handle) else {
+        return refused(Errno::EBADF, "no such handle");
+    };
+    let Ok(offset) = u64::try_from(offset) else {
+        return refused(Errno::ENXIO, "in front of the file");
+    };
+    let found = match (&*open, whence) {
+        (Open::File(file), libc::SEEK_DATA) => file.handle().seek_data(offset)?,
+        (Open::File(file), libc::SEEK_HOLE) => file.handle().seek_hole(offset)?,
+        (Open::Text(text), libc::SEEK_DATA | libc::SEEK_HOLE) => {
+            let size = text.len() as u64;
+            match whence {
+                _ if offset >= size => return refused(Errno::ENXIO, "behind the end"),
+                libc::SEEK_DATA => offset,
+                _ => size,
+            }
+        }
+        _ => return refused(Errno::EINVAL, "the kernel seeks the rest itself"),
+    };
+    i64::try_from(found).map_or_else(|_| refused(Errno::EOVERFLOW, "beyond 2^63"), Ok)
+}

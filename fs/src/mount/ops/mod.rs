@@ -1,0 +1,40 @@
+//! One file an operation: what it means, and its answer.
+//!
+//! `answer` does the whole of it and replies. It is called inside `guard`, on a session thread or a worker
+//! (see `filesystem`); what it may wait for is said in each file where it is more than the client library.
+
+pub(super) mod copy_file_range;
+pub(super) mod create;
+pub(super) mod fallocate;
+pub(super) mod flush;
+pub(super) mod forget;
+pub(super) mod fsync;
+pub(super) mod fsyncdir;
+pub(super) mod getattr;
+pub(super) mod getxattr;
+pub(super) mod init;
+pub(super) mod link;
+pub(super) mod listxattr;
+pub(super) mod lookup;
+pub(super) mod lseek;
+pub(super) mod mkdir;
+pub(super) mod mknod;
+pub(super) mod open;
+pub(super) mod read;
+pub(super) mod readdir;
+pub(super) mod readdirplus;
+pub(super) mod readlink;
+pub(super) mod release;
+pub(super) mod removexattr;
+pub(super) mod rename;
+pub(super) mod rmdir;
+pub(super) mod setattr;
+pub(super) mod setxattr;
+pub(super) mod statfs;
+pub(super) mod symlink;
+pub(super) mod unlink;
+pub(super) mod write;
+
+mod make;
+mod place;
+mod sized;

@@ -1,0 +1,129 @@
+//! Open: a handle on an object, on a selection, or on the text of a hidden file.
+//!
+//! `O_TRUNC` comes as a setattr of its own, `O_CREAT` as a create. `O_APPEND` on a selection is `EINVAL`: it
+//! has a fixed size and no end to append to.
+//!
+//! A selection opened for writing changes size and times of the object behind the kernel's back. While it
+//! is open the kernel is told not to keep the attributes of the plain inode (`Shared::shown`); what it
+//! keeps already is forgotten here, before the open is answered.
+
+use std::sync::Arc;
+
+use fuser::{Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyOpen};
+use slabfs_model::Selection;
+
+use crate::client::{Handle, OpenMode};
+use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::open_file::{Open, OpenFile};
+use crate::mount::shared::Shared;
+use crate::view::hidden::{self, Hidden};
+use crate::view::nodes::Node;
+
+/// Opens `inode` and replies.
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    inode: u64,
+    flags: OpenFlags,
+    reply: ReplyOpen,
+) {
+    let open = match open(shared, inode, flags) {
+        Ok(open) => open,
+        Err(failure) => return reply.error(report("open", inode, &failure)),
+    };
+    let (kernel, stale) = (kernel_flags(&open), stale_attributes(&open));
+    let number = FileHandle(shared.handles.insert(Arc::new(open)));
+    match stale {
+        None => reply.opened(number, kernel),
+        Some(plain) => shared.forget_attributes(plain, move || reply.opened(number, kernel)),
+    }
+}
+
+/// Opens without replying; the caller puts it among the handles.
+pub(super) fn open(shared: &Arc<Shared>, inode: u64, flags: OpenFlags) -> Outcome<Open> {
+    let mode = mode(flags);
+    match shared.node(inode)? {
+        Node::Plain(ino) => {
+            let handle = shared.client.open(ino, mode, None)?;
+            Ok(file(shared, inode, mode, None, handle))
+        }
+        Node::Selection(node) => {
+            if mode.append {
+                return refused(
+                    Errno::EINVAL,
+                    "a selection has a fixed size: nothing can be appended to it",
+                );
+            }
+            let selection = node.selection.clone();
+            let handle = shared.client.open(node.object, mode, Some(&selection))?;
+            Ok(file(shared, inode, mode, Some(selection), handle))
+        }
+        Node::Hidden(_) if mode.write => refused(Errno::EACCES, "hidden files are read-only"),
+        Node::Hidden(what) => Ok(Open::Text(text(shared, what)?)),
+    }
+}
+
+/// An open file of the mount over a handle of the client.
+pub(super) fn file(
+    shared: &Shared,
+    inode: u64,
+    mode: OpenMode,
+    selection: Option<Selection>,
+    handle: Arc<Handle>,
+) -> Open {
+    let family = shared.families.join(handle.ino(), inode, mode.write);
+    Open::File(OpenFile::new(inode, mode, selection, handle, family))
+}
+
+/// How the flags of `open(2)` open an object.
+pub(super) fn mode(flags: OpenFlags) -> OpenMode {
+    let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
+    OpenMode {
+        write,
+        append: write && flags.0 & libc::O_APPEND != 0,
+    }
+}
+
+/// How the kernel treats the handle. A handle that only reads has no error to tell at `close`, so the
+/// kernel need not ask.
+pub(super) fn kernel_flags(open: &Open) -> FopenFlags {
+    let direct = FopenFlags::FOPEN_DIRECT_IO;
+    match open {
+        Open::Text(_) => direct | FopenFlags::FOPEN_NOFLUSH,
+        Open::File(file) if file.write => direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        Open::File(_) => {
+            direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH
+        }
+    }
+}
+
+/// The inode whose attributes the kernel may not keep any longer.
+pub(super) fn stale_attributes(open: &Open) -> Option<u64> {
+    match open {
+        Open::File(file) if file.write && file.is_selection() => Some(file.object.0),
+        Open::File(_) | Open::Text(_) => None,
+    }
+}
+
+fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
+    let client = &shared.client;
+    let value = match what {
+        Hidden::Stats => client.stats(),
+        Hidden::Status => hidden::status(
+            client.md().session().0,
+            client.alone(),
+            client.local(),
+            &client.md().servers()?,
+        ),
+        Hidden::Layout(ino) => match serde_json::to_value(client.layout(ino)?) {
+            Ok(value) => value,
+            Err(error) => {
+                tracing::error!(%error, "a layout cannot be written as JSON");
+                return refused(Errno::EIO, "a layout cannot be written as JSON");
+            }
+        },
+        Hidden::Top | Hidden::LayoutDirectory(_) => {
+            return refused(Errno::EISDIR, "this is a directory");
+        }
+    };
+    Ok(hidden::text(&value))
+}

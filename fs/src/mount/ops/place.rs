@@ -1,0 +1,42 @@
+//! Where something is made, removed or renamed: a directory of the metadata service and a stored name.
+
+use std::borrow::Cow;
+
+use fuser::Errno;
+use slabfs_mdserver::api::{Ino, ROOT};
+
+use crate::mount::errno::{Outcome, refused};
+use crate::mount::shared::Shared;
+use crate::view::name::{HIDDEN, Name};
+use crate::view::nodes::Node;
+
+/// The directory behind `parent`.
+pub(super) fn directory(shared: &Shared, parent: u64) -> Outcome<Ino> {
+    match shared.node(parent)? {
+        Node::Plain(ino) => Ok(ino),
+        Node::Selection(_) => refused(Errno::ENOTDIR, "a selection is no directory"),
+        Node::Hidden(_) => refused(Errno::EPERM, "nothing under .slabfs can be changed"),
+    }
+}
+
+/// The directory and the stored name of an entry that is to change; selections have no entry of their own,
+/// and get `on_selection`.
+pub(super) fn entry<'a>(
+    shared: &Shared,
+    parent: u64,
+    name: &'a [u8],
+    on_selection: Errno,
+) -> Outcome<(Ino, Cow<'a, [u8]>)> {
+    let directory = directory(shared, parent)?;
+    if directory == ROOT && name == HIDDEN {
+        return refused(Errno::EPERM, ".slabfs belongs to the mount");
+    }
+    match Name::parse(name)? {
+        Name::Plain(stored) => Ok((directory, stored)),
+        Name::Selected(_) => refused(
+            on_selection,
+            "a selection is a view of an object: it cannot be made, renamed or removed (a name that \
+             really holds \"@[\" is written with \"@@[\")",
+        ),
+    }
+}

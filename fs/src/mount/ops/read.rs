@@ -1,0 +1,91 @@
+//! Read. What lies in this process is answered at once and from where it lies; what needs the network goes
+//! to the pool.
+//!
+//! A read that carries no lock owner comes from the kernel's own page cache: the file is mapped. That is
+//! noted before the bytes are read, so that a write through another inode that comes later knows of the
+//! page (`families.rs`).
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyData};
+
+use crate::client::ReadSink;
+use crate::mount::errno::report;
+use crate::mount::open_file::{Open, OpenFile};
+use crate::mount::shared::Shared;
+
+/// Reads and replies.
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    inode: u64,
+    handle: u64,
+    offset: u64,
+    len: u32,
+    by_kernel: bool,
+    reply: ReplyData,
+) {
+    let Some(open) = shared.handles.get(handle) else {
+        return reply.error(Errno::EBADF);
+    };
+    let file = match &*open {
+        Open::File(file) => file,
+        Open::Text(text) => return reply.data(part(text, offset, len)),
+    };
+    if by_kernel {
+        file.note_mapped();
+    }
+    if file.handle().would_block(offset, len as usize) {
+        let open = open.clone();
+        shared.pool.submit(Box::new(move || {
+            if let Open::File(file) = &*open {
+                read(file, inode, offset, len, reply);
+            }
+        }));
+    } else {
+        read(file, inode, offset, len, reply);
+    }
+}
+
+fn read(file: &OpenFile, inode: u64, offset: u64, len: u32, reply: ReplyData) {
+    let mut sink = Replying(Some(reply));
+    let read = file.handle().read(offset, len as usize, &mut sink);
+    // The reply is still here where nothing was given: at an error, or at the end of the file.
+    if let Some(reply) = sink.0 {
+        match read {
+            Ok(()) => reply.data(&[]),
+            Err(error) => reply.error(report("read", inode, &error.into())),
+        }
+    } else if let Err(error) = read {
+        tracing::error!(inode, %error, "a read failed after it had been answered");
+    }
+}
+
+/// Sends the bytes to the kernel from wherever they lie.
+struct Replying(Option<ReplyData>);
+
+impl ReadSink for Replying {
+    fn give(&mut self, bytes: &[u8]) {
+        if let Some(reply) = self.0.take() {
+            reply.data(bytes);
+        }
+    }
+}
+
+fn part(text: &[u8], offset: u64, len: u32) -> &[u8] {
+    let start = usize::try_from(offset).map_or(text.len(), |start| start.min(text.len()));
+    let end = start.saturating_add(len as usize).min(text.len());
+    &text[start..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn parts_end_with_the_text() {
+        assert_eq!(part(b"hello", 0, 3), b"hel");
+        assert_eq!(part(b"hello", 3, 10), b"lo");
+        assert_eq!(part(b"hello", 5, 10), b"");
+        assert_eq!(part(b"hello", u64::MAX, u32::MAX), b"");
+    }
+}

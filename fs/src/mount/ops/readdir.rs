@@ -1,0 +1,181 @@
+//! Readdir: the entries of a directory, under the names that open them again.
+//!
+//! Offsets are the metadata service's cookies, which start at 16 and stay with an entry as long as it keeps
+//! its name; below them, 1 follows `.` and 2 follows `..`. So there is nothing to remember between two
+//! calls, and a directory may change while it is read. What does not fit into a reply is asked for again
+//! with the next: an entry kept here meanwhile could be out of date.
+
+use fuser::{INodeNo, ReplyDirectory};
+use slabfs_mdserver::api::{DirEntry, Ino, Kind, ROOT};
+
+use crate::mount::attr::file_type;
+use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::shared::Shared;
+use crate::view::hidden::Hidden;
+use crate::view::name::{HIDDEN, escape};
+use crate::view::nodes::Node;
+
+/// Entries asked of the metadata service at once; about what fits into a reply.
+const PAGE: u32 = 128;
+
+/// What `d_ino` shows where the number is made only when the entry is looked up.
+const UNNUMBERED: u64 = u32::MAX as u64;
+
+/// Lists `inode` from `offset` on and replies.
+pub(in crate::mount) fn answer(
+    shared: &Shared,
+    inode: u64,
+    offset: u64,
+    mut reply: ReplyDirectory,
+) {
+    use std::os::unix::ffi::OsStrExt;
+
+    let listed = list(shared, inode, offset, &mut |listed| {
+        let name = std::ffi::OsStr::from_bytes(listed.name);
+        reply.add(
+            INodeNo(listed.inode),
+            listed.next,
+            file_type(listed.kind),
+            name,
+        )
+    });
+    match listed {
+        Ok(()) => reply.ok(),
+        Err(failure) => reply.error(report("readdir", inode, &failure)),
+    }
+}
+
+/// An entry as a listing shows it.
+pub(super) struct Listed<'a> {
+    pub(super) inode: u64,
+    pub(super) name: &'a [u8],
+    pub(super) kind: Kind,
+    /// Where to go on after it.
+    pub(super) next: u64,
+    /// The inode of the metadata service, if it is one that the kernel may keep.
+    pub(super) entry: Option<&'a DirEntry>,
+}
+
+/// Gives the entries from `offset` on to `add`, until it says that there is no more room.
+pub(super) fn list(
+    shared: &Shared,
+    inode: u64,
+    offset: u64,
+    add: &mut dyn FnMut(Listed<'_>) -> bool,
+) -> Outcome<()> {
+    let (directory, hidden) = match shared.node(inode)? {
+        Node::Plain(ino) => (Some(ino), None),
+        Node::Hidden(hidden) if hidden.is_directory() => (hidden.repeats(), Some(hidden)),
+        Node::Selection(_) | Node::Hidden(_) => {
+            return refused(fuser::Errno::ENOTDIR, "not a directory");
+        }
+    };
+    if dots(shared, inode, hidden, offset, add)? {
+        return Ok(());
+    }
+    match (directory, hidden) {
+        (Some(directory), hidden) => list_entries(shared, directory, hidden, offset, add),
+        (None, Some(hidden)) => {
+            list_fixed(hidden, offset, add);
+            Ok(())
+        }
+        (None, None) => Ok(()),
+    }
+}
+
+/// `.` and `..`, where the offset is in front of them; says whether there is no more room.
+fn dots(
+    shared: &Shared,
+    inode: u64,
+    hidden: Option<Hidden>,
+    offset: u64,
+    add: &mut dyn FnMut(Listed<'_>) -> bool,
+) -> Outcome<bool> {
+    let mut dot = |inode, name: &[u8], next| {
+        add(Listed {
+            inode,
+            name,
+            kind: Kind::Directory,
+            next,
+            entry: None,
+        })
+    };
+    if offset < 1 && dot(inode, b".", 1) {
+        return Ok(true);
+    }
+    if offset < 2 {
+        let parent = match hidden {
+            Some(_) => UNNUMBERED,
+            None if inode == ROOT.0 => ROOT.0,
+            None => {
+                let directory = slabfs_model::ObjectId(inode);
+                shared.client.md().lookup(directory, b"..")?.attr.ino.0
+            }
+        };
+        return Ok(dot(parent, b"..", 2));
+    }
+    Ok(false)
+}
+
+fn list_entries(
+    shared: &Shared,
+    directory: Ino,
+    hidden: Option<Hidden>,
+    offset: u64,
+    add: &mut dyn FnMut(Listed<'_>) -> bool,
+) -> Outcome<()> {
+    let mut cookie = if offset <= 2 { 0 } else { offset };
+    loop {
+        let page = shared.client.md().readdir(directory, cookie, PAGE)?;
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        cookie = last.cookie;
+        for entry in &page {
+            // Nothing can open a stored name that the mount takes for itself.
+            if directory == ROOT && entry.name == HIDDEN {
+                continue;
+            }
+            let name = escape(&entry.name);
+            let attr = &entry.entry.attr;
+            let shown = Hidden::layout_of(attr.ino, attr.kind);
+            if hidden.is_some() && shown.is_none() {
+                continue;
+            }
+            let full = add(Listed {
+                inode: if hidden.is_some() {
+                    UNNUMBERED
+                } else {
+                    attr.ino.0
+                },
+                name: &name,
+                kind: attr.kind,
+                next: entry.cookie,
+                entry: hidden.is_none().then_some(entry),
+            });
+            if full {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn list_fixed(hidden: Hidden, offset: u64, add: &mut dyn FnMut(Listed<'_>) -> bool) {
+    let skip = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
+    for (at, &(name, child)) in hidden.entries().iter().enumerate().skip(skip) {
+        let kind = match child.is_directory() {
+            true => Kind::Directory,
+            false => Kind::Object,
+        };
+        let full = add(Listed {
+            inode: UNNUMBERED,
+            name: name.as_bytes(),
+            kind,
+            next: at as u64 + 3,
+            entry: None,
+        });
+        if full {
+            return;
+        }
+    }
+}

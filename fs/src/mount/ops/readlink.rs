@@ -1,0 +1,19 @@
+//! Readlink: the target of a symbolic link.
+
+use fuser::ReplyData;
+
+use crate::mount::errno::{Outcome, report};
+use crate::mount::shared::Shared;
+
+/// Replies with the target of `inode`.
+pub(in crate::mount) fn answer(shared: &Shared, inode: u64, reply: ReplyData) {
+    match target(shared, inode) {
+        Ok(target) => reply.data(&target),
+        Err(failure) => reply.error(report("readlink", inode, &failure)),
+    }
+}
+
+fn target(shared: &Shared, inode: u64) -> Outcome<Vec<u8>> {
+    let ino = shared.plain(inode)?;
+    Ok(shared.client.md().readlink(ino)?)
+}

@@ -1,0 +1,43 @@
+//! Release: the last descriptor and the last mapping of a handle are gone. Nobody waits for the answer and
+//! nobody hears an error, so one is only logged.
+
+use std::sync::Arc;
+
+use fuser::ReplyEmpty;
+
+use crate::mount::errno::report;
+use crate::mount::open_file::{Open, OpenFile};
+use crate::mount::shared::Shared;
+
+/// Ends the handle and replies.
+pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, reply: ReplyEmpty) {
+    let Some(open) = shared.handles.remove(handle) else {
+        return reply.ok();
+    };
+    let quick = match &*open {
+        Open::Text(_) => true,
+        Open::File(file) => shared.client.local() && !file.has_dirty(),
+    };
+    let end = {
+        let shared = shared.clone();
+        move || {
+            if let Open::File(file) = &*open {
+                release(&shared, file, inode);
+            }
+            reply.ok();
+        }
+    };
+    if quick {
+        end();
+    } else {
+        shared.pool.submit(Box::new(end));
+    }
+}
+
+/// Ends a file, also one whose session ended without a release.
+pub(in crate::mount) fn release(shared: &Shared, file: &OpenFile, inode: u64) {
+    if let Err(error) = file.release() {
+        report("release", inode, &error.into());
+    }
+    shared.families.leave(&file.family, file.inode, file.write);
+}

@@ -1,0 +1,39 @@
+//! Removexattr. What slabfs knows of an object cannot be taken off it: it would have to be something else
+//! then.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyEmpty};
+use slabfs_mdserver::api::MdError;
+
+use crate::client::FsError;
+use crate::mount::errno::{Failure, Outcome, refused, report};
+use crate::mount::shared::Shared;
+use crate::view::attributes::{Owner, owner};
+
+/// Removes `name` and replies.
+pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, name: &[u8], reply: ReplyEmpty) {
+    match remove(shared, inode, name) {
+        Ok(()) => reply.ok(),
+        Err(Failure::Client(FsError::Md(MdError::NoData))) => reply.error(Errno::ENODATA),
+        Err(failure) => reply.error(report("removexattr", inode, &failure)),
+    }
+}
+
+fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
+    match owner(name) {
+        Owner::Slabfs(_) => refused(
+            Errno::EINVAL,
+            "an object keeps its dtype, dims, layout and codec; they can be set anew",
+        ),
+        Owner::Kept => {
+            let ino = shared.plain(inode)?;
+            Ok(shared.client.md().removexattr(ino, name)?)
+        }
+        Owner::Unknown | Owner::Security => Err(MdError::NoData.into()),
+        Owner::Foreign => refused(
+            Errno::EOPNOTSUPP,
+            "attributes are user.* and trusted.* here",
+        ),
+    }
+}

@@ -1,0 +1,20 @@
+//! Rmdir: removes an empty directory.
+
+use fuser::{Errno, ReplyEmpty};
+
+use super::place;
+use crate::mount::errno::{Outcome, report};
+use crate::mount::shared::Shared;
+
+/// Removes the name and replies.
+pub(in crate::mount) fn answer(shared: &Shared, parent: u64, name: &[u8], reply: ReplyEmpty) {
+    match remove(shared, parent, name) {
+        Ok(()) => reply.ok(),
+        Err(failure) => reply.error(report("rmdir", parent, &failure)),
+    }
+}
+
+fn remove(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<()> {
+    let (parent, name) = place::entry(shared, parent, name, Errno::EPERM)?;
+    Ok(shared.client.md().rmdir(parent, &name)?)
+}

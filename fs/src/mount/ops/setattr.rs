@@ -1,0 +1,102 @@
+//! Setattr: `chmod`, `chown`, `utimes`, `truncate`.
+//!
+//! On a selection, mode, owner and times are the object's; its size is fixed: 0 (which is what `O_TRUNC`
+//! asks for) and the size it has are accepted and do nothing, everything else is `EINVAL`.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyAttr, TimeOrNow};
+use slabfs_mdserver::api::{Entry, Ino, SetAttr};
+
+use crate::mount::attr::set_time;
+use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::shared::{Shared, Shown, selection_shape};
+use crate::view::nodes::{Node, SelectionNode};
+
+/// What is to be set.
+pub(in crate::mount) struct Wanted {
+    pub(in crate::mount) mode: Option<u32>,
+    pub(in crate::mount) uid: Option<u32>,
+    pub(in crate::mount) gid: Option<u32>,
+    pub(in crate::mount) size: Option<u64>,
+    pub(in crate::mount) atime: Option<TimeOrNow>,
+    pub(in crate::mount) mtime: Option<TimeOrNow>,
+}
+
+impl Wanted {
+    fn attributes(&self) -> SetAttr {
+        SetAttr {
+            mode: self.mode.map(|mode| mode & 0o7777),
+            uid: self.uid,
+            gid: self.gid,
+            atime: self.atime.map(set_time),
+            mtime: self.mtime.map(set_time),
+        }
+    }
+}
+
+/// Sets what is wanted and replies with what the inode is then.
+pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, wanted: Wanted, reply: ReplyAttr) {
+    match shared.node(inode) {
+        Ok(Node::Plain(ino)) => on_object(shared, ino, &wanted, reply),
+        Ok(Node::Selection(node)) => {
+            let set = on_selection(shared, inode, &node, &wanted);
+            // The plain inode's mode, owner and times have changed behind the kernel's back.
+            shared.forget_attributes(node.object.0, move || give(inode, set, reply));
+        }
+        Ok(Node::Hidden(_)) => give(
+            inode,
+            refused(Errno::EPERM, "nothing under .slabfs can be changed"),
+            reply,
+        ),
+        Err(failure) => give(inode, Err(failure), reply),
+    }
+}
+
+fn give(inode: u64, set: Outcome<Shown>, reply: ReplyAttr) {
+    match set {
+        Ok(shown) => reply.attr(&shown.attr_ttl, &shown.attr),
+        Err(failure) => reply.error(report("setattr", inode, &failure)),
+    }
+}
+
+fn on_object(shared: &Arc<Shared>, ino: Ino, wanted: &Wanted, reply: ReplyAttr) {
+    let (set, size) = (wanted.attributes(), wanted.size);
+    if size.is_none() {
+        let entry = shared.client.setattr(ino, set, None);
+        return give(ino.0, shown(shared, entry), reply);
+    }
+    shared.change_bytes(
+        ino,
+        Some(ino.0),
+        move |shared| shared.client.setattr(ino, set, size),
+        move |shared, entry| give(ino.0, shown(shared, entry), reply),
+    );
+}
+
+fn shown(shared: &Shared, entry: Result<Entry, crate::client::FsError>) -> Outcome<Shown> {
+    Ok(shared.shown(&entry?))
+}
+
+fn on_selection(
+    shared: &Shared,
+    inode: u64,
+    node: &SelectionNode,
+    wanted: &Wanted,
+) -> Outcome<Shown> {
+    let mut entry = shared.client.getattr(node.object)?;
+    if let Some(size) = wanted.size {
+        let own = selection_shape(node, &entry)?.bytes;
+        if size != 0 && size != own {
+            return refused(
+                Errno::EINVAL,
+                "a selection keeps its size; `slabfs set --dims` changes that of the object",
+            );
+        }
+    }
+    let set = wanted.attributes();
+    if set != SetAttr::default() {
+        entry = shared.client.setattr(node.object, set, None)?;
+    }
+    shared.shown_selection(inode, node, &entry)
+}

@@ -1,0 +1,113 @@
+//! Setxattr. `user.slabfs.*` on an object declares it or gives it other dims; other attributes are kept by
+//! the metadata service.
+//!
+//! A declaration may change what every byte of the object means, so whatever the kernel has of it, under
+//! the plain inode and under selections, is dropped before it is answered.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyEmpty};
+use slabfs_mdserver::api::{Ino, MdError, XattrFlags};
+
+use crate::mount::errno::{Failure, Outcome, refused, report};
+use crate::mount::shared::Shared;
+use crate::view::attributes::{Attribute, AttributeError, Change, Owner, owner};
+
+/// Sets `name` to `value` and replies.
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    inode: u64,
+    name: &[u8],
+    value: &[u8],
+    flags: i32,
+    reply: ReplyEmpty,
+) {
+    match set(shared, inode, name, value, flags) {
+        Ok(None) => reply.ok(),
+        Ok(Some((ino, change))) => apply(shared, ino, change, reply),
+        Err(failure) => reply.error(report("setxattr", inode, &failure)),
+    }
+}
+
+/// Sets an attribute that is kept; says what is to be changed for one that means something.
+fn set(
+    shared: &Shared,
+    inode: u64,
+    name: &[u8],
+    value: &[u8],
+    flags: i32,
+) -> Outcome<Option<(Ino, Change)>> {
+    let flags = given(flags)?;
+    let ino = shared.plain(inode)?;
+    match owner(name) {
+        Owner::Slabfs(attribute) => {
+            let change = attribute.set(value)?;
+            check_flags(shared, ino, attribute, flags)?;
+            Ok(Some((ino, change)))
+        }
+        Owner::Unknown => Err(AttributeError::Unknown {
+            name: String::from_utf8_lossy(name).into_owned(),
+        }
+        .into()),
+        Owner::Kept => {
+            shared.client.md().setxattr(ino, name, value, flags)?;
+            Ok(None)
+        }
+        Owner::Security | Owner::Foreign => refused(
+            Errno::EOPNOTSUPP,
+            "attributes are user.* and trusted.* here",
+        ),
+    }
+}
+
+fn given(flags: i32) -> Outcome<XattrFlags> {
+    match flags {
+        0 => Ok(XattrFlags::Either),
+        libc::XATTR_CREATE => Ok(XattrFlags::Create),
+        libc::XATTR_REPLACE => Ok(XattrFlags::Replace),
+        _ => refused(Errno::EINVAL, "these flags of setxattr do not exist"),
+    }
+}
+
+/// An attribute of slabfs's own counts as there once the object is declared.
+fn check_flags(shared: &Shared, ino: Ino, attribute: Attribute, flags: XattrFlags) -> Outcome<()> {
+    if flags == XattrFlags::Either || attribute == Attribute::Resize {
+        return Ok(());
+    }
+    let info = shared.client.getattr(ino)?.info;
+    let there = info.is_some_and(|info| info.declared);
+    match flags {
+        XattrFlags::Create if there => Err(MdError::Exists.into()),
+        XattrFlags::Replace if !there => Err(MdError::NoData.into()),
+        _ => Ok(()),
+    }
+}
+
+fn apply(shared: &Arc<Shared>, ino: Ino, change: Change, reply: ReplyEmpty) {
+    shared.change_bytes(
+        ino,
+        None,
+        move |shared| -> Outcome<()> {
+            match change {
+                Change::Declare(change) => shared.client.declare(ino, change)?,
+                Change::Resize(dims) => shared.client.set_dims(ino, dims)?,
+            };
+            Ok(())
+        },
+        move |shared, changed| match changed {
+            Ok(()) => shared.forget_attributes(ino.0, move || reply.ok()),
+            Err(failure) => reply.error(report("setxattr", ino.0, &on_kind(failure))),
+        },
+    );
+}
+
+/// Declaring what is no object is a wrong request, not a missing one.
+fn on_kind(failure: Failure) -> Failure {
+    match failure {
+        Failure::Client(crate::client::FsError::Md(MdError::IsDirectory)) => Failure::Refused {
+            errno: Errno::EINVAL,
+            why: "only objects can be arrays, not directories",
+        },
+        other => other,
+    }
+}

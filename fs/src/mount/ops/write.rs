@@ -1,0 +1,153 @@
+//! Write. A write is answered when its bytes are in the daemon's write-behind, or on the way a large write
+//! takes (`client/write.rs`); errors of what comes later are told at `fsync` or `close`.
+//!
+//! The quick way is inline and copies nothing here. Three things take a write off it, each rare:
+//!
+//! - it may have to wait for a server: the bytes are copied and go to the pool;
+//! - the object is mapped through another inode: that one's pages are written back before and dropped
+//!   after (`Shared::change_bytes`);
+//! - it takes set-user-id off: the kernel forgets the mode before the write is answered.
+//!
+//! Writes that the kernel makes of mapped pages (`FUSE_WRITE_CACHE`) always have a place, whatever the
+//! handle says about appending, and never wait for an invalidation: they may be what one waits for.
+
+use std::sync::Arc;
+
+use fuser::{Errno, OpenFlags, ReplyWrite, WriteFlags};
+
+use crate::mount::errno::{Failure, Outcome, report};
+use crate::mount::inval::Forget;
+use crate::mount::open_file::{Open, OpenFile};
+use crate::mount::shared::Shared;
+
+/// What the kernel says about a write.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::mount) struct How {
+    /// Of a mapped page.
+    by_kernel: bool,
+    /// To the end of the file, wherever that is.
+    append: bool,
+    /// By somebody whose writes take set-user-id and set-group-id off.
+    drop_setid: bool,
+}
+
+impl How {
+    pub(in crate::mount) fn new(write: WriteFlags, open: OpenFlags) -> How {
+        let by_kernel = write.contains(WriteFlags::FUSE_WRITE_CACHE);
+        How {
+            by_kernel,
+            append: !by_kernel && open.0 & libc::O_APPEND != 0,
+            drop_setid: write.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+        }
+    }
+}
+
+/// Writes and replies.
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    inode: u64,
+    handle: u64,
+    offset: u64,
+    data: &[u8],
+    how: How,
+    reply: ReplyWrite,
+) {
+    let Some(open) = shared.handles.get(handle) else {
+        return reply.error(Errno::EBADF);
+    };
+    let Open::File(file) = &*open else {
+        return reply.error(Errno::EBADF);
+    };
+    let drop_setid = how.drop_setid && shared.setids.has(file.object);
+    let writer = match file.writer(&shared.client, how.append) {
+        Ok(writer) => writer,
+        Err(error) => return reply.error(report("write", inode, &error.into())),
+    };
+    let mapped = !file.family.mapped(Some(file.inode)).is_empty();
+    if how.by_kernel && mapped {
+        by_kernel(shared, &open, offset, data, reply);
+    } else if drop_setid || mapped || writer.may_block_write(data.len()) {
+        elsewhere(shared, &open, offset, data, how, drop_setid, reply);
+    } else {
+        let written = write(shared, file, offset, data, how.append);
+        let after = file.family.mapped(Some(file.inode));
+        if after.is_empty() {
+            give(inode, written, reply);
+        } else {
+            // Somebody mapped the object through another inode meanwhile.
+            let then = Box::new(move || give(inode, written, reply));
+            shared.inval.forget(after, Forget::Pages, Some(then));
+        }
+    }
+}
+
+fn give(inode: u64, written: Outcome<u32>, reply: ReplyWrite) {
+    match written {
+        Ok(len) => reply.written(len),
+        Err(failure) => reply.error(report("write", inode, &failure)),
+    }
+}
+
+fn write(
+    shared: &Arc<Shared>,
+    file: &OpenFile,
+    offset: u64,
+    data: &[u8],
+    append: bool,
+) -> Outcome<u32> {
+    let writer = file.writer(&shared.client, append)?;
+    writer.write(offset, data)?;
+    Ok(data.len() as u32)
+}
+
+/// A write-back while other inodes have pages: it is done and answered, they drop theirs when they can.
+fn by_kernel(shared: &Arc<Shared>, open: &Arc<Open>, offset: u64, data: &[u8], reply: ReplyWrite) {
+    let copied = shared.buffers.copy(data);
+    let (shared, open) = (shared.clone(), open.clone());
+    let work = move |shared: &Arc<Shared>| {
+        let Open::File(file) = &*open else { return };
+        let written = write(shared, file, offset, &copied, false);
+        let others = file.family.mapped(Some(file.inode));
+        shared.inval.forget(others, Forget::Pages, None);
+        give(file.inode, written, reply);
+    };
+    let worker = shared.clone();
+    shared.pool.submit(Box::new(move || work(&worker)));
+}
+
+/// A write that may wait: on the pool, with a copy of its bytes.
+fn elsewhere(
+    shared: &Arc<Shared>,
+    open: &Arc<Open>,
+    offset: u64,
+    data: &[u8],
+    how: How,
+    drop_setid: bool,
+    reply: ReplyWrite,
+) {
+    let Open::File(file) = &**open else { return };
+    let (object, inode) = (file.object, file.inode);
+    let copied = shared.buffers.copy(data);
+    let (worker, open) = (shared.clone(), open.clone());
+    shared.pool.submit(Box::new(move || {
+        worker.change_bytes(
+            object,
+            Some(inode),
+            move |shared| -> Outcome<(u32, bool)> {
+                let Open::File(file) = &*open else {
+                    return Err(Failure::Refused {
+                        errno: Errno::EBADF,
+                        why: "not a file",
+                    });
+                };
+                let len = write(shared, file, offset, &copied, how.append)?;
+                let dropped = drop_setid && shared.drop_setid(object)?;
+                Ok((len, dropped))
+            },
+            move |shared, written| match written {
+                Ok((len, true)) => shared.forget_attributes(object.0, move || reply.written(len)),
+                other => give(inode, other.map(|(len, _)| len), reply),
+            },
+        );
+    }));
+}

@@ -1,0 +1,261 @@
+//! The state of a mount that its operations share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{Errno, FileAttr};
+use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, SetAttr, Time};
+
+use crate::client::{Client, FsError};
+use crate::view::hidden::Hidden;
+use crate::view::nodes::{Node, Nodes, SelectionNode};
+use crate::view::selection;
+
+use super::attr::file_attr;
+use super::buffers::Buffers;
+use super::errno::{Outcome, refused};
+use super::families::Families;
+use super::handles::Handles;
+use super::inval::{Forget, Inval};
+use super::open_file::Open;
+use super::pool::Pool;
+use super::setid::{SetIds, without};
+
+/// How long the kernel may keep what it is told while nobody else can change it.
+const KEEP: Duration = Duration::from_secs(1);
+
+/// Everything a request may need.
+pub(super) struct Shared {
+    pub(super) client: Arc<Client>,
+    pub(super) nodes: Nodes,
+    pub(super) handles: Handles<Open>,
+    pub(super) families: Families,
+    pub(super) setids: SetIds,
+    pub(super) buffers: Arc<Buffers>,
+    pub(super) pool: Pool,
+    pub(super) inval: Inval,
+    /// Whom hidden files belong to.
+    pub(super) owner: (u32, u32),
+    pub(super) mounted: Time,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+/// An inode as the kernel is told of it.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    pub(super) attr: FileAttr,
+    pub(super) attr_ttl: Duration,
+    pub(super) name_ttl: Duration,
+}
+
+impl Shared {
+    pub(super) fn new(client: Arc<Client>, workers: usize) -> Shared {
+        Shared {
+            client,
+            nodes: Nodes::default(),
+            handles: Handles::new(),
+            families: Families::default(),
+            setids: SetIds::default(),
+            buffers: Arc::new(Buffers::default()),
+            pool: Pool::new("slabfs-worker", workers),
+            inval: Inval::new(),
+            owner: (
+                nix::unistd::geteuid().as_raw(),
+                nix::unistd::getegid().as_raw(),
+            ),
+            mounted: Time::now(),
+        }
+    }
+
+    /// How long the kernel may keep a name, or its absence.
+    pub(super) fn name_ttl(&self) -> Duration {
+        if self.client.alone() {
+            KEEP
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// What a number of the mount stands for.
+    pub(super) fn node(&self, inode: u64) -> Outcome<Node> {
+        match self.nodes.get(inode) {
+            Some(node) => Ok(node),
+            None => refused(Errno::ESTALE, "the mount has forgotten this inode"),
+        }
+    }
+
+    /// The object, directory or other inode of the metadata service behind a number.
+    pub(super) fn plain(&self, inode: u64) -> Outcome<Ino> {
+        match self.node(inode)? {
+            Node::Plain(ino) => Ok(ino),
+            Node::Selection(_) => refused(
+                Errno::EINVAL,
+                "this works on the object, not on a selection",
+            ),
+            Node::Hidden(_) => refused(Errno::EPERM, "nothing under .slabfs can be changed"),
+        }
+    }
+
+    /// An inode of the metadata service as the kernel is told of it.
+    pub(super) fn shown(&self, entry: &Entry) -> Shown {
+        let attr = &entry.attr;
+        self.setids.note(attr);
+        let name_ttl = self.name_ttl();
+        let changing =
+            attr.kind == Kind::Object && self.families.written_through_selection(attr.ino);
+        Shown {
+            attr: file_attr(attr.ino.0, attr),
+            attr_ttl: if changing { Duration::ZERO } else { name_ttl },
+            name_ttl,
+        }
+    }
+
+    /// A selection as the kernel is told of it. Nothing is kept: its name hangs on another name, that of
+    /// the object, and its times on writes to another inode.
+    pub(super) fn shown_selection(
+        &self,
+        number: u64,
+        node: &SelectionNode,
+        entry: &Entry,
+    ) -> Outcome<Shown> {
+        self.setids.note(&entry.attr);
+        let shape = selection_shape(node, entry)?;
+        Ok(Shown {
+            attr: file_attr(number, &selection::attributes(&entry.attr, shape.bytes)),
+            attr_ttl: Duration::ZERO,
+            name_ttl: Duration::ZERO,
+        })
+    }
+
+    /// Something hidden as the kernel is told of it; `repeats` is what it stands for, if anything.
+    pub(super) fn shown_hidden(
+        &self,
+        number: u64,
+        hidden: Hidden,
+        repeats: Option<&Attr>,
+    ) -> Shown {
+        let kind = match hidden.is_directory() {
+            true => Kind::Directory,
+            false => Kind::Object,
+        };
+        let attr = Attr {
+            ino: slabfs_model::ObjectId(number),
+            kind,
+            mode: hidden.mode(repeats.map(|attr| attr.mode)),
+            nlink: if hidden.is_directory() { 2 } else { 1 },
+            uid: repeats.map_or(self.owner.0, |attr| attr.uid),
+            gid: repeats.map_or(self.owner.1, |attr| attr.gid),
+            rdev: 0,
+            size: 0,
+            stored: 0,
+            atime: self.mounted,
+            mtime: repeats.map_or(self.mounted, |attr| attr.mtime),
+            ctime: repeats.map_or(self.mounted, |attr| attr.ctime),
+            crtime: self.mounted,
+            change: 0,
+        };
+        Shown {
+            attr: file_attr(number, &attr),
+            attr_ttl: Duration::ZERO,
+            name_ttl: Duration::ZERO,
+        }
+    }
+
+    /// The attributes of an inode as the kernel is told of them.
+    pub(super) fn attributes(&self, inode: u64) -> Outcome<Shown> {
+        match self.node(inode)? {
+            Node::Plain(ino) => Ok(self.shown(&self.client.getattr(ino)?)),
+            Node::Selection(node) => {
+                let entry = self.client.getattr(node.object)?;
+                self.shown_selection(inode, &node, &entry)
+            }
+            Node::Hidden(hidden) => {
+                let repeats = match hidden.repeats() {
+                    Some(ino) => Some(self.client.getattr(ino)?),
+                    None => None,
+                };
+                Ok(self.shown_hidden(inode, hidden, repeats.as_ref().map(|entry| &entry.attr)))
+            }
+        }
+    }
+
+    /// Takes the bits off that a write of an unprivileged user takes off; says whether there were any.
+    pub(super) fn drop_setid(&self, object: Ino) -> Result<bool, FsError> {
+        let mode = self.client.getattr(object)?.attr.mode;
+        let left = without(mode);
+        if left == mode {
+            return Ok(false);
+        }
+        let set = SetAttr {
+            mode: Some(left),
+            ..SetAttr::default()
+        };
+        let entry = self.client.md().setattr(object, set)?;
+        self.setids.note(&entry.attr);
+        Ok(true)
+    }
+
+    /// Changes bytes of `object` through `inode` (`None`: not through an inode, so that all of them are
+    /// told), and then answers; other inodes that may have pages of the object write them back before and
+    /// drop them after. See `inval.rs` for the order, and for why nothing here waits.
+    pub(super) fn change_bytes<T: Send + 'static>(
+        self: &Arc<Self>,
+        object: Ino,
+        inode: Option<u64>,
+        change: impl FnOnce(&Arc<Shared>) -> T + Send + 'static,
+        answer: impl FnOnce(&Arc<Shared>, T) + Send + 'static,
+    ) {
+        let before = self.families.mapped(object, inode);
+        if before.is_empty() {
+            return self.change_and_drop(object, inode, change, answer);
+        }
+        let shared = self.clone();
+        let then = move || {
+            let pool = shared.clone();
+            pool.pool.submit(Box::new(move || {
+                shared.change_and_drop(object, inode, change, answer)
+            }));
+        };
+        self.inval
+            .forget(before, Forget::Pages, Some(Box::new(then)));
+    }
+
+    fn change_and_drop<T: Send + 'static>(
+        self: &Arc<Self>,
+        object: Ino,
+        inode: Option<u64>,
+        change: impl FnOnce(&Arc<Shared>) -> T,
+        answer: impl FnOnce(&Arc<Shared>, T) + Send + 'static,
+    ) {
+        let changed = change(self);
+        let after = self.families.mapped(object, inode);
+        if after.is_empty() {
+            return answer(self, changed);
+        }
+        let shared = self.clone();
+        let then = move || answer(&shared, changed);
+        self.inval
+            .forget(after, Forget::Pages, Some(Box::new(then)));
+    }
+
+    /// Lets the kernel forget the attributes of `inode`, and then answers.
+    pub(super) fn forget_attributes(&self, inode: u64, answer: impl FnOnce() + Send + 'static) {
+        self.inval
+            .forget(vec![inode], Forget::Attributes, Some(Box::new(answer)));
+    }
+}
+
+/// The dims and bytes of a selection of the object that `entry` describes.
+pub(super) fn selection_shape(node: &SelectionNode, entry: &Entry) -> Outcome<selection::Shape> {
+    let Some(info) = &entry.info else {
+        return refused(Errno::EINVAL, "only objects have elements to select");
+    };
+    selection::shape(&node.selection, info)
+        .map_err(|error| FsError::Invalid(error.to_string()).into())
+}

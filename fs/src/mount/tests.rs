@@ -1,0 +1,1 @@
+//! A mount over services in this process.

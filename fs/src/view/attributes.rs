@@ -1,0 +1,314 @@
+//! The extended attributes `user.slabfs.*`: what each says of an object, and what setting it asks for.
+//!
+//! | name | read | set | listed |
+//! |---|---|---|---|
+//! | `dtype`, `dims` | text | declares | on arrays |
+//! | `max_dims`, `fill`, `layout`, `codec` | text | declares | where they differ from the default |
+//! | `spec` | JSON object of the six above | declares all of it at once | on arrays, first |
+//! | `resize` | no | dims text: `slabfs set --dims` | no |
+//! | `info` | JSON, see [`super::describe`] | no | no |
+//! | `chunks`, `version` | number | no | no |
+//!
+//! `spec` stands first in the listing so that a tool that copies attributes one by one (`cp -a`) makes the
+//! copy an array in one step; what follows then asks for nothing new. Byte objects list none of these, so
+//! that plain files copy plainly.
+//!
+//! All other names: `user.*` and `trusted.*` are kept by the metadata service as they are. `security.*` is
+//! never there, and neither it nor `system.*` (ACLs) can be set: the answers of a disk filesystem that was
+//! mounted without them, which every tool knows. The rules by which a change is allowed are not here but in
+//! `SpecChange::resolve`.
+
+use serde_json::{Map, Value};
+use slabfs_mdserver::api::{ArrayInfo, Attr, SpecChange};
+use slabfs_model::{
+    Codec, Coords, DType, Layout, MaxDim, format_dims, format_max_dims, parse_dims, parse_max_dims,
+};
+use thiserror::Error;
+
+use super::describe;
+
+const PREFIX: &[u8] = b"user.slabfs.";
+
+/// An attribute of slabfs's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attribute {
+    /// The element type.
+    Dtype,
+    /// Elements an axis.
+    Dims,
+    /// How far each axis may grow.
+    MaxDims,
+    /// The element that holes read as.
+    Fill,
+    /// How the object is cut into chunks.
+    Layout,
+    /// How chunks are encoded.
+    Codec,
+    /// All of those, as JSON.
+    Spec,
+    /// Grows or shrinks an array that has data.
+    Resize,
+    /// Everything about the object, as JSON.
+    Info,
+    /// The number of its chunks.
+    Chunks,
+    /// A number that grows with every change.
+    Version,
+}
+
+const TABLE: [(&str, Attribute); 11] = [
+    ("dtype", Attribute::Dtype),
+    ("dims", Attribute::Dims),
+    ("max_dims", Attribute::MaxDims),
+    ("fill", Attribute::Fill),
+    ("layout", Attribute::Layout),
+    ("codec", Attribute::Codec),
+    ("spec", Attribute::Spec),
+    ("resize", Attribute::Resize),
+    ("info", Attribute::Info),
+    ("chunks", Attribute::Chunks),
+    ("version", Attribute::Version),
+];
+
+/// Whose an attribute is, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// slabfs's own.
+    Slabfs(Attribute),
+    /// In slabfs's name space, but there is no such attribute.
+    Unknown,
+    /// The user's: the metadata service keeps it.
+    Kept,
+    /// `security.*`: never there, cannot be set.
+    Security,
+    /// `system.*`, or a name space nobody knows: not supported.
+    Foreign,
+}
+
+/// What setting an attribute asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Declare the object, or more of it.
+    Declare(SpecChange),
+    /// Give an array other dims.
+    Resize(Coords),
+}
+
+/// Why a value cannot be set.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AttributeError {
+    /// There is no such attribute.
+    #[error("\"{name}\" is no attribute of slabfs; there are {}", names())]
+    Unknown {
+        /// The name that was given.
+        name: String,
+    },
+    /// The attribute only tells.
+    #[error("user.slabfs.{0} can be read but not set")]
+    ReadOnly(&'static str),
+    /// The value makes no sense.
+    #[error("user.slabfs.{name}: {reason}")]
+    Malformed {
+        /// The attribute.
+        name: &'static str,
+        /// What is wrong with the value.
+        reason: String,
+    },
+}
+
+/// Whose attribute a name names.
+pub fn owner(name: &[u8]) -> Owner {
+    if let Some(short) = name.strip_prefix(PREFIX) {
+        return TABLE
+            .iter()
+            .find(|(known, _)| known.as_bytes() == short)
+            .map_or(Owner::Unknown, |&(_, attribute)| Owner::Slabfs(attribute));
+    }
+    if name.starts_with(b"user.") || name.starts_with(b"trusted.") {
+        Owner::Kept
+    } else if name.starts_with(b"security.") {
+        Owner::Security
+    } else {
+        Owner::Foreign
+    }
+}
+
+/// The names that the listing of an object shows before the user's own.
+pub fn listed(info: &ArrayInfo) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    if info.declared {
+        names.extend(["user.slabfs.spec", "user.slabfs.dtype", "user.slabfs.dims"]);
+        if describe::may_grow(info) {
+            names.push("user.slabfs.max_dims");
+        }
+        if !info.fill.is_zero() {
+            names.push("user.slabfs.fill");
+        }
+    }
+    if info.given.layout && !(info.declared && info.layout == Layout::Aligned) {
+        names.push("user.slabfs.layout");
+    }
+    if info.codec != Codec::None {
+        names.push("user.slabfs.codec");
+    }
+    names
+}
+
+/// The names that the listing of a selection shows: what makes a copy of its bytes an array again.
+pub const LISTED_OF_SELECTION: [&str; 2] = ["user.slabfs.dtype", "user.slabfs.dims"];
+
+impl Attribute {
+    /// The name behind `user.slabfs.`.
+    pub fn name(self) -> &'static str {
+        TABLE
+            .iter()
+            .find(|&&(_, attribute)| attribute == self)
+            .map_or("", |&(name, _)| name)
+    }
+
+    /// Whether reading it needs the number of the object's chunks.
+    pub fn needs_chunks(self) -> bool {
+        matches!(self, Attribute::Info | Attribute::Chunks)
+    }
+
+    /// Its value on an object of `chunks` chunks (which matter only to those that need them); nothing
+    /// for one that can only be set.
+    pub fn read(self, attr: &Attr, info: &ArrayInfo, chunks: u64) -> Option<Vec<u8>> {
+        let text = match self {
+            Attribute::Dtype => info.dtype.to_string(),
+            Attribute::Dims => format_dims(&info.dims),
+            Attribute::MaxDims => format_max_dims(&info.max_dims),
+            Attribute::Fill => describe::fill(info),
+            Attribute::Layout => info.layout.to_string(),
+            Attribute::Codec => info.codec.to_string(),
+            Attribute::Spec => describe::spec(info).to_string(),
+            Attribute::Info => describe::object(attr, info, chunks).to_string(),
+            Attribute::Chunks => chunks.to_string(),
+            Attribute::Version => attr.change.to_string(),
+            Attribute::Resize => return None,
+        };
+        Some(text.into_bytes())
+    }
+
+    /// Its value on a selection of these dims: only what describes the bytes that are seen there.
+    pub fn read_selection(self, info: &ArrayInfo, dims: &[u64]) -> Option<Vec<u8>> {
+        match self {
+            Attribute::Dtype => Some(info.dtype.to_string().into_bytes()),
+            Attribute::Dims => Some(format_dims(dims).into_bytes()),
+            _ => None,
+        }
+    }
+
+    /// What setting it to `value` asks for.
+    pub fn set(self, value: &[u8]) -> Result<Change, AttributeError> {
+        let name = self.name();
+        let malformed = |reason: String| AttributeError::Malformed { name, reason };
+        let text = std::str::from_utf8(value)
+            .map_err(|_| malformed("the value must be text".to_string()))?
+            .trim_end_matches(['\0', '\n']);
+        match self {
+            Attribute::Info | Attribute::Chunks | Attribute::Version => {
+                Err(AttributeError::ReadOnly(name))
+            }
+            Attribute::Resize => parse_dims(text)
+                .map(Change::Resize)
+                .map_err(|error| malformed(error.to_string())),
+            Attribute::Spec => parse_spec(text).map(Change::Declare).map_err(malformed),
+            one => {
+                let mut change = SpecChange::default();
+                one.put(text, &mut change).map_err(malformed)?;
+                Ok(Change::Declare(change))
+            }
+        }
+    }
+
+    /// Puts the text of one of the six fields into a change.
+    fn put(self, text: &str, change: &mut SpecChange) -> Result<(), String> {
+        match self {
+            Attribute::Dtype => change.dtype = Some(parse::<DType>(text)?),
+            Attribute::Dims => change.dims = Some(parse_dims(text).map_err(|e| e.to_string())?),
+            Attribute::MaxDims => {
+                change.max_dims = Some(parse_max_dims(text).map_err(|e| e.to_string())?);
+            }
+            Attribute::Fill => change.fill = Some(text.to_string()),
+            Attribute::Layout => change.layout = Some(parse::<Layout>(text)?),
+            Attribute::Codec => change.codec = Some(parse::<Codec>(text)?),
+            other => return Err(format!("\"{}\" is no part of a spec", other.name())),
+        }
+        Ok(())
+    }
+}
+
+fn parse<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
+    text.trim()
+        .parse()
+        .map_err(|error: T::Err| error.to_string())
+}
+
+/// Reads `{"dtype": "f4", "dims": [16, 16], ...}`; each value is the attribute's text, or the JSON that
+/// says the same.
+fn parse_spec(text: &str) -> Result<SpecChange, String> {
+    let map: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+        format!("a spec is a JSON object, e.g. {{\"dtype\":\"f4\",\"dims\":\"16,16\"}}: {error}")
+    })?;
+    let mut change = SpecChange::default();
+    for (key, value) in &map {
+        let attribute = TABLE
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|&(_, attribute)| attribute)
+            .ok_or_else(|| format!("\"{key}\" is no part of a spec"))?;
+        match json_text(value).ok_or_else(|| format!("\"{key}\": {value} cannot be its value"))? {
+            Given::Nothing => {}
+            Given::NoAxes if attribute == Attribute::Dims => change.dims = Some(Coords::new()),
+            Given::NoAxes if attribute == Attribute::MaxDims => {
+                change.max_dims = Some(Vec::<MaxDim>::new())
+            }
+            Given::NoAxes => return Err(format!("\"{key}\": [] cannot be its value")),
+            Given::Text(text) => attribute
+                .put(&text, &mut change)
+                .map_err(|reason| format!("\"{key}\": {reason}"))?,
+        }
+    }
+    Ok(change)
+}
+
+/// A value of a spec.
+enum Given {
+    /// `null`: leave it as it is.
+    Nothing,
+    /// `[]`: a scalar.
+    NoAxes,
+    Text(String),
+}
+
+fn json_text(value: &Value) -> Option<Given> {
+    let text = match value {
+        Value::Null => return Some(Given::Nothing),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Array(items) if items.is_empty() => return Some(Given::NoAxes),
+        Value::Array(items) => {
+            let items: Option<Vec<String>> = items.iter().map(axis_text).collect();
+            items?.join(",")
+        }
+        Value::Bool(_) | Value::Object(_) => return None,
+    };
+    Some(Given::Text(text))
+}
+
+fn axis_text(item: &Value) -> Option<String> {
+    match item {
+        Value::Null => Some("unlimited".to_string()),
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn names() -> String {
+    TABLE.map(|(name, _)| name).join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! An object in words: the texts of its attributes, and all of it as JSON.
+//!
+//! The JSON is what `user.slabfs.info` holds and `slabfs info --json` prints:
+//!
+//! | key | value |
+//! |---|---|
+//! | `ino` | inode number |
+//! | `kind` | `array` if somebody gave it a dtype, dims or max dims, else `bytes` |
+//! | `dtype`, `element_bytes` | element type in NumPy's letters, its size |
+//! | `dims` | elements an axis, slowest first |
+//! | `max_dims` | the same, `null` for an unlimited axis |
+//! | `fill`, `layout`, `codec` | as in the attributes |
+//! | `size`, `stored` | bytes of the object, bytes known to be stored for it |
+//! | `chunks` | chunks it is stored in |
+//! | `generation` | counts how often it was emptied |
+//! | `version` | grows with every change of data or metadata |
+
+use serde_json::{Map, Value, json};
+use slabfs_mdserver::api::{ArrayInfo, Attr};
+use slabfs_model::{MaxDim, format_dims, format_max_dims};
+
+/// All there is to say about an object that lies in `chunks` chunks.
+pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
+    let max_dims: Vec<Option<u64>> = info
+        .max_dims
+        .iter()
+        .map(|max| match max {
+            MaxDim::Fixed(limit) => Some(*limit),
+            MaxDim::Unlimited => None,
+        })
+        .collect();
+    json!({
+        "ino": attr.ino.0,
+        "kind": if info.declared { "array" } else { "bytes" },
+        "dtype": info.dtype.to_string(),
+        "element_bytes": info.dtype.size(),
+        "dims": info.dims.as_slice(),
+        "max_dims": max_dims,
+        "fill": fill(info),
+        "layout": info.layout.to_string(),
+        "codec": info.codec.to_string(),
+        "size": attr.size,
+        "stored": attr.stored,
+        "chunks": chunks,
+        "generation": info.generation,
+        "version": attr.change,
+    })
+}
+
+/// What can be set of an object, each as the text of its attribute: setting it on another object makes
+/// that the same kind of array.
+pub fn spec(info: &ArrayInfo) -> Value {
+    let texts = [
+        ("dtype", info.dtype.to_string()),
+        ("dims", format_dims(&info.dims)),
+        ("max_dims", format_max_dims(&info.max_dims)),
+        ("fill", fill(info)),
+        ("layout", info.layout.to_string()),
+        ("codec", info.codec.to_string()),
+    ];
+    let map: Map<String, Value> = texts
+        .into_iter()
+        .map(|(name, text)| (name.to_string(), Value::String(text)))
+        .collect();
+    Value::Object(map)
+}
+
+/// The fill value as text.
+pub fn fill(info: &ArrayInfo) -> String {
+    info.fill.show(&info.dtype)
+}
+
+/// Whether the max dims say more than the dims: some axis may grow.
+pub fn may_grow(info: &ArrayInfo) -> bool {
+    info.dims
+        .iter()
+        .zip(&info.max_dims)
+        .any(|(&dim, &max)| max != MaxDim::Fixed(dim))
+}

@@ -1,0 +1,156 @@
+//! What lies under `.slabfs` in the root of a mount.
+//!
+//! ```text
+//! .slabfs/stats          counters of this mount, JSON
+//! .slabfs/status         session and data servers, JSON
+//! .slabfs/layout/PATH    the tiling of the object PATH, JSON
+//! ```
+//!
+//! All of it is read-only and made at the moment it is opened; like files of `/proc` they show the size 0.
+//! `layout` repeats the mount's directories and objects with their owners and the modes they are read with,
+//! so that nobody sees the layout of what he may not read. `readdir` of the root does not list `.slabfs`,
+//! so that `rm -r`, `du` and `rsync` do not walk into it.
+
+use serde_json::{Value, json};
+use slabfs_mdserver::api::{Ino, Kind, ROOT, ServerInfo};
+
+/// Something under `.slabfs`, `.slabfs` itself included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hidden {
+    /// `.slabfs`.
+    Top,
+    /// `.slabfs/stats`.
+    Stats,
+    /// `.slabfs/status`.
+    Status,
+    /// `.slabfs/layout` for the root, and each directory in it for the directory it repeats.
+    LayoutDirectory(Ino),
+    /// The layout of an object.
+    Layout(Ino),
+}
+
+impl Hidden {
+    /// What of a fixed place has the name `name`; `None` where the name has to be looked up in the
+    /// directory that [`Hidden::repeats`] says, or where there is nothing.
+    pub fn child(self, name: &[u8]) -> Option<Hidden> {
+        match (self, name) {
+            (Hidden::Top, b"stats") => Some(Hidden::Stats),
+            (Hidden::Top, b"status") => Some(Hidden::Status),
+            (Hidden::Top, b"layout") => Some(Hidden::LayoutDirectory(ROOT)),
+            _ => None,
+        }
+    }
+
+    /// The directory or object this one repeats.
+    pub fn repeats(self) -> Option<Ino> {
+        match self {
+            Hidden::LayoutDirectory(ino) | Hidden::Layout(ino) => Some(ino),
+            Hidden::Top | Hidden::Stats | Hidden::Status => None,
+        }
+    }
+
+    /// What stands in a layout directory for an inode; nothing for what is neither directory nor object.
+    pub fn layout_of(ino: Ino, kind: Kind) -> Option<Hidden> {
+        match kind {
+            Kind::Directory => Some(Hidden::LayoutDirectory(ino)),
+            Kind::Object => Some(Hidden::Layout(ino)),
+            Kind::Symlink | Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
+                None
+            }
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(self) -> bool {
+        matches!(self, Hidden::Top | Hidden::LayoutDirectory(_))
+    }
+
+    /// The permission bits, given those of what it repeats: nobody writes, and who may read an object
+    /// may read its layout.
+    pub fn mode(self, of: Option<u32>) -> u32 {
+        match (self.is_directory(), of) {
+            (true, mode) => mode.unwrap_or(0o555) & 0o555,
+            (false, mode) => mode.unwrap_or(0o444) & 0o444,
+        }
+    }
+
+    /// The entries of a directory whose entries are fixed.
+    pub fn entries(self) -> &'static [(&'static str, Hidden)] {
+        match self {
+            Hidden::Top => &[
+                ("stats", Hidden::Stats),
+                ("status", Hidden::Status),
+                ("layout", Hidden::LayoutDirectory(ROOT)),
+            ],
+            _ => &[],
+        }
+    }
+}
+
+/// A JSON value as the text of a hidden file or an attribute: indented, with a line end.
+pub fn text(value: &Value) -> Vec<u8> {
+    format!("{value:#}\n").into_bytes()
+}
+
+/// `.slabfs/status`: the session and the data servers it knows.
+pub fn status(session: u64, alone: bool, local: bool, servers: &[ServerInfo]) -> Value {
+    let servers: Vec<Value> = servers
+        .iter()
+        .map(|server| {
+            json!({
+                "id": server.id.0,
+                "addr": server.addr,
+                "online": server.online,
+                "total": server.total,
+                "free": server.free,
+                "used": server.used,
+            })
+        })
+        .collect();
+    json!({
+        "session": session,
+        "alone": alone,
+        "in_process": local,
+        "servers": servers,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use slabfs_model::{ObjectId, ServerId};
+
+    use super::*;
+
+    #[test]
+    fn fixed_names_are_found() {
+        for &(name, hidden) in Hidden::Top.entries() {
+            assert_eq!(Hidden::Top.child(name.as_bytes()), Some(hidden));
+        }
+        assert_eq!(Hidden::Top.child(b"nothing"), None);
+        assert_eq!(Hidden::Stats.child(b"stats"), None);
+    }
+
+    #[test]
+    fn nobody_writes_and_readers_stay_readers() {
+        let layout = Hidden::Layout(ObjectId(5));
+        assert_eq!(layout.mode(Some(0o4751)), 0o440);
+        assert_eq!(Hidden::LayoutDirectory(ROOT).mode(Some(0o1770)), 0o550);
+        assert_eq!(Hidden::Stats.mode(None), 0o444);
+    }
+
+    #[test]
+    fn status_is_json() {
+        let server = ServerInfo {
+            id: ServerId(3),
+            uuid: [0; 16],
+            addr: None,
+            online: true,
+            total: 10,
+            free: 4,
+            used: 6,
+        };
+        let value = status(9, true, true, &[server]);
+        assert_eq!(value["servers"][0]["id"], 3);
+        assert!(text(&value).ends_with(b"\n"));
+    }
+}
