@@ -15,6 +15,7 @@ use super::image::{image_box, is_solid};
 use super::overlay::{Hit, Overlay};
 use super::{Part, Record, Tiling, visible_bounds};
 use crate::{Axis, Hyperslab, Region, intersect};
+use smallvec::SmallVec;
 
 impl<T> Tiling<T> {
     /// Which parts of which chunks show in `want`, and what of it no chunk holds.
@@ -117,6 +118,25 @@ fn push_parts<'a, T>(
     parts: &mut Vec<Part<'a, T>>,
 ) {
     let is_box = record.slab.is_box();
+    if is_box && want.is_box() {
+        // The usual case, by subtraction alone.
+        let rank = want.rank();
+        let mut part = Part {
+            record,
+            want: no_axes(),
+            chunk: no_axes(),
+        };
+        for axis in 0..rank {
+            let (from, len) = (piece[axis], piece[rank + axis] - piece[axis]);
+            let cell = want.axes[axis].start + from;
+            part.want.axes.push(Axis::span(from, len));
+            part.chunk
+                .axes
+                .push(Axis::span(cell - record.slab.axes[axis].start, len));
+        }
+        parts.push(part);
+        return;
+    }
     let mut pairs = Vec::new();
     for (packed, cells) in want.parts(&flat::region(piece)) {
         if is_box {
@@ -142,5 +162,11 @@ fn push_parts<'a, T>(
                 chunk,
             });
         }
+    }
+}
+
+fn no_axes() -> Hyperslab {
+    Hyperslab {
+        axes: SmallVec::new(),
     }
 }
