@@ -56,7 +56,7 @@ pub(crate) struct MountArgs {
     /// Refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Let other users in (modes and owners are checked by the kernel)
+    /// Let other users in, as mounts of root do anyway; the kernel checks modes and owners
     #[arg(long)]
     pub(crate) allow_other: bool,
     /// How much written data may wait in memory before writers wait

@@ -9,7 +9,6 @@ use slabfs_objstore::client::Servers;
 use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
 use crate::lifecycle::{self, Live, Shutdown};
 use crate::logging::Level;
-use crate::mountpoint;
 use crate::node::{self, MountNode};
 
 /// Mount a running slabfs.
@@ -43,24 +42,22 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
 
 fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let key = node::key(args.net.key_file.as_deref(), &[&args.md])?;
-    let mountpoint = mountpoint::prepare(&args.mountpoint)?;
     let servers = Arc::new(Servers::new(node::server_options(
         key.clone(),
         args.net.io_timeout,
     )));
     let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
-    let mount = MountNode::start(metadata, servers, &mountpoint, &args.mount, shutdown)?;
-    Ok(Box::new(Running { mount, mountpoint }))
+    let mount = MountNode::start(metadata, servers, &args.mountpoint, &args.mount, shutdown)?;
+    Ok(Box::new(Running { mount }))
 }
 
 struct Running {
     mount: MountNode,
-    mountpoint: PathBuf,
 }
 
 impl Live for Running {
     fn ready_line(&self) -> String {
-        self.mountpoint.display().to_string()
+        self.mount.point().display().to_string()
     }
 
     fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use slabfs_fs::client::{Client, ClientOptions};
 use slabfs_fs::mount::{Mount, MountOptions, Running};
 use slabfs_mdserver::api::Metadata;
@@ -223,7 +223,7 @@ fn told_to_others(addr: &Addr) -> Addr {
 /// A mount of this process and the session behind it.
 pub(crate) struct MountNode {
     client: Arc<Client>,
-    running: Running,
+    running: Arc<Running>,
 }
 
 impl MountNode {
@@ -245,11 +245,14 @@ impl MountNode {
             .context("cannot attach to the metadata service")?;
         let mounted = shutdown.check().and_then(|()| {
             shutdown.covers_mount(mountpoint.to_owned());
-            Mount::start(Arc::clone(&client), mountpoint, mount_options(args))
-                .map_err(|error| anyhow!(error))
+            Mount::start(Arc::clone(&client), mountpoint, &mount_options(args))
+                .map_err(anyhow::Error::new)
         });
         match mounted {
-            Ok(running) => Ok(MountNode { client, running }),
+            Ok(running) => Ok(MountNode {
+                client,
+                running: Arc::new(running),
+            }),
             Err(error) => {
                 // Nothing was written yet; a session that stays behind would only keep others waiting.
                 if let Err(other) = client.stop() {
@@ -260,15 +263,25 @@ impl MountNode {
         }
     }
 
+    /// Where it is mounted.
+    pub(crate) fn point(&self) -> &Path {
+        self.running.point()
+    }
+
     /// A wait for the end of the mount by somebody else's hand.
     pub(crate) fn own_end(&self) -> Box<dyn FnOnce() + Send> {
-        let waiter = self.running.waiter();
-        Box::new(move || waiter.wait())
+        let running = Arc::clone(&self.running);
+        Box::new(move || {
+            // `stop` is told the same, and reports it.
+            if let Err(error) = running.wait() {
+                tracing::debug!("{error}");
+            }
+        })
     }
 
     /// Unmounts, stores everything that was written, and ends the session.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
-        let unmounted = self.running.unmount().context("cannot unmount");
+        let unmounted = self.running.unmount().map_err(anyhow::Error::new);
         let stopped = self
             .client
             .stop()
@@ -278,12 +291,13 @@ impl MountNode {
 }
 
 fn mount_options(args: &MountArgs) -> MountOptions {
+    let usual = MountOptions::default();
     MountOptions {
         read_only: args.read_only,
-        allow_other: args.allow_other,
+        allow_other: args.allow_other || usual.allow_other,
         fsname: source_name(),
         threads: args.threads.map(usize::from),
-        ..MountOptions::default()
+        ..usual
     }
 }
 

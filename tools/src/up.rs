@@ -84,8 +84,7 @@ fn default_data() -> anyhow::Result<PathBuf> {
 fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let listens: Vec<&Addr> = args.listen.iter().collect();
     let key = node::key(args.net.key_file.as_deref(), &listens)?;
-    let mountpoint = mountpoint::prepare(&args.mountpoint)?;
-    mountpoint::apart(data, &mountpoint)?;
+    mountpoint::apart(data, &args.mountpoint)?;
     std::fs::create_dir_all(data).with_context(|| {
         format!(
             "cannot make the data directory {}; choose another with --data",
@@ -188,7 +187,6 @@ struct Running {
     mount: MountNode,
     nodes: Vec<DataNode>,
     metadata: MetadataNode,
-    mountpoint: PathBuf,
     data: PathBuf,
 }
 
@@ -204,7 +202,7 @@ impl Live for Running {
             .map_or_else(String::new, |addr| format!(", serving {addr}"));
         format!(
             "{} (data in {}, {servers}{place})",
-            self.mountpoint.display(),
+            self.mount.point().display(),
             self.data.display()
         )
     }
