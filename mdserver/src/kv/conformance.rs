@@ -212,7 +212,7 @@ fn random_batches_agree_with_a_map(open: &dyn Fn() -> Arc<dyn MetaKv>) {
                 _ => {}
             }
             for key in model.keys() {
-                prop_assert_eq!(kv.get(key).unwrap().as_ref(), model.get(key));
+                prop_assert_eq!(kv.get(key).unwrap(), model.get(key).cloned());
             }
             let all: Vec<Pair> = model.clone().into_iter().collect();
             prop_assert_eq!(kv.scan(b"", b"\xff", usize::MAX).unwrap(), all);

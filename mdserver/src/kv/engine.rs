@@ -1,6 +1,6 @@
 //! What [`super::LocalKv`] does with a request, and the work of its threads.
 //!
-//! Locks, in the order they may be taken: journal, index, tables, the cache inside the tables. A
+//! Locks, in the order they may be taken: spare, journal, index, tables, the cache in the tables. A
 //! commit holds the journal's lock from the number to the visibility of its batch, so commits become
 //! visible in the order of their numbers.
 
@@ -41,6 +41,8 @@ pub(super) struct Engine {
     store: Id,
     journal: Mutex<Journal>,
     group: GroupSync,
+    /// Held while a journal file is made in advance.
+    spare: Mutex<()>,
     index: RwLock<Result<Index, Fault>>,
     tables: RwLock<Tables>,
     /// The size of the tables, for a look without their lock.
@@ -86,6 +88,7 @@ impl Engine {
             store: started.store,
             journal: Mutex::new(started.journal),
             group: GroupSync::new(last),
+            spare: Mutex::new(()),
             index: RwLock::new(Ok(started.index)),
             tables: RwLock::new(Tables::new(started.memtable, last, cache)),
             pending: AtomicUsize::new(pending),
@@ -190,11 +193,14 @@ impl Engine {
         }
     }
 
-    /// Makes the next journal file, if one is wanted.
+    /// Makes the next journal file, unless it is there.
     pub(super) fn make_spare(&self) -> Result<(), KvError> {
-        let number = self.journal.lock().next_number();
-        let made = JournalFile::create(&self.dir, &self.ground, self.store, number);
-        let (spare, result) = match made {
+        let _one_at_a_time = self.spare.lock();
+        let Some(number) = self.journal.lock().lacks() else {
+            return Ok(());
+        };
+        let (spare, result) = match JournalFile::create(&self.dir, &self.ground, self.store, number)
+        {
             Ok(file) => (Some(file), Ok(())),
             Err(error) => (None, Err(error)),
         };
@@ -269,7 +275,13 @@ impl Engine {
 
     /// Dumps the index as it stands at one commit; commits go on meanwhile.
     pub(super) fn write_checkpoint(&self) -> Result<Head, KvError> {
-        let appended = self.journal.lock().appended();
+        // The journal goes on in a new file, so that all before can go when this checkpoint is old.
+        self.make_spare()?;
+        let appended = {
+            let mut journal = self.journal.lock();
+            journal.rotate(self.group.synced())?;
+            journal.appended()
+        };
         let lsn = self.move_to_index()?;
         self.sync()?;
         let newest = self.kept.lock().newest;

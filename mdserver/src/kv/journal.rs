@@ -125,6 +125,11 @@ impl Journal {
         }
     }
 
+    /// The number of the file that frames go into.
+    pub(super) fn number(&self) -> u64 {
+        self.file.number
+    }
+
     /// The last commit.
     pub(super) fn last(&self) -> Lsn {
         self.last
@@ -238,9 +243,9 @@ impl Journal {
         wanted && self.check().is_ok()
     }
 
-    /// Which file to make in advance.
-    pub(super) fn next_number(&self) -> u64 {
-        self.file.number + 1
+    /// Which file to make in advance; `None` when it is there.
+    pub(super) fn lacks(&self) -> Option<u64> {
+        self.spare.is_none().then(|| self.file.number + 1)
     }
 
     /// True between [`Journal::wants_spare`] and [`Journal::give_spare`].
@@ -256,7 +261,11 @@ impl Journal {
     }
 
     /// Goes on in the next file, if it has been made; else this one grows on.
-    fn rotate(&mut self, synced: Lsn) -> Result<(), KvError> {
+    pub(super) fn rotate(&mut self, synced: Lsn) -> Result<(), KvError> {
+        self.check()?;
+        if self.offset == HEADER as u64 {
+            return Ok(());
+        }
         let Some(number) = self.spare.as_ref().map(|spare| spare.number) else {
             return Ok(());
         };

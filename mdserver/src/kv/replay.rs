@@ -116,7 +116,7 @@ pub(super) fn replay(dir: &Path, from: From, ground: &Ground) -> Result<Replay, 
         (expected..number).for_each(|missing| replay.missing(missing));
         expected = number + 1;
         let bytes = read_file(dir, number)?;
-        let later = || highest_synced(dir, &numbers[i + 1..]);
+        let later = || Ahead::in_files(dir, &numbers[i + 1..]);
         if !replay.read_file(number, &bytes, &later, ground)? {
             return Ok(replay);
         }
@@ -133,21 +133,44 @@ fn read_file(dir: &Path, number: u64) -> Result<Vec<u8>, KvError> {
     fs::read(&path).map_err(|error| KvError::io("read", &path, &error))
 }
 
-/// The highest number that a frame of `files` says is synced.
-fn highest_synced(dir: &Path, files: &[u64]) -> Result<Lsn, KvError> {
-    let mut highest = Lsn(0);
-    for &number in files {
-        highest = highest.max(synced_in(Walk::new(&read_file(dir, number)?, number)));
-    }
-    Ok(highest)
+/// What good frames say further on.
+#[derive(Debug, Default, Clone, Copy)]
+struct Ahead {
+    /// The highest number known to be synced.
+    synced: Lsn,
+    /// The highest number of all.
+    last: Lsn,
 }
 
-fn synced_in(walk: Walk<'_>) -> Lsn {
-    let frames = walk.filter_map(|step| match step {
-        Step::Frame(frame, _) => Some(frame.synced),
-        Step::Bad(_) => None,
-    });
-    frames.max().unwrap_or_default()
+impl Ahead {
+    fn and(self, other: Self) -> Self {
+        Self {
+            synced: self.synced.max(other.synced),
+            last: self.last.max(other.last),
+        }
+    }
+
+    fn frame(frame: &Frame<'_>) -> Self {
+        Self {
+            synced: frame.synced,
+            last: frame.lsn,
+        }
+    }
+
+    fn in_file(walk: Walk<'_>) -> Self {
+        walk.fold(Self::default(), |ahead, step| match step {
+            Step::Frame(frame, _) => ahead.and(Self::frame(&frame)),
+            Step::Bad(_) => ahead,
+        })
+    }
+
+    fn in_files(dir: &Path, files: &[u64]) -> Result<Self, KvError> {
+        let mut ahead = Self::default();
+        for &number in files {
+            ahead = ahead.and(Self::in_file(Walk::new(&read_file(dir, number)?, number)));
+        }
+        Ok(ahead)
+    }
 }
 
 /// The commit that `frame` says is the last one before it.
@@ -164,7 +187,7 @@ impl Replay {
         &mut self,
         number: u64,
         bytes: &[u8],
-        later: &dyn Fn() -> Result<Lsn, KvError>,
+        later: &dyn Fn() -> Result<Ahead, KvError>,
         ground: &Ground,
     ) -> Result<bool, KvError> {
         let boot = match self.read_header(number, bytes)? {
@@ -184,9 +207,10 @@ impl Replay {
             };
             if before(&frame) > self.last {
                 if self.written_in_another_boot(ground) {
-                    let proof = frame.synced.max(synced_in(walk.clone())).max(later()?);
-                    if proof <= self.last {
-                        self.unsynced = Some((Lsn(self.last.0 + 1), frame.lsn));
+                    let rest = Ahead::in_file(walk.clone()).and(later()?);
+                    let ahead = Ahead::frame(&frame).and(rest);
+                    if ahead.synced <= self.last {
+                        self.unsynced = Some((Lsn(self.last.0 + 1), ahead.last));
                         return Ok(false);
                     }
                 }

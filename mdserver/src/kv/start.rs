@@ -51,16 +51,6 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     if !found.replay.losses.is_empty() && !options.accept_loss {
         return Err(damaged(dir, found.replay.losses));
     }
-    let opened = open_index(dir, options, &found)?;
-    let mut recovery = told(&found);
-    recovery.rebuilt = opened.rebuilt;
-    recovery.set_aside = opened.set_aside;
-    recovery.repaired = opened.reconciled.repaired;
-    recovery.salvaged = opened.reconciled.salvaged;
-    if opened.reconciled.salvaged > 0 {
-        recovery.last = recovery.last.max(opened.applied);
-    }
-    recovery.clean &= recovery.rebuilt.is_none() && recovery.repaired == 0;
     let store = match found
         .replay
         .store
@@ -69,10 +59,16 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
         Some(store) => store,
         None => new_id()?,
     };
+    // sled comes last: its presence shows that there was a journal and a checkpoint.
+    let lossless = found.replay.losses.is_empty();
+    let journal = if lossless {
+        Some(go_on(dir, options, ground, &found, store)?)
+    } else {
+        None
+    };
     for &lsn in &found.broken {
         set_aside(dir, &checkpoint_name(lsn), "damaged-checkpoint")?;
     }
-    let journal = go_on(dir, options, ground, &found, store, recovery.last)?;
     let checkpoint = match found.checkpoint {
         Some(checkpoint) => checkpoint,
         None => {
@@ -83,6 +79,12 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
             };
             (head, Writer::new(dir, ground, head)?.finish()?)
         }
+    };
+    let opened = open_index(dir, options, &found)?;
+    let recovery = told(&found, &opened);
+    let journal = match journal {
+        Some(journal) => journal,
+        None => next_file(dir, options, ground, &found, store, recovery.last)?,
     };
     Ok(Started {
         lock,
@@ -113,19 +115,32 @@ fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
     })
 }
 
-fn told(found: &Found) -> Recovery {
+fn told(found: &Found, opened: &Opened) -> Recovery {
     let replay = &found.replay;
+    let Reconciled {
+        repaired, salvaged, ..
+    } = opened.reconciled;
     Recovery {
         created: found.new,
-        clean: replay.closed && replay.healed.is_empty(),
-        last: replay.last,
+        clean: replay.closed
+            && replay.healed.is_empty()
+            && opened.rebuilt.is_none()
+            && repaired == 0,
+        last: if salvaged > 0 {
+            replay.last.max(opened.applied)
+        } else {
+            replay.last
+        },
         checkpoint: found.checkpoint_lsn(),
         replayed: replay.records,
         garbage: replay.garbage,
+        set_aside: opened.set_aside.clone(),
+        rebuilt: opened.rebuilt.clone(),
+        repaired,
+        salvaged,
         healed: replay.healed.clone(),
         losses: replay.losses.clone(),
         unsynced: replay.unsynced,
-        ..Recovery::default()
     }
 }
 
@@ -221,25 +236,20 @@ fn forget_old(dir: &Path) -> Result<(), KvError> {
     Ok(())
 }
 
-/// Ends the journal behind its last good frame and opens the next file.
+/// Ends the journal behind its last good frame and goes on in the next file.
 fn go_on(
     dir: &Path,
     options: &KvOptions,
     ground: &Ground,
     found: &Found,
     store: Id,
-    last: Lsn,
 ) -> Result<Journal, KvError> {
-    let replay = &found.replay;
-    let lossless = replay.losses.is_empty();
-    if lossless {
-        cut_end(dir, ground, found)?;
-    }
-    let number = numbered(dir, "journal")?.last().map_or(1, |last| last + 1);
-    let file = JournalFile::create(dir, ground, store, number)?;
-    if let Some((old, end)) = replay.end.filter(|_| lossless) {
+    cut_end(dir, ground, found)?;
+    let last = found.replay.last;
+    let journal = next_file(dir, options, ground, found, store, last)?;
+    if let Some((old, end)) = found.replay.end {
         let path = dir.join(journal_name(old));
-        let mut next = Draft::next(number);
+        let mut next = Draft::next(journal.number());
         let announced = OpenOptions::new().write(true).open(&path).and_then(|file| {
             ground
                 .disk
@@ -248,12 +258,26 @@ fn go_on(
         });
         announced.map_err(|error| KvError::io("end", &path, &error))?;
     }
+    Ok(journal)
+}
+
+/// Opens a new journal file behind all there are.
+fn next_file(
+    dir: &Path,
+    options: &KvOptions,
+    ground: &Ground,
+    found: &Found,
+    store: Id,
+    last: Lsn,
+) -> Result<Journal, KvError> {
+    let number = numbered(dir, "journal")?.last().map_or(1, |last| last + 1);
+    let file = JournalFile::create(dir, ground, store, number)?;
     let limit = (options.journal_limit / 8).clamp(HEADER as u64, 16 << 20);
     Ok(Journal::new(
         ground.clone(),
         file,
         last,
-        replay.firsts.clone(),
+        found.replay.firsts.clone(),
         limit,
     ))
 }

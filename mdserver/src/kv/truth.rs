@@ -104,10 +104,10 @@ pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
         }
     }
     let journals = numbered(dir, "journal")?;
-    let new = checkpoint.is_none()
-        && broken.is_empty()
-        && journals.is_empty()
-        && !dir.join(SLED).exists();
+    // The first journal file and the empty checkpoint come before sled, in this order.
+    let unborn = checkpoint.is_none() && broken.is_empty() && !dir.join(SLED).exists();
+    let new = unborn && journals.is_empty();
+    let begun = unborn && journals.iter().all(|&number| number == 1);
     let from = match checkpoint {
         Some((head, _)) => From {
             after: head.lsn,
@@ -119,7 +119,7 @@ pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
             after: Lsn(0),
             file: 1,
             store: None,
-            must_exist: !new,
+            must_exist: !begun,
         },
     };
     let mut replay = replay(dir, from, ground)?;

@@ -55,7 +55,7 @@ impl<'a> Walk<'a> {
     /// Skips a stretch whose next `known` bytes are bad, up to the next frame with a good header.
     fn skip(&mut self, known: usize, detail: &str) -> Bad {
         let start = self.at;
-        self.at += known;
+        self.at = (self.at + known).min(self.bytes.len());
         while self.at < self.bytes.len() {
             if matches!(self.look(self.at), Found::Good(_) | Found::Damaged(_)) {
                 break;

@@ -191,6 +191,7 @@ proptest! {
     fn acknowledged_commits_survive_every_crash(steps in steps()) {
         let mut subject = Subject::new();
         for step in steps {
+            eprintln!("{step:?} {}", subject.states.len());
             subject.step(step);
         }
         let every = subject.states.len() - 1;
