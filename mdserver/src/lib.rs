@@ -5,8 +5,27 @@
 //! ordered store of keys whose batches are atomic: every operation that changes something is one
 //! batch. What lies under which key is `docs/formats/metadata.md`.
 //!
+//! Inside: `core` has the locks and transactions and what they keep true; `namespace`, `tilings`,
+//! `sessions` and `placement` are the operations; `keys` and `records` the stored form.
+//!
 //! Deliberately elsewhere: data (`slabfs_objstore`), geometry (`slabfs_model`), permission checks
 //! (the kernel's).
 
 pub mod api;
+pub mod client;
 pub mod kv;
+pub mod server;
+pub mod service;
+
+mod cache;
+mod core;
+mod keys;
+mod namespace;
+mod placement;
+mod records;
+mod sessions;
+mod tilings;
+
+pub use client::{LocalMd, RemoteMd};
+pub use server::MdServer;
+pub use service::{Recovery, Service, ServiceError, ServiceOptions};

@@ -54,6 +54,10 @@ pub enum MdError {
     /// them in the new layout and sends the change again with [`super::Rewrite`].
     #[error("the object has data; it has to be stored anew for this change")]
     NeedsRewrite,
+    /// The object would grow over bytes that a dead session may have written and never committed:
+    /// the caller asks [`super::Op::Reserve`] first, which says what to clear.
+    #[error("a dead session left bytes beyond the end; they have to be cleared first")]
+    NeedsClear,
     /// The service could not be reached before the deadline (`EIO`).
     #[error("metadata service {addr} is not available: {detail}")]
     Unavailable {

@@ -105,7 +105,8 @@ pub enum ResizeHow {
     SetDims,
 }
 
-/// The data of an object that was stored anew for a change of its declaration.
+/// The data of an object that was stored anew for a change of its declaration. The caller has synced
+/// the new chunks: the old ones are deleted once the journal is on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rewrite {
     /// [`super::Attr::change`] when the data was read; the op is [`super::MdError::Busy`] when

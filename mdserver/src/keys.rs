@@ -1,0 +1,232 @@
+//! The keys of the metadata: one letter for the table, then big-endian numbers, so that the order of
+//! keys is the order of numbers. `docs/formats/metadata.md` draws each; change both together.
+
+use slabfs_model::{ChunkId, ServerId, SessionId, Version};
+
+use crate::api::Ino;
+
+/// A key under construction: the table's letter and what follows.
+struct Key(Vec<u8>);
+
+impl Key {
+    fn table(letter: u8, len: usize) -> Self {
+        let mut bytes = Vec::with_capacity(1 + len);
+        bytes.push(letter);
+        Self(bytes)
+    }
+
+    fn u64(mut self, number: u64) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    fn u32(mut self, number: u32) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+}
+
+/// The format of all of it.
+pub(crate) const FORMAT: &[u8] = b"mformat";
+/// Inode numbers below this may be in use.
+pub(crate) const NEXT_INO: &[u8] = b"mino";
+/// Chunk ids below this were leased.
+pub(crate) const NEXT_CHUNK: &[u8] = b"mchunk";
+/// Session numbers below this were given.
+pub(crate) const NEXT_SESSION: &[u8] = b"msession";
+/// Server numbers below this were given.
+pub(crate) const NEXT_SERVER: &[u8] = b"mserver";
+
+/// An inode.
+pub(crate) fn inode(ino: Ino) -> Vec<u8> {
+    Key::table(b'i', 8).u64(ino.0).0
+}
+
+/// All inodes.
+pub(crate) fn inodes() -> (Vec<u8>, Vec<u8>) {
+    (b"i".to_vec(), b"j".to_vec())
+}
+
+/// A slot of a directory.
+pub(crate) fn slot(parent: Ino, slot: u64) -> Vec<u8> {
+    Key::table(b'd', 16).u64(parent.0).u64(slot).0
+}
+
+/// An extended attribute.
+pub(crate) fn xattr(ino: Ino, name: &[u8]) -> Vec<u8> {
+    Key::table(b'x', 8 + name.len()).u64(ino.0).bytes(name).0
+}
+
+/// All extended attributes of an inode.
+pub(crate) fn xattrs(ino: Ino) -> (Vec<u8>, Vec<u8>) {
+    (
+        xattr(ino, b""),
+        Key::table(b'x', 8).u64(ino.0.saturating_add(1)).0,
+    )
+}
+
+/// A record of a tiling.
+pub(crate) fn tile(ino: Ino, generation: u32, order: u64) -> Vec<u8> {
+    Key::table(b't', 20).u64(ino.0).u32(generation).u64(order).0
+}
+
+/// A chunk that was replaced and waits for the object to be settled.
+pub(crate) fn waiting(ino: Ino, generation: u32, version: Version, chunk: ChunkId) -> Vec<u8> {
+    Key::table(b'w', 28)
+        .u64(ino.0)
+        .u32(generation)
+        .u64(version.0)
+        .u64(chunk.0)
+        .0
+}
+
+/// All waiting chunks.
+pub(crate) fn all_waiting() -> (Vec<u8>, Vec<u8>) {
+    (b"w".to_vec(), b"x".to_vec())
+}
+
+/// An object whose older generations are to be taken apart.
+pub(crate) fn purge(ino: Ino) -> Vec<u8> {
+    Key::table(b'z', 8).u64(ino.0).0
+}
+
+/// All of those.
+pub(crate) fn purges() -> (Vec<u8>, Vec<u8>) {
+    (b"z".to_vec(), b"{".to_vec())
+}
+
+/// An inode without a name that somebody has open.
+pub(crate) fn orphan(ino: Ino) -> Vec<u8> {
+    Key::table(b'p', 8).u64(ino.0).0
+}
+
+/// All of those.
+pub(crate) fn orphans() -> (Vec<u8>, Vec<u8>) {
+    (b"p".to_vec(), b"q".to_vec())
+}
+
+/// A session.
+pub(crate) fn session(session: SessionId) -> Vec<u8> {
+    Key::table(b's', 8).u64(session.0).0
+}
+
+/// All sessions.
+pub(crate) fn sessions() -> (Vec<u8>, Vec<u8>) {
+    (b"s".to_vec(), b"t".to_vec())
+}
+
+/// A kept reply.
+pub(crate) fn reply(session: SessionId, seq: u64) -> Vec<u8> {
+    Key::table(b'r', 16).u64(session.0).u64(seq).0
+}
+
+/// The kept replies of a session.
+pub(crate) fn replies(session: SessionId) -> (Vec<u8>, Vec<u8>) {
+    of_session(b'r', session)
+}
+
+/// How often a session has an inode open.
+pub(crate) fn open(session: SessionId, ino: Ino) -> Vec<u8> {
+    Key::table(b'o', 16).u64(session.0).u64(ino.0).0
+}
+
+/// All openings.
+pub(crate) fn opens() -> (Vec<u8>, Vec<u8>) {
+    (b"o".to_vec(), b"p".to_vec())
+}
+
+/// A part of a lease of chunk ids.
+pub(crate) fn lease(session: SessionId, first: u64) -> Vec<u8> {
+    Key::table(b'e', 16).u64(session.0).u64(first).0
+}
+
+/// The leases of a session.
+pub(crate) fn leases(session: SessionId) -> (Vec<u8>, Vec<u8>) {
+    of_session(b'e', session)
+}
+
+/// A data server.
+pub(crate) fn server(server: ServerId) -> Vec<u8> {
+    Key::table(b'v', 4).u32(server.0).0
+}
+
+/// All data servers.
+pub(crate) fn servers() -> (Vec<u8>, Vec<u8>) {
+    (b"v".to_vec(), b"w".to_vec())
+}
+
+/// A retired thing a data server is to delete: what kind, and two numbers that name it.
+pub(crate) fn retired(server: ServerId, kind: u8, a: u64, b: u32) -> Vec<u8> {
+    Key::table(b'q', 17)
+        .u32(server.0)
+        .bytes(&[kind])
+        .u64(a)
+        .u32(b)
+        .0
+}
+
+/// All retired things.
+pub(crate) fn all_retired() -> (Vec<u8>, Vec<u8>) {
+    (b"q".to_vec(), b"r".to_vec())
+}
+
+fn of_session(letter: u8, session: SessionId) -> (Vec<u8>, Vec<u8>) {
+    let from = Key::table(letter, 8).u64(session.0).0;
+    let to = match session.0.checked_add(1) {
+        Some(next) => Key::table(letter, 8).u64(next).0,
+        None => vec![letter + 1],
+    };
+    (from, to)
+}
+
+/// The numbers behind the table's letter of a key of fixed width, each of `widths` bytes; `None`
+/// when the key has another length.
+pub(crate) fn numbers<const N: usize>(key: &[u8], widths: [usize; N]) -> Option<[u64; N]> {
+    let mut rest = key.get(1..)?;
+    let mut numbers = [0; N];
+    for (number, width) in numbers.iter_mut().zip(widths) {
+        let (head, tail) = rest.split_at_checked(width)?;
+        for &byte in head {
+            *number = *number << 8 | u64::from(byte);
+        }
+        rest = tail;
+    }
+    rest.is_empty().then_some(numbers)
+}
+
+/// The smallest key that is greater than `key`.
+pub(crate) fn after(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slabfs_model::ObjectId;
+
+    #[test]
+    fn order_of_keys_is_order_of_numbers() {
+        assert!(slot(ObjectId(1), 255) < slot(ObjectId(1), 256));
+        assert!(tile(ObjectId(1), 1, u64::MAX) < tile(ObjectId(1), 2, 0));
+        assert!(tile(ObjectId(1), u32::MAX, 0) < tile(ObjectId(2), 0, 0));
+        let (from, to) = xattrs(ObjectId(7));
+        let key = xattr(ObjectId(7), &[255; 255]);
+        assert!(from < key && key < to);
+    }
+
+    #[test]
+    fn numbers_come_back() {
+        let key = tile(ObjectId(3), 4, 5);
+        assert_eq!(numbers(&key, [8, 4, 8]), Some([3, 4, 5]));
+        assert_eq!(numbers(&key, [8, 4]), None);
+        assert_eq!(numbers(&key[..20], [8, 4, 8]), None);
+    }
+}

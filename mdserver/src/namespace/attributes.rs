@@ -1,0 +1,86 @@
+//! Looking things up, and plain attributes.
+
+use std::sync::Arc;
+
+use super::directory::find_with;
+use crate::api::{Ino, Kind, MAX_NAME, MdError, Reply, SetAttr, SetTime, Time};
+use crate::core::{Core, Ctx};
+use crate::records::Body;
+
+/// Finds a name; also `.` and `..`.
+pub(crate) fn lookup(core: &Core, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+    if name.len() > MAX_NAME {
+        return Err(MdError::NameTooLong);
+    }
+    let kv = &*core.kv;
+    let mut state = core.state();
+    let dir = state.inode(kv, parent)?;
+    let Body::Directory { parent: up, .. } = dir.body else {
+        return Err(MdError::NotDirectory);
+    };
+    let ino = match name {
+        b"." => parent,
+        b".." => up,
+        _ => {
+            let found = find_with(&dir, name, |at| state.slot(kv, parent, at))?;
+            found.ok_or(MdError::NotFound)?.ino
+        }
+    };
+    Ok(Reply::Entry(state.inode(kv, ino)?.entry()))
+}
+
+/// Attributes of an inode.
+pub(crate) fn get_attr(core: &Core, ino: Ino) -> Result<Reply, MdError> {
+    Ok(Reply::Entry(core.inode(ino)?.entry()))
+}
+
+/// Target of a symbolic link.
+pub(crate) fn read_link(core: &Core, ino: Ino) -> Result<Reply, MdError> {
+    match &core.inode(ino)?.body {
+        Body::Symlink(target) => Ok(Reply::Bytes(target.clone())),
+        _ => Err(MdError::Invalid("not a symbolic link".to_owned())),
+    }
+}
+
+/// Sets mode, owner, times.
+pub(crate) fn set_attr(core: &Core, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result<Reply, MdError> {
+    let mut txn = core.begin(ctx)?;
+    let now = txn.now;
+    let mut inode = txn.inode(ino)?;
+    let attr = &mut Arc::make_mut(&mut inode).attr;
+    if let Some(mode) = set.mode {
+        if attr.kind == Kind::Symlink {
+            return Err(MdError::NotSupported(
+                "a symbolic link has no mode".to_owned(),
+            ));
+        }
+        attr.mode = mode & 0o7777;
+    }
+    attr.uid = set.uid.unwrap_or(attr.uid);
+    attr.gid = set.gid.unwrap_or(attr.gid);
+    if let Some(time) = set.atime {
+        attr.atime = resolve(time, now)?;
+    }
+    if let Some(time) = set.mtime {
+        attr.mtime = resolve(time, now)?;
+    }
+    txn.put(inode);
+    let entry = txn.inode(ino)?.entry();
+    txn.commit(Reply::Entry(entry))
+}
+
+fn resolve(time: SetTime, now: Time) -> Result<Time, MdError> {
+    match time {
+        SetTime::Now => Ok(now),
+        SetTime::To(time) => check_time(time),
+    }
+}
+
+/// Refuses a time that is none.
+pub(crate) fn check_time(time: Time) -> Result<Time, MdError> {
+    if time.nsec < 1_000_000_000 {
+        Ok(time)
+    } else {
+        Err(MdError::Invalid("nanoseconds are below 10^9".to_owned()))
+    }
+}

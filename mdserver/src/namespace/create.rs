@@ -1,0 +1,203 @@
+//! New inodes, and new names for inodes.
+
+use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Version};
+use smallvec::smallvec;
+use std::sync::Arc;
+
+use super::check_name;
+use super::directory::add_subdirectory;
+use crate::api::{
+    ArrayInfo, Attr, CREATOR_RESERVE, Create, Created, Given, Ino, Kind, MAX_LINKS, MAX_SYMLINK,
+    MdError, Reply,
+};
+use crate::core::{Core, Ctx, Txn};
+use crate::records::{Body, Inode, Object};
+
+/// Size a directory shows.
+pub(crate) const DIRECTORY_SIZE: u64 = 4096;
+const SETGID: u32 = 0o2000;
+
+/// Makes an inode with a name.
+pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, MdError> {
+    check_name(&create.name)?;
+    core.ensure_ids(1, 0)?;
+    let mut txn = core.begin(ctx)?;
+    let mut parent = txn.directory(create.parent)?;
+    if let Some(found) = txn.find(&parent, &create.name)? {
+        return existing(txn, &create, found.ino);
+    }
+    let ino = txn.new_ino()?;
+    let (mode, gid) = inherited(&create, &parent.attr);
+    let body = body(&mut txn, &create, ino)?;
+    let size = match &body {
+        Body::Symlink(target) => target.len() as u64,
+        Body::Directory { .. } => DIRECTORY_SIZE,
+        _ => 0,
+    };
+    let now = txn.now;
+    let attr = Attr {
+        ino,
+        kind: create.kind,
+        mode,
+        nlink: if create.kind == Kind::Directory { 2 } else { 1 },
+        uid: create.uid,
+        gid,
+        rdev: if is_device(create.kind) {
+            create.rdev
+        } else {
+            0
+        },
+        size,
+        stored: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        change: 1,
+    };
+    let inode = Inode {
+        attr,
+        xattrs: 0,
+        xattr_names: 0,
+        body,
+    };
+    let entry = inode.entry();
+    let dir = Arc::make_mut(&mut parent);
+    txn.enter(dir, &create.name, ino)?;
+    if create.kind == Kind::Directory {
+        add_subdirectory(dir);
+    }
+    txn.put(parent);
+    txn.put_new(inode);
+    if create.open {
+        txn.open_once(ino)?;
+    }
+    txn.commit(Reply::Created(Created {
+        entry,
+        created: true,
+    }))
+}
+
+/// What creating a name that exists gives.
+fn existing(mut txn: Txn<'_>, create: &Create, ino: Ino) -> Result<Reply, MdError> {
+    if create.exclusive || create.kind != Kind::Object {
+        return Err(MdError::Exists);
+    }
+    let inode = txn.inode(ino)?;
+    match inode.attr.kind {
+        Kind::Object => {}
+        Kind::Directory => return Err(MdError::IsDirectory),
+        _ => return Err(MdError::Exists),
+    }
+    if create.open {
+        txn.open_once(ino)?;
+    }
+    txn.commit(Reply::Created(Created {
+        entry: inode.entry(),
+        created: false,
+    }))
+}
+
+/// Mode and group: a setgid directory hands its group down, and the bit to directories.
+fn inherited(create: &Create, parent: &Attr) -> (u32, u32) {
+    let mode = create.mode & 0o7777;
+    let mode = if create.kind == Kind::Symlink {
+        0o777
+    } else {
+        mode
+    };
+    if parent.mode & SETGID == 0 {
+        return (mode, create.gid);
+    }
+    let inherits = create.kind == Kind::Directory;
+    (if inherits { mode | SETGID } else { mode }, parent.gid)
+}
+
+fn is_device(kind: Kind) -> bool {
+    matches!(kind, Kind::CharDevice | Kind::BlockDevice)
+}
+
+fn body(txn: &mut Txn<'_>, create: &Create, ino: Ino) -> Result<Body, MdError> {
+    Ok(match create.kind {
+        Kind::Directory => Body::Directory {
+            parent: create.parent,
+            entries: 0,
+            collided: false,
+        },
+        Kind::Symlink => {
+            let target = create.target.clone().unwrap_or_default();
+            if target.len() > MAX_SYMLINK {
+                return Err(MdError::NameTooLong);
+            }
+            if target.is_empty() || target.contains(&0) {
+                return Err(MdError::Invalid(
+                    "not a target for a symbolic link".to_owned(),
+                ));
+            }
+            Body::Symlink(target)
+        }
+        Kind::Object => {
+            let options = &txn.core.options;
+            let info = ArrayInfo {
+                dtype: DType::BYTE,
+                dims: Coords::from_slice(&[0]),
+                max_dims: vec![MaxDim::Unlimited],
+                fill: Fill::zero(),
+                layout: Layout::Grid(Coords::from_slice(&[options.byte_chunk])),
+                codec: Codec::None,
+                declared: false,
+                given: Given::default(),
+                holds: false,
+                generation: 1,
+                stripe: txn.state.servers.stripe(ino.0),
+                tiling: Version(1),
+                chunk_limit: options.chunk_limit,
+            };
+            let reserves = match txn.ctx.session {
+                Some(session) => smallvec![(session, CREATOR_RESERVE)],
+                None => smallvec![],
+            };
+            Body::Object(Box::new(Object {
+                info,
+                next_order: 0,
+                spare: 1,
+                stored: 0,
+                reserves,
+                clearing: None,
+            }))
+        }
+        Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Node,
+    })
+}
+
+/// Gives an inode one more name.
+pub(crate) fn link(
+    core: &Core,
+    ctx: &Ctx,
+    ino: Ino,
+    parent: Ino,
+    name: &[u8],
+) -> Result<Reply, MdError> {
+    check_name(name)?;
+    let mut txn = core.begin(ctx)?;
+    let mut inode = txn.inode(ino)?;
+    if inode.attr.kind == Kind::Directory {
+        return Err(MdError::NotPermitted("a directory has one name".to_owned()));
+    }
+    if inode.attr.nlink == 0 {
+        return Err(MdError::NotFound);
+    }
+    if inode.attr.nlink >= MAX_LINKS {
+        return Err(MdError::TooManyLinks);
+    }
+    let mut dir = txn.directory(parent)?;
+    if txn.find(&dir, name)?.is_some() {
+        return Err(MdError::Exists);
+    }
+    txn.enter(Arc::make_mut(&mut dir), name, ino)?;
+    txn.put(dir);
+    Arc::make_mut(&mut inode).attr.nlink += 1;
+    txn.put(inode);
+    let entry = txn.inode(ino)?.entry();
+    txn.commit(Reply::Entry(entry))
+}

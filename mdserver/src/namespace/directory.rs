@@ -1,0 +1,140 @@
+//! Slots: where in a directory a name stands.
+//!
+//! A name's own slot is 16 plus 62 bits of its hash. If that is taken, the next free one is used, as
+//! in a hash table with linear probing; a removed entry in such a chain leaves [`Slot::Gone`] behind.
+//! That practically never happens (and only by intent); a directory in which it did says so in
+//! `collided`, and all others pay nothing for it. The slot is the cookie of a listing, so an entry
+//! keeps its cookie as long as it keeps its name.
+
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::api::{Ino, MdError};
+use crate::core::Txn;
+use crate::records::{Body, Inode, Slot};
+
+/// Cookies below this are free for `.` and `..`.
+const FIRST_SLOT: u64 = 16;
+/// Longest chain that is followed; a longer one is a forged one.
+const MAX_CHAIN: u64 = 4096;
+
+/// A name's own slot.
+pub(super) fn home(name: &[u8]) -> u64 {
+    FIRST_SLOT + (xxh3_64(name) >> 2)
+}
+
+/// A name that was found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) slot: u64,
+    pub(super) ino: Ino,
+}
+
+/// Looks for a name in a directory, with `slot` to get at slots.
+pub(super) fn find_with(
+    directory: &Inode,
+    name: &[u8],
+    mut slot: impl FnMut(u64) -> Result<Option<Arc<Slot>>, MdError>,
+) -> Result<Option<Found>, MdError> {
+    let Body::Directory { collided, .. } = directory.body else {
+        return Err(MdError::NotDirectory);
+    };
+    let home = home(name);
+    let last = if collided { home + MAX_CHAIN } else { home };
+    for at in home..=last {
+        match slot(at)?.as_deref() {
+            None => return Ok(None),
+            Some(Slot::Entry { name: there, ino }) if there == name => {
+                return Ok(Some(Found {
+                    slot: at,
+                    ino: *ino,
+                }));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+impl Txn<'_> {
+    /// Looks for a name.
+    pub(super) fn find(&mut self, dir: &Inode, name: &[u8]) -> Result<Option<Found>, MdError> {
+        find_with(dir, name, |at| self.slot(dir.attr.ino, at))
+    }
+
+    /// Looks for a name that has to be there.
+    pub(super) fn find_entry(&mut self, dir: &Inode, name: &[u8]) -> Result<Found, MdError> {
+        self.find(dir, name)?.ok_or(MdError::NotFound)
+    }
+
+    /// Puts a name that is not there into a directory; the caller stores the directory.
+    pub(super) fn enter(&mut self, dir: &mut Inode, name: &[u8], ino: Ino) -> Result<(), MdError> {
+        let parent = dir.attr.ino;
+        let mtime = self.now;
+        let Body::Directory {
+            entries, collided, ..
+        } = &mut dir.body
+        else {
+            return Err(MdError::NotDirectory);
+        };
+        let home = home(name);
+        let mut at = home;
+        while let Some(Slot::Entry { .. }) = self.slot(parent, at)?.as_deref() {
+            at += 1;
+            if at > home + MAX_CHAIN {
+                return Err(MdError::Invalid("too many names of one hash".to_owned()));
+            }
+        }
+        *collided |= at != home;
+        *entries += 1;
+        dir.attr.mtime = mtime;
+        self.set_slot(
+            parent,
+            at,
+            Some(Slot::Entry {
+                name: name.to_vec(),
+                ino,
+            }),
+        );
+        Ok(())
+    }
+
+    /// Takes a name out of a directory; the caller stores the directory.
+    pub(super) fn leave(&mut self, dir: &mut Inode, slot: u64) -> Result<(), MdError> {
+        let parent = dir.attr.ino;
+        let Body::Directory {
+            entries, collided, ..
+        } = &mut dir.body
+        else {
+            return Err(MdError::NotDirectory);
+        };
+        *entries = entries.saturating_sub(1);
+        // What is left of chains goes with its slots' next names, or with the directory.
+        let chain = *collided && self.slot(parent, slot + 1)?.is_some();
+        dir.attr.mtime = self.now;
+        self.set_slot(parent, slot, chain.then_some(Slot::Gone));
+        Ok(())
+    }
+
+    /// Lets an entry name another inode.
+    pub(super) fn replace(&mut self, parent: Ino, slot: u64, name: &[u8], ino: Ino) {
+        self.set_slot(
+            parent,
+            slot,
+            Some(Slot::Entry {
+                name: name.to_vec(),
+                ino,
+            }),
+        );
+    }
+}
+
+/// Adds to the number of directories in a directory.
+pub(super) fn add_subdirectory(dir: &mut Inode) {
+    dir.attr.nlink = dir.attr.nlink.saturating_add(1);
+}
+
+/// Takes from the number of directories in a directory.
+pub(super) fn remove_subdirectory(dir: &mut Inode) {
+    dir.attr.nlink = dir.attr.nlink.saturating_sub(1).max(2);
+}

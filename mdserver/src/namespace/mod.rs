@@ -1,0 +1,41 @@
+//! Names: directories, inodes, links, renames, extended attributes.
+//!
+//! What holds: an inode's `nlink` is the number of slots that name it (of a directory: 2 and one for
+//! each directory in it); a directory's `entries` is the number of its slots in use; a directory has
+//! one parent, and following parents leads to the root. An inode without a name lives on as an
+//! *orphan* while somebody has it open.
+
+mod attributes;
+mod create;
+mod directory;
+mod listing;
+mod open;
+mod remove;
+mod rename;
+mod xattr;
+
+pub(crate) use attributes::{check_time, get_attr, lookup, read_link, set_attr};
+pub(crate) use create::{DIRECTORY_SIZE, create, link};
+pub(crate) use listing::read_dir;
+pub(crate) use open::{close, open, release};
+pub(crate) use remove::{rmdir, unlink};
+pub(crate) use rename::{Place, rename};
+pub(crate) use xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
+
+use crate::api::{MAX_NAME, MdError};
+
+/// Refuses what cannot be the name of an entry.
+fn check_name(name: &[u8]) -> Result<(), MdError> {
+    if name.len() > MAX_NAME {
+        return Err(MdError::NameTooLong);
+    }
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(MdError::Invalid("not a name for an entry".to_owned()));
+    }
+    if name.contains(&b'/') || name.contains(&0) {
+        return Err(MdError::Invalid(
+            "a name holds no slash and no zero byte".to_owned(),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Openings: they keep an inode without a name alive.
+//!
+//! Openings of sessions in other processes are in the store, so that they outlive a restart of the
+//! service; those of sessions in this process die with it.
+
+use slabfs_model::SessionId;
+
+use crate::api::{Ino, Kind, MdError, Reply};
+use crate::core::{Core, Ctx, Txn};
+use crate::sessions::session_of;
+
+/// Inodes in one release.
+const MAX_RELEASES: usize = 65_536;
+
+/// Counts an inode as opened once more.
+pub(crate) fn open(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+    let mut txn = core.begin(ctx)?;
+    let mut inode = txn.inode(ino)?;
+    // Made while no data server was known: now there may be one.
+    if inode.attr.kind == Kind::Object && inode.object()?.info.stripe.is_empty() {
+        let stripe = txn.state.servers.stripe(ino.0);
+        if !stripe.is_empty() {
+            std::sync::Arc::make_mut(&mut inode)
+                .object_mut()?
+                .info
+                .stripe = stripe;
+            txn.put(inode);
+            inode = txn.inode(ino)?;
+        }
+    }
+    txn.open_once(ino)?;
+    txn.commit(Reply::Entry(inode.entry()))
+}
+
+/// Takes back one opening for each inode named.
+pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdError> {
+    if inos.len() > MAX_RELEASES {
+        return Err(MdError::Invalid(format!(
+            "at most {MAX_RELEASES} releases at a time"
+        )));
+    }
+    let session = session_of(ctx)?;
+    let mut txn = core.begin(ctx)?;
+    for &ino in inos {
+        close(&mut txn, ino, session, 1, ctx.remote)?;
+    }
+    txn.commit(Reply::Done)
+}
+
+/// Takes back `times` openings of an inode; the last one of an orphan removes it.
+pub(crate) fn close(
+    txn: &mut Txn<'_>,
+    ino: Ino,
+    session: SessionId,
+    times: u32,
+    remote: bool,
+) -> Result<(), MdError> {
+    let count = txn.opened(ino, session);
+    if count == 0 {
+        return Ok(());
+    }
+    txn.set_opened(ino, session, count.saturating_sub(times), remote)?;
+    if txn.is_open(ino) {
+        return Ok(());
+    }
+    let inode = match txn.inode(ino) {
+        Ok(inode) => inode,
+        Err(MdError::NotFound) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if inode.attr.nlink == 0 {
+        txn.destroy(&inode, true)
+    } else {
+        Ok(())
+    }
+}
+
+impl Txn<'_> {
+    /// Counts `ino` as opened once more by the caller.
+    pub(super) fn open_once(&mut self, ino: Ino) -> Result<(), MdError> {
+        let session = session_of(&self.ctx)?;
+        let count = self.opened(ino, session).saturating_add(1);
+        let remote = self.ctx.remote;
+        self.set_opened(ino, session, count, remote)
+    }
+}

@@ -1,0 +1,82 @@
+//! Taking names away.
+
+use std::sync::Arc;
+
+use super::check_name;
+use super::directory::{Found, remove_subdirectory};
+use crate::api::{Ino, Kind, MdError, Reply};
+use crate::core::{Core, Ctx, Txn};
+use crate::keys;
+use crate::records::{Body, Inode, encode};
+
+/// Takes a name off anything but a directory.
+pub(crate) fn unlink(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+    check_name(name)?;
+    let mut txn = core.begin(ctx)?;
+    let mut dir = txn.directory(parent)?;
+    let found = txn.find_entry(&dir, name)?;
+    let inode = txn.inode(found.ino)?;
+    if inode.attr.kind == Kind::Directory {
+        return Err(MdError::IsDirectory);
+    }
+    take_out(&mut txn, &mut dir, found)?;
+    txn.put(dir);
+    txn.drop_link(inode)?;
+    txn.commit(Reply::Done)
+}
+
+/// Removes an empty directory.
+pub(crate) fn rmdir(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+    if name == b".." {
+        return Err(MdError::NotEmpty);
+    }
+    check_name(name)?;
+    let mut txn = core.begin(ctx)?;
+    let mut dir = txn.directory(parent)?;
+    let found = txn.find_entry(&dir, name)?;
+    let inode = txn.inode(found.ino)?;
+    check_empty(&inode)?;
+    take_out(&mut txn, &mut dir, found)?;
+    remove_subdirectory(Arc::make_mut(&mut dir));
+    txn.put(dir);
+    txn.drop_link(inode)?;
+    txn.commit(Reply::Done)
+}
+
+/// Refuses what is not an empty directory.
+pub(super) fn check_empty(inode: &Inode) -> Result<(), MdError> {
+    match inode.body {
+        Body::Directory { entries: 0, .. } => Ok(()),
+        Body::Directory { .. } => Err(MdError::NotEmpty),
+        _ => Err(MdError::NotDirectory),
+    }
+}
+
+fn take_out(txn: &mut Txn<'_>, dir: &mut Arc<Inode>, found: Found) -> Result<(), MdError> {
+    txn.leave(Arc::make_mut(dir), found.slot)
+}
+
+impl Txn<'_> {
+    /// Takes one name off an inode (of a directory its only one). Without a name it goes, or stays as
+    /// an orphan while somebody has it open.
+    pub(super) fn drop_link(&mut self, mut inode: Arc<Inode>) -> Result<(), MdError> {
+        let attr = &mut Arc::make_mut(&mut inode).attr;
+        let directory = attr.kind == Kind::Directory;
+        attr.nlink = if directory {
+            0
+        } else {
+            attr.nlink.saturating_sub(1)
+        };
+        if attr.nlink > 0 {
+            self.put(inode);
+            return Ok(());
+        }
+        let ino = attr.ino;
+        if self.is_open(ino) {
+            self.batch.put(keys::orphan(ino), encode(&())?);
+            self.put(inode);
+            return Ok(());
+        }
+        self.destroy(&inode, false)
+    }
+}

@@ -1,0 +1,178 @@
+//! Renaming, by the rules of `rename(2)` and `renameat2(2)`.
+
+use std::sync::Arc;
+
+use super::check_name;
+use super::directory::{Found, add_subdirectory, remove_subdirectory};
+use super::remove::check_empty;
+use crate::api::{Ino, Kind, MdError, ROOT, RenameFlags, Reply};
+use crate::core::{Core, Ctx, Txn};
+use crate::records::{Body, Inode};
+
+/// Where a name stands.
+pub(crate) struct Place {
+    pub(crate) parent: Ino,
+    pub(crate) name: Vec<u8>,
+}
+
+/// Deepest nesting of directories that is followed; deeper is damage.
+const MAX_DEPTH: usize = 1 << 20;
+
+/// Renames `from` to `to`.
+pub(crate) fn rename(
+    core: &Core,
+    ctx: &Ctx,
+    from: &Place,
+    to: &Place,
+    flags: RenameFlags,
+) -> Result<Reply, MdError> {
+    check_name(&from.name)?;
+    check_name(&to.name)?;
+    let mut txn = core.begin(ctx)?;
+    let source_dir = txn.directory(from.parent)?;
+    let target_dir = txn.directory(to.parent)?;
+    let source = txn.find_entry(&source_dir, &from.name)?;
+    let target = txn.find(&target_dir, &to.name)?;
+    let moved = txn.inode(source.ino)?;
+    let is_directory = moved.attr.kind == Kind::Directory;
+    if is_directory {
+        refuse_cycle(&mut txn, source.ino, to.parent)?;
+    }
+    match (target, flags) {
+        (Some(_), RenameFlags::NoReplace) => return Err(MdError::Exists),
+        (None, RenameFlags::Exchange) => return Err(MdError::NotFound),
+        (Some(target), RenameFlags::Exchange) => {
+            return exchange(txn, from, to, source, target, moved);
+        }
+        // Two names of one inode: nothing happens, and both stay.
+        (Some(target), RenameFlags::Replace) if target.ino == source.ino => {
+            return txn.commit(Reply::Done);
+        }
+        (Some(target), RenameFlags::Replace) => {
+            replace(&mut txn, to, target, is_directory)?;
+        }
+        (None, _) => {
+            let mut dir = txn.directory(to.parent)?;
+            txn.enter(Arc::make_mut(&mut dir), &to.name, source.ino)?;
+            txn.put(dir);
+        }
+    }
+    if let (Some(target), RenameFlags::Replace) = (target, flags) {
+        txn.replace(to.parent, target.slot, &to.name, source.ino);
+    }
+    // The name may stand in another slot now than it did: entering the new one can have moved none,
+    // since slots are never moved.
+    let mut dir = txn.directory(from.parent)?;
+    txn.leave(Arc::make_mut(&mut dir), source.slot)?;
+    txn.put(dir);
+    if is_directory && from.parent != to.parent {
+        txn.change(from.parent, remove_subdirectory)?;
+        txn.change(to.parent, add_subdirectory)?;
+    }
+    txn.moved(moved, to.parent)?;
+    txn.commit(Reply::Done)
+}
+
+/// Takes away what has the new name, if the rules allow it.
+fn replace(
+    txn: &mut Txn<'_>,
+    to: &Place,
+    target: Found,
+    source_is_directory: bool,
+) -> Result<(), MdError> {
+    let gone = txn.inode(target.ino)?;
+    let gone_is_directory = gone.attr.kind == Kind::Directory;
+    match (source_is_directory, gone_is_directory) {
+        (false, true) => return Err(MdError::IsDirectory),
+        (true, false) => return Err(MdError::NotDirectory),
+        (true, true) => {
+            check_empty(&gone)?;
+            txn.change(to.parent, remove_subdirectory)?;
+        }
+        (false, false) => {}
+    }
+    let now = txn.now;
+    txn.change(to.parent, |dir| dir.attr.mtime = now)?;
+    txn.drop_link(gone)
+}
+
+/// Swaps two names.
+fn exchange(
+    mut txn: Txn<'_>,
+    from: &Place,
+    to: &Place,
+    source: Found,
+    target: Found,
+    moved: Arc<Inode>,
+) -> Result<Reply, MdError> {
+    if source.ino == target.ino {
+        return txn.commit(Reply::Done);
+    }
+    let other = txn.inode(target.ino)?;
+    let directories = [&moved, &other].map(|inode| inode.attr.kind == Kind::Directory);
+    if directories[1] {
+        refuse_cycle(&mut txn, target.ino, from.parent)?;
+    }
+    txn.replace(from.parent, source.slot, &from.name, target.ino);
+    txn.replace(to.parent, target.slot, &to.name, source.ino);
+    let now = txn.now;
+    txn.change(from.parent, |dir| dir.attr.mtime = now)?;
+    if from.parent != to.parent {
+        txn.change(to.parent, |dir| dir.attr.mtime = now)?;
+        match directories {
+            [true, false] => {
+                txn.change(from.parent, remove_subdirectory)?;
+                txn.change(to.parent, add_subdirectory)?;
+            }
+            [false, true] => {
+                txn.change(from.parent, add_subdirectory)?;
+                txn.change(to.parent, remove_subdirectory)?;
+            }
+            _ => {}
+        }
+    }
+    txn.moved(moved, to.parent)?;
+    txn.moved(other, from.parent)?;
+    txn.commit(Reply::Done)
+}
+
+/// Refuses to move directory `ino` into itself or below.
+fn refuse_cycle(txn: &mut Txn<'_>, ino: Ino, into: Ino) -> Result<(), MdError> {
+    let mut at = into;
+    for _ in 0..MAX_DEPTH {
+        if at == ino {
+            return Err(MdError::Invalid(
+                "a directory cannot move into itself".to_owned(),
+            ));
+        }
+        if at == ROOT {
+            return Ok(());
+        }
+        match txn.inode(at)?.body {
+            Body::Directory { parent, .. } => at = parent,
+            _ => return Err(MdError::NotDirectory),
+        }
+    }
+    Err(MdError::Io(
+        "the parents of a directory do not lead to the root".to_owned(),
+    ))
+}
+
+impl Txn<'_> {
+    /// Changes and stores an inode.
+    fn change(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) -> Result<(), MdError> {
+        let mut inode = self.inode(ino)?;
+        change(Arc::make_mut(&mut inode));
+        self.put(inode);
+        Ok(())
+    }
+
+    /// Stores an inode that stands in another directory now.
+    fn moved(&mut self, inode: Arc<Inode>, into: Ino) -> Result<(), MdError> {
+        self.change(inode.attr.ino, |inode| {
+            if let Body::Directory { parent, .. } = &mut inode.body {
+                *parent = into;
+            }
+        })
+    }
+}

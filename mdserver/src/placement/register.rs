@@ -1,0 +1,94 @@
+//! Heartbeats of data servers: a number for a uuid, orders out, acknowledgements in.
+
+use slabfs_model::ServerId;
+use slabfs_objstore::server::{ServerOrders, ServerReport};
+use std::time::Instant;
+
+use super::{RetireKey, Server};
+use crate::api::MdError;
+use crate::core::Core;
+use crate::keys;
+use crate::kv::Batch;
+use crate::records::{ServerRecord, encode};
+
+/// Things a server is ordered to delete in one reply.
+const MAX_ORDERS: usize = 8192;
+/// Longest address of a server, in bytes.
+const MAX_ADDR: usize = 4096;
+
+/// Takes a report and gives orders.
+pub(crate) fn register(core: &Core, report: ServerReport) -> Result<ServerOrders, MdError> {
+    let (orders, new) = enter(core, report)?;
+    if new {
+        // The number must never be given to another server, not even after a power loss.
+        core.kv.sync()?;
+    }
+    Ok(orders)
+}
+
+fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdError> {
+    if report
+        .addr
+        .as_ref()
+        .is_some_and(|addr| addr.len() > MAX_ADDR)
+    {
+        return Err(MdError::Invalid(
+            "the address of the data server is too long".to_owned(),
+        ));
+    }
+    let mut state = core.state();
+    let state = &mut *state;
+    let mut batch = Batch::new();
+    let record = ServerRecord {
+        uuid: report.uuid,
+        addr: report.addr,
+    };
+    let id = match state.servers.by_uuid.get(&record.uuid) {
+        Some(&id) => id,
+        None => ServerId(state.ids.server),
+    };
+    let known = state.servers.by_id.get(&id);
+    if known.is_none() {
+        batch.put(keys::NEXT_SERVER, encode(&(id.0 + 1))?);
+    }
+    if known.is_none_or(|server| server.record != record) {
+        batch.put(keys::server(id), encode(&record)?);
+    }
+    let acknowledged: Vec<_> = report
+        .deleted
+        .iter()
+        .flat_map(RetireKey::of_order)
+        .filter(|what| state.retired.contains(id, *what))
+        .collect();
+    for what in &acknowledged {
+        batch.delete(what.key(id));
+    }
+    let new = known.is_none();
+    if !batch.is_empty() {
+        core.kv.commit(batch)?;
+    }
+    for what in acknowledged {
+        state.retired.remove(id, what);
+    }
+
+    state.ids.server = state.ids.server.max(id.0 + 1);
+    state.servers.by_uuid.insert(record.uuid, id);
+    let server = state
+        .servers
+        .by_id
+        .entry(id)
+        .or_insert_with(|| Server::silent(record.clone()));
+    if !server.online || server.record != record {
+        let addr = record.addr.as_deref().unwrap_or("this process");
+        tracing::info!(server = %id, addr, "data server is online");
+        state.servers.version += 1;
+    }
+    server.record = record;
+    server.online = true;
+    server.heard = Some(Instant::now());
+    server.total = report.space.total;
+    server.free = report.space.free;
+    server.used = report.space.used;
+    let delete = state.retired.ready(id, core.kv.synced(), MAX_ORDERS);
+    Ok((ServerOrders { id, delete }, new))
+}

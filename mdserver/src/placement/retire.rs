@@ -1,0 +1,158 @@
+//! What data servers are to delete, until they say that it is deleted.
+//!
+//! An order is in the store from the batch that made its data garbage until the server acknowledges
+//! it, and it is given out only when that batch is on disk: a power loss never leaves metadata that
+//! shows what was deleted already.
+
+use slabfs_model::{ChunkId, ObjectId, ServerId};
+use slabfs_objstore::ChunkName;
+use slabfs_objstore::server::Retire;
+use std::collections::{BTreeMap, HashMap};
+
+use crate::api::MdError;
+use crate::keys;
+use crate::kv::Lsn;
+
+/// One thing to delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum RetireKey {
+    /// A chunk.
+    Chunk(ChunkId),
+    /// An object's grid chunks of generations below a number.
+    Generation(ObjectId, u32),
+    /// All grid chunks of an object.
+    Object(ObjectId),
+}
+
+const CHUNK: u8 = b'c';
+const GENERATION: u8 = b'g';
+const OBJECT: u8 = b'o';
+
+impl RetireKey {
+    /// Its key in the store.
+    pub(crate) fn key(self, server: ServerId) -> Vec<u8> {
+        match self {
+            Self::Chunk(chunk) => keys::retired(server, CHUNK, chunk.0, 0),
+            Self::Generation(object, below) => keys::retired(server, GENERATION, object.0, below),
+            Self::Object(object) => keys::retired(server, OBJECT, object.0, 0),
+        }
+    }
+
+    /// What a key in the store says.
+    pub(crate) fn parse(key: &[u8]) -> Result<(ServerId, Self), MdError> {
+        let numbers = keys::numbers(key, [4, 1, 8, 4]);
+        let known = numbers.and_then(|[server, kind, a, b]| {
+            let what = match kind as u8 {
+                CHUNK => Self::Chunk(ChunkId(a)),
+                GENERATION => Self::Generation(ObjectId(a), b as u32),
+                OBJECT => Self::Object(ObjectId(a)),
+                _ => return None,
+            };
+            Some((ServerId(server as u32), what))
+        });
+        known.ok_or_else(|| MdError::Io(format!("unreadable key {}", key.escape_ascii())))
+    }
+
+    /// The single things an order names.
+    pub(crate) fn of_order(order: &Retire) -> Vec<Self> {
+        match order {
+            Retire::Chunks(names) => names
+                .iter()
+                .filter_map(|name| match name {
+                    ChunkName::Free(chunk) => Some(Self::Chunk(*chunk)),
+                    ChunkName::Grid { .. } => None,
+                })
+                .collect(),
+            Retire::Generation { object, below } => vec![Self::Generation(*object, *below)],
+            Retire::Object(object) => vec![Self::Object(*object)],
+        }
+    }
+}
+
+/// All orders, by server, with the commit that has to be on disk first.
+#[derive(Debug, Default)]
+pub(crate) struct Retired {
+    by_server: HashMap<ServerId, BTreeMap<RetireKey, Lsn>>,
+}
+
+impl Retired {
+    /// Adds an order that commit `lsn` made.
+    pub(crate) fn add(&mut self, server: ServerId, what: RetireKey, lsn: Lsn) {
+        self.by_server.entry(server).or_default().insert(what, lsn);
+    }
+
+    /// Takes an order out; false when it is not there.
+    pub(crate) fn remove(&mut self, server: ServerId, what: RetireKey) -> bool {
+        self.by_server
+            .get_mut(&server)
+            .is_some_and(|orders| orders.remove(&what).is_some())
+    }
+
+    /// Whether there is such an order.
+    pub(crate) fn contains(&self, server: ServerId, what: RetireKey) -> bool {
+        self.by_server
+            .get(&server)
+            .is_some_and(|orders| orders.contains_key(&what))
+    }
+
+    /// How many orders there are for a server.
+    #[cfg(test)]
+    pub(crate) fn len(&self, server: ServerId) -> usize {
+        self.by_server.get(&server).map_or(0, BTreeMap::len)
+    }
+
+    /// At most `limit` orders for a server whose commits are on disk.
+    pub(crate) fn ready(&self, server: ServerId, synced: Lsn, limit: usize) -> Vec<Retire> {
+        let Some(orders) = self.by_server.get(&server) else {
+            return Vec::new();
+        };
+        let ready = orders.iter().filter(|(_, lsn)| **lsn <= synced).take(limit);
+        let (mut chunks, mut out) = (Vec::new(), Vec::new());
+        for (what, _) in ready {
+            match *what {
+                RetireKey::Chunk(chunk) => chunks.push(ChunkName::Free(chunk)),
+                RetireKey::Generation(object, below) => {
+                    out.push(Retire::Generation { object, below });
+                }
+                RetireKey::Object(object) => out.push(Retire::Object(object)),
+            }
+        }
+        if !chunks.is_empty() {
+            out.push(Retire::Chunks(chunks));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_round_trip() {
+        for what in [
+            RetireKey::Chunk(ChunkId(u64::MAX)),
+            RetireKey::Generation(ObjectId(5), 7),
+            RetireKey::Object(ObjectId(9)),
+        ] {
+            assert_eq!(
+                RetireKey::parse(&what.key(ServerId(3))),
+                Ok((ServerId(3), what))
+            );
+        }
+        assert!(RetireKey::parse(b"q").is_err());
+    }
+
+    #[test]
+    fn only_what_is_on_disk_is_ordered() {
+        let mut retired = Retired::default();
+        retired.add(ServerId(1), RetireKey::Chunk(ChunkId(1)), Lsn(1));
+        retired.add(ServerId(1), RetireKey::Chunk(ChunkId(2)), Lsn(2));
+        let ready = retired.ready(ServerId(1), Lsn(1), 10);
+        assert_eq!(
+            ready,
+            vec![Retire::Chunks(vec![ChunkName::Free(ChunkId(1))])]
+        );
+        assert!(retired.ready(ServerId(2), Lsn(9), 10).is_empty());
+    }
+}

@@ -1,0 +1,185 @@
+//! The values of the metadata: what lies under the keys of [`crate::keys`].
+//!
+//! Each is one byte with its format's number (now 1) and the record in postcard. Records are
+//! absolute: writing one again changes nothing.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use slabfs_model::layout::tiling::Record;
+use slabfs_model::{Hyperslab, Region, SessionId};
+use smallvec::SmallVec;
+
+use crate::api::{ArrayInfo, Attr, Entry, Ino, MdError, Stored};
+
+/// The format of each record.
+const FORMAT: u8 = 1;
+
+/// An inode as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Inode {
+    pub(crate) attr: Attr,
+    /// Extended attributes it has.
+    pub(crate) xattrs: u32,
+    /// Bytes of their names, each with a terminating zero.
+    pub(crate) xattr_names: u32,
+    pub(crate) body: Body,
+}
+
+/// What is particular to a kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Body {
+    Directory {
+        /// `..`; of the root the root.
+        parent: Ino,
+        entries: u64,
+        /// Whether an entry ever had to be put off its own slot.
+        collided: bool,
+    },
+    Object(Box<Object>),
+    Symlink(Vec<u8>),
+    /// Fifos, sockets, devices.
+    Node,
+}
+
+/// What is particular to an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Object {
+    pub(crate) info: ArrayInfo,
+    /// Order of the next record of the tiling; never given twice, over all generations.
+    pub(crate) next_order: u64,
+    /// Greatest generation ever given, to the object or as a spare one.
+    pub(crate) spare: u32,
+    /// Bytes of live records (aligned) or bytes told to be stored (grid); not cut by the size.
+    pub(crate) stored: u64,
+    /// Who may write beyond the recorded size (grid), and how far.
+    pub(crate) reserves: SmallVec<[(SessionId, u64); 1]>,
+    /// Who was told to clear a dead session's tail, and up to where.
+    pub(crate) clearing: Option<(SessionId, u64)>,
+}
+
+impl Inode {
+    pub(crate) fn entry(&self) -> Entry {
+        let info = match &self.body {
+            Body::Object(object) => Some(object.info.clone()),
+            _ => None,
+        };
+        Entry {
+            attr: self.attr.clone(),
+            info,
+        }
+    }
+
+    /// The object part.
+    pub(crate) fn object(&self) -> Result<&Object, MdError> {
+        match &self.body {
+            Body::Object(object) => Ok(object),
+            Body::Directory { .. } => Err(MdError::IsDirectory),
+            _ => Err(MdError::Invalid("not an object".to_owned())),
+        }
+    }
+
+    /// The object part, to change.
+    pub(crate) fn object_mut(&mut self) -> Result<&mut Object, MdError> {
+        match &mut self.body {
+            Body::Object(object) => Ok(object),
+            Body::Directory { .. } => Err(MdError::IsDirectory),
+            _ => Err(MdError::Invalid("not an object".to_owned())),
+        }
+    }
+
+    /// Sets size and stored bytes of the attributes from the object part.
+    pub(crate) fn refresh(&mut self) -> Result<(), MdError> {
+        if let Body::Object(object) = &self.body {
+            self.attr.size = object.info.size()?;
+            self.attr.stored = object.stored.min(self.attr.size);
+        }
+        Ok(())
+    }
+}
+
+/// A slot of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Slot {
+    /// A name and what it names.
+    Entry { name: Vec<u8>, ino: Ino },
+    /// Nothing, but entries after it belong before it: a search goes on.
+    Gone,
+}
+
+/// A record of a tiling; its order is in the key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tile {
+    pub(crate) slab: Hyperslab,
+    pub(crate) clip: Option<Region>,
+    pub(crate) value: Stored,
+}
+
+impl Tile {
+    pub(crate) fn of(record: &Record<Stored>) -> Self {
+        let Record {
+            slab, clip, value, ..
+        } = record;
+        Self {
+            slab: slab.clone(),
+            clip: clip.clone(),
+            value: value.clone(),
+        }
+    }
+
+    pub(crate) fn record(self, order: u64) -> Record<Stored> {
+        Record {
+            slab: self.slab,
+            clip: self.clip,
+            order,
+            value: self.value,
+        }
+    }
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SessionRecord {
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) read_only: bool,
+    /// In the service's own process: dies with it.
+    pub(crate) local: bool,
+    /// Over, and whether it said that nothing has to be swept; what it had is being given up.
+    pub(crate) ended: Option<bool>,
+}
+
+/// A part of a lease of chunk ids; the first id is in the key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaseRecord {
+    pub(crate) count: u32,
+    /// A bit for each id that was committed.
+    pub(crate) used: Vec<u64>,
+}
+
+/// A data server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServerRecord {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) addr: Option<String>,
+}
+
+/// The bytes of a record.
+pub(crate) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, MdError> {
+    let mut bytes = Vec::with_capacity(192);
+    bytes.push(FORMAT);
+    postcard::to_extend(record, bytes)
+        .map_err(|error| MdError::Io(format!("cannot encode a record: {error}")))
+}
+
+/// The record in `bytes`; the error names the key.
+pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> Result<T, MdError> {
+    let bad = |why: String| {
+        let key = key.escape_ascii();
+        MdError::Io(format!("the record under key {key} cannot be read: {why}"))
+    };
+    match bytes.split_first() {
+        Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|error| bad(error.to_string())),
+        Some((other, _)) => Err(bad(format!("format {other}, this program knows {FORMAT}"))),
+        None => Err(bad("it is empty".to_owned())),
+    }
+}

@@ -1,0 +1,94 @@
+//! A service behind a listener, over the frames of [`slabfs_objstore::wire`].
+//!
+//! There is one kind of frame: its control part is a [`Request`] in postcard, the reply's an
+//! [`Envelope`]. What cannot be read ends that connection and touches nothing else.
+
+use serde::{Deserialize, Serialize};
+use slabfs_objstore::wire::{
+    Call, FIRST_FREE_KIND, Handler, Listener, Serving, WireError, WireResult, serve,
+};
+use std::sync::Arc;
+
+use crate::api::{MdError, Reply, Request};
+use crate::service::Service;
+
+/// The kind of frame a request is.
+pub(crate) const KIND_CALL: u16 = FIRST_FREE_KIND + 0x100;
+
+/// What a reply's control part holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Envelope {
+    /// Sessions attached.
+    pub(crate) sessions: u32,
+    /// The reply.
+    pub(crate) result: Result<Reply, MdError>,
+}
+
+/// A metadata service behind a listener. Dropping it stops listening; the service goes on.
+#[derive(Debug)]
+pub struct MdServer {
+    serving: Serving,
+}
+
+impl MdServer {
+    /// Answers on `listener` from now on.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(service: Arc<Service>, listener: Listener) -> WireResult<Self> {
+        let serving = serve(listener, Arc::new(Answerer { service }))?;
+        Ok(Self { serving })
+    }
+
+    /// Stops listening and ends all connections; requests that are being done are finished first.
+    pub fn shutdown(self) {
+        self.serving.stop();
+    }
+}
+
+struct Answerer {
+    service: Arc<Service>,
+}
+
+impl Handler for Answerer {
+    fn handle(&self, call: Call<'_>) -> WireResult<()> {
+        if call.kind != KIND_CALL {
+            let text = format!("kind {} is none of the metadata service's", call.kind);
+            return call.reply.fault(&text);
+        }
+        let request: Request = match read(call.control) {
+            Ok(request) => request,
+            Err(text) => return call.reply.fault(&text),
+        };
+        let result = self.service.call_remote(request);
+        let envelope = Envelope {
+            sessions: self.service.session_count(),
+            result,
+        };
+        call.spare.clear();
+        let control = match postcard::to_extend(&envelope, std::mem::take(call.spare)) {
+            Ok(control) => control,
+            Err(error) => {
+                return call
+                    .reply
+                    .fault(&format!("cannot encode the reply: {error}"));
+            }
+        };
+        match call.reply.send(&control, &[]) {
+            Err(error @ WireError::TooLarge { .. }) => {
+                tracing::error!("a reply does not fit a frame: {error}");
+                Err(error)
+            }
+            other => other,
+        }
+    }
+}
+
+/// The request in a control part; nothing may follow it.
+fn read(control: &[u8]) -> Result<Request, String> {
+    match postcard::take_from_bytes::<Request>(control) {
+        Ok((request, [])) => Ok(request),
+        Ok((_, rest)) => Err(format!("{} bytes behind the request", rest.len())),
+        Err(error) => Err(format!("not a request: {error}")),
+    }
+}

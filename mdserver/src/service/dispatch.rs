@@ -1,0 +1,113 @@
+//! From a request to the function that does it.
+
+use crate::api::{MdError, Op, Reply, Request};
+use crate::core::{Core, Ctx};
+use crate::namespace::Place;
+use crate::sessions::{Admission, admit, answered};
+use crate::{namespace, placement, sessions, tilings};
+
+/// Answers a request. `remote`: it comes from another process.
+pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply, MdError> {
+    match request.op {
+        Op::Attach {
+            host,
+            pid,
+            read_only,
+        } => {
+            return sessions::attach(core, host, pid, read_only, !remote);
+        }
+        Op::RegisterServer(report) => return placement::register(core, report).map(Reply::Orders),
+        Op::Heartbeat {
+            servers_version, ..
+        } => {
+            return Ok(sessions::heartbeat(core, request.session, servers_version));
+        }
+        // A resend finds the session gone, which is what was asked for.
+        Op::Detach { clean } => return sessions::detach(core, request.session, clean),
+        _ => {}
+    }
+    let ctx = match admit(core, &request, remote)? {
+        Admission::Go(ctx) => ctx,
+        Admission::Done(reply) => return Ok(reply),
+    };
+    let running = Running { core, ctx };
+    let reply = perform(core, &ctx, request.op);
+    drop(running);
+    reply
+}
+
+/// A request that is being done; whatever happens, it is answered in the end.
+struct Running<'a> {
+    core: &'a Core,
+    ctx: Ctx,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        answered(self.core, &self.ctx);
+    }
+}
+
+fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
+    match op {
+        Op::Lookup { parent, name } => namespace::lookup(core, parent, &name),
+        Op::GetAttr { ino } => namespace::get_attr(core, ino),
+        Op::Create(create) => namespace::create(core, ctx, create),
+        Op::Link { ino, parent, name } => namespace::link(core, ctx, ino, parent, &name),
+        Op::Unlink { parent, name } => namespace::unlink(core, ctx, parent, &name),
+        Op::Rmdir { parent, name } => namespace::rmdir(core, ctx, parent, &name),
+        Op::Rename {
+            parent,
+            name,
+            new_parent,
+            new_name,
+            flags,
+        } => {
+            let from = Place { parent, name };
+            let to = Place {
+                parent: new_parent,
+                name: new_name,
+            };
+            namespace::rename(core, ctx, &from, &to, flags)
+        }
+        Op::ReadLink { ino } => namespace::read_link(core, ino),
+        Op::ReadDir { ino, cookie, limit } => namespace::read_dir(core, ino, cookie, limit),
+        Op::SetAttr { ino, set } => namespace::set_attr(core, ctx, ino, set),
+        Op::SetXattr {
+            ino,
+            name,
+            value,
+            flags,
+        } => namespace::set_xattr(core, ctx, ino, &name, value, flags),
+        Op::GetXattr { ino, name } => namespace::get_xattr(core, ino, &name),
+        Op::ListXattr { ino } => namespace::list_xattr(core, ino),
+        Op::RemoveXattr { ino, name } => namespace::remove_xattr(core, ctx, ino, &name),
+        Op::Open { ino } => namespace::open(core, ctx, ino),
+        Op::Release { inos } => namespace::release(core, ctx, &inos),
+        Op::Tiling { ino, known, after } => tilings::tiling(core, ino, known, after),
+        Op::LeaseChunks { count } => sessions::lease_chunks(core, ctx, count),
+        Op::Commit(commit) => tilings::commit(core, ctx, commit),
+        Op::Resize { ino, dims, how } => tilings::resize(core, ctx, ino, &dims, how),
+        Op::Declare {
+            ino,
+            change,
+            rewrite,
+        } => tilings::declare(core, ctx, ino, &change, rewrite),
+        Op::Clear { ino } => tilings::clear(core, ctx, ino),
+        Op::Reserve { ino, upto } => tilings::reserve(core, ctx, ino, upto),
+        Op::SpareGeneration { ino } => tilings::spare_generation(core, ctx, ino),
+        Op::Settle { ino, version } => tilings::settle(core, ctx, ino, version),
+        Op::Sync => {
+            core.kv.sync()?;
+            Ok(Reply::Done)
+        }
+        Op::StatFs => {
+            let state = core.state();
+            Ok(Reply::StatFs(state.servers.totals(state.ids.inodes)))
+        }
+        Op::Servers => Ok(Reply::Servers(core.state().servers.list())),
+        Op::Attach { .. } | Op::RegisterServer(_) | Op::Heartbeat { .. } | Op::Detach { .. } => {
+            Err(MdError::Protocol("answered elsewhere".to_owned()))
+        }
+    }
+}

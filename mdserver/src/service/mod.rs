@@ -1,0 +1,217 @@
+//! [`Service`]: the metadata service of one directory, without sockets.
+//!
+//! It answers requests ([`Service::call`]) from this process and, through [`crate::server`], from
+//! others. One background thread expires silent sessions and servers, takes apart what was emptied or
+//! removed, and moves the limits of numbers. What the operations do is in [`crate::namespace`],
+//! [`crate::tilings`], [`crate::sessions`] and [`crate::placement`].
+
+mod dispatch;
+mod start;
+mod upkeep;
+
+use slabfs_objstore::StoreError;
+use slabfs_objstore::server::{Registrar, ServerOrders, ServerReport};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{MdError, Reply, Request};
+use crate::core::Core;
+use crate::kv::{KvError, KvOptions, LocalKv, MetaKv, Recovery as KvRecovery};
+use upkeep::Upkeep;
+
+/// Bounds and times of a service.
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    /// How the store under the service is opened; `accept_loss` is in there.
+    pub kv: KvOptions,
+    /// A session in another process that is not heard for so long is lost.
+    pub lease: Duration,
+    /// A data server that is not heard for so long is offline.
+    pub silence: Duration,
+    /// Bytes of a chunk of a byte object.
+    pub byte_chunk: u64,
+    /// Largest chunk of the `aligned` layout that clients make, in bytes.
+    pub chunk_limit: u64,
+    /// Inodes kept in memory, and as many names.
+    pub cached_inodes: usize,
+    /// Records of tilings kept in memory.
+    pub cached_records: usize,
+    /// How often the background thread looks around.
+    pub upkeep: Duration,
+}
+
+impl Default for ServiceOptions {
+    fn default() -> Self {
+        Self {
+            kv: KvOptions::default(),
+            lease: Duration::from_secs(30),
+            silence: Duration::from_secs(5),
+            byte_chunk: 8 << 20,
+            chunk_limit: crate::api::CHUNK_LIMIT,
+            cached_inodes: 1 << 16,
+            cached_records: 1 << 20,
+            upkeep: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What opening a service found.
+#[derive(Debug, Clone, Default)]
+pub struct Recovery {
+    /// What the store says.
+    pub kv: KvRecovery,
+    /// Inodes there are.
+    pub inodes: u64,
+    /// Sessions of other processes that carry on.
+    pub sessions: usize,
+    /// Sessions that ended with the last stop, or whose end was interrupted.
+    pub ended: usize,
+    /// Inodes without a name that nobody has open any more; removed now.
+    pub orphans: usize,
+    /// Data servers known.
+    pub servers: usize,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kv,
+            inodes,
+            sessions,
+            ended,
+            orphans,
+            servers,
+        } = self;
+        write!(f, "metadata {kv}; {inodes} inodes, {servers} data servers")?;
+        if *sessions > 0 {
+            write!(f, "; {sessions} sessions carry on")?;
+        }
+        if *ended > 0 {
+            write!(f, "; {ended} sessions ended")?;
+        }
+        if *orphans > 0 {
+            write!(f, "; {orphans} unlinked files that nobody has open removed")?;
+        }
+        Ok(())
+    }
+}
+
+/// The metadata service of one directory. Dropping it stops its thread; [`Service::close`] also says
+/// whether everything is on disk.
+pub struct Service {
+    core: Arc<Core>,
+    upkeep: Upkeep,
+}
+
+impl Service {
+    /// Opens the service in `dir`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// As [`LocalKv::open`]: locked by another process, damaged (and `accept_loss` not set).
+    pub fn open(dir: &Path, options: ServiceOptions) -> Result<(Self, Recovery), ServiceError> {
+        let (kv, found) = LocalKv::open(dir, options.kv.clone())?;
+        let (service, mut recovery) = Self::over(Box::new(kv), options)?;
+        recovery.kv = found;
+        Ok((service, recovery))
+    }
+
+    /// Opens the service over a store.
+    ///
+    /// # Errors
+    /// When the store fails or holds what this program does not understand.
+    pub fn over(
+        kv: Box<dyn MetaKv>,
+        options: ServiceOptions,
+    ) -> Result<(Self, Recovery), ServiceError> {
+        let (core, recovery) = start::start(kv, options)?;
+        let core = Arc::new(core);
+        let upkeep = Upkeep::start(Arc::clone(&core))?;
+        Ok((Self { core, upkeep }, recovery))
+    }
+
+    /// Answers a request of a session in this process.
+    pub fn call(&self, request: Request) -> Result<Reply, MdError> {
+        dispatch::call(&self.core, request, false)
+    }
+
+    /// Answers a request of a session in another process: its reply is kept for resends, its openings
+    /// outlive a restart of the service.
+    pub fn call_remote(&self, request: Request) -> Result<Reply, MdError> {
+        dispatch::call(&self.core, request, true)
+    }
+
+    /// Sessions attached.
+    #[must_use]
+    pub fn session_count(&self) -> u32 {
+        self.core
+            .session_count
+            .load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// Takes a data server's report and gives its orders.
+    pub fn register(&self, report: ServerReport) -> Result<ServerOrders, MdError> {
+        crate::placement::register(&self.core, report)
+    }
+
+    /// Does now what the background thread would do soon.
+    pub fn settle_down(&self) -> Result<(), MdError> {
+        upkeep::round(&self.core)
+    }
+
+    /// Brings everything to disk, stops the thread and releases the directory. Sessions of other
+    /// processes carry on when it is opened again.
+    pub fn close(&self) -> Result<(), ServiceError> {
+        self.upkeep.stop();
+        self.core.kv.close()?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").finish_non_exhaustive()
+    }
+}
+
+impl Registrar for Service {
+    fn heartbeat(&self, report: ServerReport) -> Result<ServerOrders, StoreError> {
+        self.register(report)
+            .map_err(|error| registrar_error(&error))
+    }
+}
+
+/// How a data server sees an error of the metadata service.
+pub(crate) fn registrar_error(error: &MdError) -> StoreError {
+    match error {
+        MdError::Invalid(text) => StoreError::Invalid(text.clone()),
+        MdError::Protocol(text) => StoreError::Protocol(text.clone()),
+        MdError::NoSpace => StoreError::NoSpace,
+        other => StoreError::Io {
+            what: "registering at the metadata service".to_owned(),
+            detail: other.to_string(),
+            errno: None,
+        },
+    }
+}
+
+/// Why a service does not open or close.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// Its store.
+    #[error(transparent)]
+    Kv(#[from] KvError),
+    /// What lies in its store.
+    #[error("the metadata cannot be used: {0}")]
+    Content(MdError),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl From<MdError> for ServiceError {
+    fn from(error: MdError) -> Self {
+        Self::Content(error)
+    }
+}

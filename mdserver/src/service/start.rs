@@ -1,0 +1,250 @@
+//! From what lies in the store to a state in memory.
+
+use slabfs_model::{ObjectId, ServerId, SessionId};
+use std::collections::HashSet;
+
+use super::{Recovery, ServiceOptions};
+use crate::api::{Attr, Ino, Kind, MdError, ROOT, Reply, Time};
+use crate::core::{Core, Ctx, State};
+use crate::keys;
+use crate::kv::{Batch, Lsn, MetaKv, Pair};
+use crate::namespace::DIRECTORY_SIZE;
+use crate::placement::{RetireKey, Server};
+use crate::records::{Body, Inode, LeaseRecord, ServerRecord, SessionRecord, decode, encode};
+use crate::sessions::{Session, finish_ended};
+
+/// The format of the whole store.
+const FORMAT: u32 = 1;
+/// Pairs read from the store at a time.
+const PAGE: usize = 4096;
+
+/// Reads the store, ends what died with the last process, and makes the core.
+pub(super) fn start(
+    kv: Box<dyn MetaKv>,
+    options: ServiceOptions,
+) -> Result<(Core, Recovery), MdError> {
+    check_format(&*kv)?;
+    let mut recovery = Recovery::default();
+    let mut state = State::new(&options);
+    numbers(&*kv, &mut state)?;
+    servers(&*kv, &mut state)?;
+    retired(&*kv, &mut state)?;
+    sessions(&*kv, &mut state, &mut recovery)?;
+    let orphans = orphans(&*kv, &state)?;
+    recovery.inodes = state.ids.inodes;
+    recovery.sessions = state.sessions.live.len();
+    recovery.servers = state.servers.by_id.len();
+    recovery.orphans = orphans.len();
+
+    let core = Core::new(kv, options, state);
+    // What is in the store is on disk from here on: what was retired may be deleted.
+    core.extend_ids()?;
+    make_root(&core)?;
+    finish_ended(&core)?;
+    for ino in orphans {
+        let mut txn = core.begin(&Ctx::SERVICE)?;
+        match txn.inode(ino) {
+            Ok(inode) => txn.destroy(&inode, true)?,
+            Err(MdError::NotFound) => {
+                txn.batch.delete(keys::orphan(ino));
+            }
+            Err(error) => return Err(error),
+        }
+        txn.commit(Reply::Done)?;
+    }
+    core.kv.sync()?;
+    Ok((core, recovery))
+}
+
+fn check_format(kv: &dyn MetaKv) -> Result<(), MdError> {
+    if let Some(bytes) = kv.get(keys::FORMAT)? {
+        let format: u32 = decode(keys::FORMAT, &bytes)?;
+        if format != FORMAT {
+            let text = format!("metadata of format {format}; this program knows {FORMAT}");
+            return Err(MdError::Io(text));
+        }
+        return Ok(());
+    }
+    let mut batch = Batch::new();
+    batch.put(keys::FORMAT, encode(&FORMAT)?);
+    kv.commit(batch)?;
+    Ok(())
+}
+
+fn numbers(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
+    let ids = &mut state.ids;
+    // Everything below the limits may have been given.
+    ids.ino = number::<u64>(kv, keys::NEXT_INO)?.unwrap_or(ROOT.0 + 1);
+    ids.ino_limit = ids.ino;
+    ids.chunk = number::<u64>(kv, keys::NEXT_CHUNK)?.unwrap_or(1);
+    ids.chunk_limit = ids.chunk;
+    ids.session = number::<u64>(kv, keys::NEXT_SESSION)?.unwrap_or(1);
+    ids.server = number::<u32>(kv, keys::NEXT_SERVER)?.unwrap_or(1);
+    let (from, to) = keys::inodes();
+    each(kv, from, &to, |_, _| {
+        ids.inodes += 1;
+        Ok(())
+    })
+}
+
+fn number<T: serde::de::DeserializeOwned>(
+    kv: &dyn MetaKv,
+    key: &[u8],
+) -> Result<Option<T>, MdError> {
+    kv.get(key)?.map(|bytes| decode(key, &bytes)).transpose()
+}
+
+fn servers(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
+    let (from, to) = keys::servers();
+    each(kv, from, &to, |key, value| {
+        let [id] = parse(key, [4])?;
+        let record: ServerRecord = decode(key, value)?;
+        let id = ServerId(id as u32);
+        state.servers.by_uuid.insert(record.uuid, id);
+        state.servers.by_id.insert(id, Server::silent(record));
+        Ok(())
+    })
+}
+
+fn retired(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
+    let (from, to) = keys::all_retired();
+    each(kv, from, &to, |key, _| {
+        let (server, what) = RetireKey::parse(key)?;
+        state.retired.add(server, what, Lsn(0));
+        Ok(())
+    })?;
+    let (from, to) = keys::all_waiting();
+    each(kv, from, &to, |key, _| {
+        let [ino, ..] = parse(key, [8, 4, 8, 8])?;
+        state.waiting.insert(ObjectId(ino));
+        Ok(())
+    })?;
+    let (from, to) = keys::purges();
+    each(kv, from, &to, |key, value| {
+        let [ino] = parse(key, [8])?;
+        state.purges.insert(ObjectId(ino), decode(key, value)?);
+        Ok(())
+    })
+}
+
+fn sessions(kv: &dyn MetaKv, state: &mut State, recovery: &mut Recovery) -> Result<(), MdError> {
+    let (from, to) = keys::sessions();
+    let mut ended = Batch::new();
+    each(kv, from, &to, |key, value| {
+        let [id] = parse(key, [8])?;
+        let mut record: SessionRecord = decode(key, value)?;
+        if record.local && record.ended.is_none() {
+            record.ended = Some(false);
+            ended.put(key.to_vec(), encode(&record)?);
+        }
+        if record.ended.is_some() {
+            recovery.ended += 1;
+            return Ok(());
+        }
+        let id = SessionId(id);
+        let mut session = Session::new(record);
+        let (from, to) = keys::replies(id);
+        each(kv, from, &to, |key, _| {
+            let [_, seq] = parse(key, [8, 8])?;
+            session.found(seq);
+            Ok(())
+        })?;
+        let (from, to) = keys::leases(id);
+        each(kv, from, &to, |key, value| {
+            let [_, first] = parse(key, [8, 8])?;
+            session
+                .leases
+                .found(first, decode::<LeaseRecord>(key, value)?);
+            Ok(())
+        })?;
+        state.sessions.live.insert(id, session);
+        Ok(())
+    })?;
+    if !ended.is_empty() {
+        kv.commit(ended)?;
+    }
+    let (from, to) = keys::opens();
+    each(kv, from, &to, |key, value| {
+        let [session, ino] = parse(key, [8, 8])?;
+        let holders = state.opens.entry(ObjectId(ino)).or_default();
+        holders.push((SessionId(session), decode(key, value)?));
+        Ok(())
+    })
+}
+
+/// Orphans that nobody has open.
+fn orphans(kv: &dyn MetaKv, state: &State) -> Result<Vec<Ino>, MdError> {
+    let mut closed = HashSet::new();
+    let (from, to) = keys::orphans();
+    each(kv, from, &to, |key, _| {
+        let [ino] = parse(key, [8])?;
+        let ino = ObjectId(ino);
+        if !state.opens.contains_key(&ino) {
+            closed.insert(ino);
+        }
+        Ok(())
+    })?;
+    Ok(closed.into_iter().collect())
+}
+
+fn make_root(core: &Core) -> Result<(), MdError> {
+    let mut txn = core.begin(&Ctx::SERVICE)?;
+    match txn.inode(ROOT) {
+        Err(MdError::NotFound) => {}
+        other => return other.map(|_| ()),
+    }
+    let now = Time::now();
+    let attr = Attr {
+        ino: ROOT,
+        kind: Kind::Directory,
+        mode: 0o755,
+        nlink: 2,
+        uid: nix::unistd::getuid().as_raw(),
+        gid: nix::unistd::getgid().as_raw(),
+        rdev: 0,
+        size: DIRECTORY_SIZE,
+        stored: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        change: 1,
+    };
+    let body = Body::Directory {
+        parent: ROOT,
+        entries: 0,
+        collided: false,
+    };
+    txn.put_new(Inode {
+        attr,
+        xattrs: 0,
+        xattr_names: 0,
+        body,
+    });
+    txn.commit(Reply::Done)?;
+    Ok(())
+}
+
+/// Calls `work` for each pair with `from <= key < to`.
+fn each(
+    kv: &dyn MetaKv,
+    mut from: Vec<u8>,
+    to: &[u8],
+    mut work: impl FnMut(&[u8], &[u8]) -> Result<(), MdError>,
+) -> Result<(), MdError> {
+    loop {
+        let page: Vec<Pair> = kv.scan(&from, to, PAGE)?;
+        for (key, value) in &page {
+            work(key, value)?;
+        }
+        match page.last() {
+            Some((key, _)) if page.len() == PAGE => from = keys::after(key),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn parse<const N: usize>(key: &[u8], widths: [usize; N]) -> Result<[u64; N], MdError> {
+    keys::numbers(key, widths)
+        .ok_or_else(|| MdError::Io(format!("unreadable key {}", key.escape_ascii())))
+}

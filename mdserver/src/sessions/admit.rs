@@ -1,0 +1,83 @@
+//! The door: is the session alive, may it do this, and has it been done already?
+
+use slabfs_model::SessionId;
+use std::time::Instant;
+
+use crate::api::{MdError, Reply, Request};
+use crate::core::{Core, Ctx};
+use crate::keys;
+use crate::records::decode;
+
+/// What becomes of a request.
+pub(crate) enum Admission {
+    /// It is to be done.
+    Go(Ctx),
+    /// It was done: this was the reply.
+    Done(Reply),
+}
+
+/// Looks a request over. A request that changes something and comes from another process is noted
+/// as running until [`answered`]; a resend that comes meanwhile waits here.
+pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admission, MdError> {
+    let Request {
+        session: id,
+        seq,
+        done_below,
+        ref op,
+    } = *request;
+    let mut state = core.state();
+    loop {
+        let session = state.session(id)?;
+        session.heard = Instant::now();
+        if session.record.read_only && op.writes() {
+            return Err(MdError::NotPermitted("the session is read-only".to_owned()));
+        }
+        if !op.changes() || !remote {
+            return Ok(Admission::Go(Ctx {
+                session: Some(id),
+                seq: 0,
+                done_below: 0,
+                remote,
+            }));
+        }
+        if seq == 0 {
+            return Err(MdError::Invalid(
+                "a request that changes something needs a number".into(),
+            ));
+        }
+        if session.running.contains(&seq) {
+            core.answered.wait(&mut state);
+            continue;
+        }
+        if session.kept.contains(&seq) {
+            let key = keys::reply(id, seq);
+            let kept = core.kv.get(&key)?.ok_or(MdError::Stale)?;
+            return Ok(Admission::Done(decode(&key, &kept)?));
+        }
+        if seq < session.floor {
+            return Err(MdError::Stale);
+        }
+        session.running.insert(seq);
+        return Ok(Admission::Go(Ctx {
+            session: Some(id),
+            seq,
+            done_below,
+            remote,
+        }));
+    }
+}
+
+/// Notes that a request that was admitted is answered.
+pub(crate) fn answered(core: &Core, ctx: &Ctx) {
+    if let (Some(id), true) = (ctx.session, ctx.seq != 0) {
+        forget_running(core, id, ctx.seq);
+    }
+}
+
+fn forget_running(core: &Core, id: SessionId, seq: u64) {
+    let mut state = core.state();
+    if let Ok(session) = state.session(id) {
+        session.running.remove(&seq);
+    }
+    core.answered.notify_all();
+}

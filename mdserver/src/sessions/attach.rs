@@ -1,0 +1,89 @@
+//! The beginning of a session, and its heartbeats.
+
+use slabfs_model::SessionId;
+use std::time::Instant;
+
+use super::Session;
+use crate::api::{Attached, Beat, MdError, Reply};
+use crate::core::Core;
+use crate::keys;
+use crate::kv::Batch;
+use crate::records::{SessionRecord, encode};
+
+/// Most sessions at the same time.
+const MAX_SESSIONS: usize = 65_536;
+/// Longest name of a machine.
+const MAX_HOST: usize = 255;
+
+/// Opens a session. `local`: it lives in the service's process.
+pub(crate) fn attach(
+    core: &Core,
+    host: String,
+    pid: u32,
+    read_only: bool,
+    local: bool,
+) -> Result<Reply, MdError> {
+    if host.len() > MAX_HOST {
+        return Err(MdError::NameTooLong);
+    }
+    let reply = enter(
+        core,
+        SessionRecord {
+            host,
+            pid,
+            read_only,
+            local,
+            ended: None,
+        },
+    )?;
+    // The number must never be given again, not even after a power loss.
+    core.kv.sync()?;
+    Ok(reply)
+}
+
+fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
+    let mut state = core.state();
+    if state.sessions.live.len() >= MAX_SESSIONS {
+        return Err(MdError::Busy);
+    }
+    let session = SessionId(state.ids.session);
+    let mut batch = Batch::new();
+    batch.put(keys::NEXT_SESSION, encode(&(session.0 + 1))?);
+    batch.put(keys::session(session), encode(&record)?);
+    core.kv.commit(batch)?;
+    state.ids.session += 1;
+    let SessionRecord {
+        host,
+        pid,
+        read_only,
+        ..
+    } = &record;
+    tracing::info!(%session, host, pid, read_only, "session attached");
+    state.sessions.live.insert(session, Session::new(record));
+    core.count_sessions(&state);
+    Ok(Reply::Attached(Attached {
+        session,
+        servers: state.servers.list(),
+        servers_version: state.servers.version,
+        lease_ms: core.options.lease.as_millis() as u64,
+    }))
+}
+
+/// Notes that a session lives; an unknown one is told that it is lost.
+pub(crate) fn heartbeat(core: &Core, id: SessionId, servers_version: u64) -> Reply {
+    let mut state = core.state();
+    let lost = match state.session(id) {
+        Ok(session) => {
+            session.heard = Instant::now();
+            false
+        }
+        Err(_) => true,
+    };
+    let servers = (servers_version != state.servers.version).then(|| state.servers.list());
+    Reply::Beat(Beat {
+        sessions: state.sessions.live.len() as u32,
+        servers,
+        servers_version: state.servers.version,
+        lost,
+    })
+}

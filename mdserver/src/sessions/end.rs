@@ -1,0 +1,136 @@
+//! The end of a session: nothing of it is accepted any more, then what it had is given up.
+//!
+//! Giving up, in this order, each step done again harmlessly after a crash: chunk ids it had leased
+//! and not committed are retired on all data servers (unless it detached cleanly); its openings end,
+//! and inodes without a name that nobody else has open go; its kept replies go; its record goes.
+
+use slabfs_model::{ServerId, SessionId};
+use std::time::Instant;
+
+use super::lease::unused;
+use crate::api::{Ino, MdError, Reply};
+use crate::core::{Core, Ctx};
+use crate::keys;
+use crate::kv::Batch;
+use crate::namespace::close;
+use crate::placement::RetireKey;
+use crate::records::{LeaseRecord, SessionRecord, decode, encode};
+
+/// Keys taken out in one batch.
+const BATCH: usize = 1000;
+
+/// Ends a session because it asks for it. One that is not known has ended already.
+pub(crate) fn detach(core: &Core, session: SessionId, clean: bool) -> Result<Reply, MdError> {
+    end(core, session, clean)?;
+    Ok(Reply::Done)
+}
+
+/// Ends the sessions that were silent for too long.
+pub(crate) fn expire(core: &Core, now: Instant) -> Result<(), MdError> {
+    let lease = core.options.lease;
+    let silent: Vec<SessionId> = {
+        let state = core.state();
+        let live = state.sessions.live.iter();
+        live.filter(|(_, session)| {
+            !session.record.local && now.saturating_duration_since(session.heard) > lease
+        })
+        .map(|(&id, _)| id)
+        .collect()
+    };
+    for session in silent {
+        tracing::warn!(%session, "session was not heard for {lease:?}: it is lost");
+        end(core, session, false)?;
+    }
+    Ok(())
+}
+
+fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
+    {
+        let mut state = core.state();
+        let Ok(session) = state.session(id) else {
+            return Ok(());
+        };
+        let mut record = session.record.clone();
+        record.ended = Some(clean);
+        let mut batch = Batch::new();
+        batch.put(keys::session(id), encode(&record)?);
+        core.kv.commit(batch)?;
+        state.sessions.live.remove(&id);
+        core.count_sessions(&state);
+        core.answered.notify_all();
+        tracing::info!(session = %id, host = record.host, pid = record.pid, clean, "session ended");
+    }
+    give_up(core, id, clean)
+}
+
+/// Goes on with the ends that a stop of the service interrupted.
+pub(crate) fn finish_ended(core: &Core) -> Result<(), MdError> {
+    let (from, to) = keys::sessions();
+    for (key, value) in core.kv.scan(&from, &to, usize::MAX)? {
+        let record: SessionRecord = decode(&key, &value)?;
+        if let (Some(clean), Some([id])) = (record.ended, keys::numbers(&key, [8])) {
+            give_up(core, SessionId(id), clean)?;
+        }
+    }
+    Ok(())
+}
+
+fn give_up(core: &Core, session: SessionId, clean: bool) -> Result<(), MdError> {
+    sweep(core, session, clean)?;
+    close_all(core, session)?;
+    loop {
+        let (from, to) = keys::replies(session);
+        let replies = core.kv.scan(&from, &to, BATCH)?;
+        let last = replies.len() < BATCH;
+        let mut batch = Batch::new();
+        for (key, _) in replies {
+            batch.delete(key);
+        }
+        if last {
+            batch.delete(keys::session(session));
+        }
+        core.kv.commit(batch)?;
+        if last {
+            return Ok(());
+        }
+    }
+}
+
+/// Retires what the session may have stored and never committed.
+fn sweep(core: &Core, session: SessionId, clean: bool) -> Result<(), MdError> {
+    let (from, to) = keys::leases(session);
+    for (key, value) in core.kv.scan(&from, &to, usize::MAX)? {
+        let part: LeaseRecord = decode(&key, &value)?;
+        let mut txn = core.begin(&Ctx::SERVICE)?;
+        txn.batch.delete(key.clone());
+        if let (false, Some([_, first])) = (clean, keys::numbers(&key, [8, 8])) {
+            let servers: Vec<ServerId> = txn.state.servers.ids();
+            for chunk in unused(first, &part) {
+                for &server in &servers {
+                    txn.retire(server, RetireKey::Chunk(chunk))?;
+                }
+            }
+        }
+        txn.commit(Reply::Done)?;
+    }
+    Ok(())
+}
+
+/// Ends the openings of a session.
+fn close_all(core: &Core, session: SessionId) -> Result<(), MdError> {
+    let open: Vec<Ino> = {
+        let state = core.state();
+        let all = state.opens.iter();
+        all.filter(|(_, holders)| holders.iter().any(|(by, _)| *by == session))
+            .map(|(&ino, _)| ino)
+            .collect()
+    };
+    for inos in open.chunks(BATCH) {
+        let mut txn = core.begin(&Ctx::SERVICE)?;
+        for &ino in inos {
+            close(&mut txn, ino, session, u32::MAX, true)?;
+        }
+        txn.commit(Reply::Done)?;
+    }
+    Ok(())
+}

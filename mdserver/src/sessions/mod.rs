@@ -1,0 +1,82 @@
+//! Sessions: who is attached, which of its requests were answered, which chunk ids it has.
+//!
+//! A session is in the store from attach to its end, so that clients carry on over a restart of the
+//! service. It ends by detaching, by silence, or, when it was in the service's own process, with that
+//! process. Its end is two steps: the record is marked, from then on nothing of it is accepted; then
+//! what it had is given up ([`end`]), which can be done again from the start after a crash.
+
+mod admit;
+mod attach;
+mod end;
+mod lease;
+
+pub(crate) use admit::{Admission, admit, answered};
+pub(crate) use attach::{attach, heartbeat};
+pub(crate) use end::{detach, expire, finish_ended};
+pub(crate) use lease::{Leases, is_used_up, lease_chunks, session_of};
+
+use slabfs_model::SessionId;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Instant;
+
+use crate::records::SessionRecord;
+
+/// Most replies kept for one session.
+pub(crate) const MAX_KEPT: usize = 1024;
+
+/// All sessions that live.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    pub(crate) live: BTreeMap<SessionId, Session>,
+}
+
+/// A session that lives.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) record: SessionRecord,
+    pub(crate) heard: Instant,
+    pub(crate) leases: Leases,
+    /// Numbers of requests whose replies are kept.
+    kept: BTreeSet<u64>,
+    /// Numbers below this were given up: their replies are gone.
+    floor: u64,
+    /// Numbers of requests that are being done.
+    running: HashSet<u64>,
+}
+
+impl Session {
+    /// A session heard just now.
+    pub(crate) fn new(record: SessionRecord) -> Self {
+        Self {
+            record,
+            heard: Instant::now(),
+            leases: Leases::default(),
+            kept: BTreeSet::new(),
+            floor: 0,
+            running: HashSet::new(),
+        }
+    }
+
+    /// Notes a reply that is in the store (at start).
+    pub(crate) fn found(&mut self, seq: u64) {
+        self.kept.insert(seq);
+    }
+
+    /// Numbers of kept replies that can go now: those below `done_below`, and the oldest when there
+    /// are too many.
+    pub(crate) fn forgettable(&self, done_below: u64) -> Vec<u64> {
+        let excess = (self.kept.len() + 1).saturating_sub(MAX_KEPT);
+        let numbers = self.kept.iter().copied().enumerate();
+        let gone = numbers.take_while(|&(at, seq)| at < excess || seq < done_below);
+        gone.map(|(_, seq)| seq).collect()
+    }
+
+    /// Notes that the reply to `seq` is in the store and those to `forgotten` are not any more.
+    pub(crate) fn kept(&mut self, seq: u64, forgotten: &[u64]) {
+        for old in forgotten {
+            self.kept.remove(old);
+            self.floor = self.floor.max(old + 1);
+        }
+        self.kept.insert(seq);
+    }
+}

@@ -1,0 +1,34 @@
+//! Emptying an object.
+
+use slabfs_model::Version;
+use std::sync::Arc;
+
+use crate::api::{Ino, MdError, Reply};
+use crate::core::{Core, Ctx};
+
+/// Empties an object: all fill; fixed dims stay, an unlimited slowest axis gets length 0. What it held
+/// belongs to an older generation then, and is taken apart in the background.
+pub(crate) fn clear(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+    core.tilings.with(ino, |loaded| {
+        let mut txn = core.begin(ctx)?;
+        let now = txn.now;
+        let mut inode = txn.inode(ino)?;
+        let new = Arc::make_mut(&mut inode);
+        let object = new.object_mut()?;
+        if object.info.unlimited_rows()
+            && let Some(rows) = object.info.dims.first_mut()
+        {
+            *rows = 0;
+        }
+        object.info.holds = false;
+        object.info.tiling = Version(object.info.tiling.0 + 1);
+        txn.next_generation(ino, object)?;
+        new.refresh()?;
+        new.attr.mtime = now;
+        txn.put(inode);
+        let entry = txn.inode(ino)?.entry();
+        let reply = txn.commit(Reply::Entry(entry))?;
+        loaded.forget();
+        Ok(reply)
+    })
+}

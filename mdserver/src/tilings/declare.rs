@@ -1,0 +1,156 @@
+//! Declarations: dtype, dims and so on, by the rules of [`SpecChange::resolve`].
+
+use slabfs_model::Version;
+use slabfs_model::layout::tiling::Tiling;
+use std::sync::Arc;
+
+use super::commit::weight;
+use super::validate::{check, check_servers};
+use crate::api::{Ino, MdError, Reply, Rewrite, SpecChange, SpecPlan};
+use crate::core::{Core, Ctx, Txn};
+use crate::keys;
+use crate::records::{Inode, Object, Tile, encode};
+use crate::sessions::session_of;
+
+/// Sets what an object is as an array.
+pub(crate) fn declare(
+    core: &Core,
+    ctx: &Ctx,
+    ino: Ino,
+    change: &SpecChange,
+    rewrite: Option<Rewrite>,
+) -> Result<Reply, MdError> {
+    core.tilings.with(ino, |loaded| {
+        let mut txn = core.begin(ctx)?;
+        let mut inode = txn.inode(ino)?;
+        let resolved = change.resolve(&inode.object()?.info)?;
+        if let Some(rewrite) = &rewrite
+            && rewrite.if_change != inode.attr.change
+        {
+            return Err(MdError::Busy);
+        }
+        let new = Arc::make_mut(&mut inode);
+        let mut leases = None;
+        match resolved.plan {
+            SpecPlan::Nothing => return txn.commit(Reply::Entry(new.entry())),
+            SpecPlan::InPlace => in_place(&mut txn, ino, new, resolved.info)?,
+            SpecPlan::Rewrite => {
+                let rewrite = rewrite.ok_or(MdError::NeedsRewrite)?;
+                leases = Some(rewritten(&mut txn, ino, new, resolved.info, rewrite)?);
+            }
+        }
+        new.refresh()?;
+        txn.put(inode);
+        let entry = txn.inode(ino)?.entry();
+        let session = session_of(ctx)?;
+        let reply = txn.commit_then(Reply::Entry(entry), |state| {
+            if let (Ok(session), Some(leases)) = (state.session(session), leases) {
+                session.leases.set(leases);
+            }
+        })?;
+        loaded.forget();
+        Ok(reply)
+    })
+}
+
+/// Nothing has to be stored anew. An empty object whose cells or chunks become others gets a new
+/// generation, so that writes under way for the old ones are refused.
+fn in_place(
+    txn: &mut Txn<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+    info: crate::api::ArrayInfo,
+) -> Result<(), MdError> {
+    let object = inode.object_mut()?;
+    let old = &object.info;
+    let same_cells = old.dims == info.dims
+        && old.dtype.size() == info.dtype.size()
+        && old.layout == info.layout
+        && old.fill == info.fill;
+    if !same_cells {
+        // Still the old layout: its chunks, if any are under way, are garbage.
+        txn.next_generation(ino, object)?;
+    }
+    take_info(txn, ino, object, info);
+    Ok(())
+}
+
+/// Puts the new declaration in, keeping what is not part of it.
+fn take_info(txn: &Txn<'_>, ino: Ino, object: &mut Object, mut info: crate::api::ArrayInfo) {
+    info.generation = object.info.generation;
+    info.tiling = Version(object.info.tiling.0 + 1);
+    info.stripe = std::mem::take(&mut object.info.stripe);
+    if info.stripe.is_empty() {
+        info.stripe = txn.state.servers.stripe(ino.0);
+    }
+    object.info = info;
+}
+
+type Parts = std::collections::BTreeMap<u64, crate::records::LeaseRecord>;
+
+/// The same bytes, stored anew: the old chunks are garbage.
+fn rewritten(
+    txn: &mut Txn<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+    info: crate::api::ArrayInfo,
+    rewrite: Rewrite,
+) -> Result<Parts, MdError> {
+    let session = session_of(&txn.ctx)?;
+    let size = inode.attr.size;
+    let object = inode.object_mut()?;
+    let checked = check(rewrite.records, &info.cells()?)?;
+    match (info.is_grid(), rewrite.generation) {
+        (true, Some(generation)) if checked.records.is_empty() => {
+            if generation <= object.info.generation || generation > object.spare {
+                return Err(MdError::Stale);
+            }
+            txn.set_generation(ino, object, generation)?;
+            object.stored = size;
+        }
+        (false, None) => txn.next_generation(ino, object)?,
+        _ => {
+            let text = "chunks of a grid need a generation, those of layout aligned records";
+            return Err(MdError::Invalid(text.to_owned()));
+        }
+    }
+    take_info(txn, ino, object, info);
+    object.info.holds = true;
+    check_servers(&txn.state, &checked.records)?;
+    let leases = txn.state.session(session)?.leases.using(&checked.chunks)?;
+    for (part, record) in &leases {
+        txn.batch.put(keys::lease(session, *part), encode(record)?);
+    }
+    let first = object.next_order;
+    object.next_order += checked.records.len() as u64;
+    // The geometry of all of them together is refused here rather than at the next load.
+    let records = checked.records.into_iter().map(|mut record| {
+        record.order += first;
+        record
+    });
+    let rank = object.info.cells()?.len();
+    let tiling = Tiling::bulk(rank, records.collect())
+        .map_err(|error| MdError::Invalid(error.to_string()))?;
+    for record in tiling.iter() {
+        let key = keys::tile(ino, object.info.generation, record.order);
+        txn.batch.put(key, encode(&Tile::of(record))?);
+        object.stored = object.stored.saturating_add(weight(record));
+    }
+    Ok(leases)
+}
+
+/// Sets a generation apart for grid chunks that are written before a [`Rewrite`].
+pub(crate) fn spare_generation(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+    let mut txn = core.begin(ctx)?;
+    let mut inode = txn.inode(ino)?;
+    let object = Arc::make_mut(&mut inode).object_mut()?;
+    let spare = object.spare.checked_add(1);
+    object.spare =
+        spare.ok_or_else(|| MdError::Invalid("rewritten too often; copy it".to_owned()))?;
+    if object.info.stripe.is_empty() {
+        object.info.stripe = txn.state.servers.stripe(ino.0);
+    }
+    let spare = object.spare;
+    txn.put_quietly(inode);
+    txn.commit(Reply::Generation(spare))
+}

@@ -1,0 +1,257 @@
+//! Tilings and everything else that changes what an object holds.
+//!
+//! A tiling is stored as one record a chunk, under object, generation and order; in memory it is
+//! built when it is needed and forgotten, least recently used first, when all tilings in memory have
+//! too many records. Whoever changes an object's tiling, dims or declaration holds the lock of its
+//! [`Loaded`], does the geometry under that alone, and then makes the change in one transaction.
+//!
+//! What holds: `info.tiling` of the inode is the version of the records in the store, and of a
+//! [`Loaded`] whose lock is not held and that has records. A record is in the store exactly if its
+//! order is in the tiling. A chunk id is in one record of one object at most.
+
+mod clear;
+mod commit;
+mod declare;
+mod purge;
+mod read;
+mod reserve;
+mod resize;
+mod settle;
+mod validate;
+
+pub(crate) use clear::clear;
+pub(crate) use commit::commit;
+pub(crate) use declare::{declare, spare_generation};
+pub(crate) use purge::purge_some;
+pub(crate) use read::tiling;
+pub(crate) use reserve::reserve;
+pub(crate) use resize::resize;
+pub(crate) use settle::settle;
+
+use parking_lot::Mutex;
+use slabfs_model::Version;
+use slabfs_model::layout::tiling::Tiling;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::api::{Ino, MdError, Stored};
+use crate::core::Core;
+use crate::keys;
+use crate::records::{Object, Tile, decode};
+
+/// Commits remembered for readers that are a little behind.
+const LOG: usize = 64;
+/// What a tiling in memory weighs beside its records, in records.
+const ENTRY: usize = 16;
+/// Records read from the store at a time.
+const PAGE: usize = 4096;
+
+/// The tilings in memory.
+#[derive(Debug)]
+pub(crate) struct Tilings {
+    slots: Mutex<Slots>,
+    limit: usize,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    by_ino: HashMap<Ino, Slot>,
+    turn: u64,
+    /// Sum of all weights.
+    total: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    loaded: Arc<Mutex<Loaded>>,
+    used: u64,
+    /// Records when it was last given back, and [`ENTRY`]; 0 when it was never given back.
+    weight: usize,
+}
+
+/// One object's tiling, if it is in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub(crate) generation: u32,
+    pub(crate) version: Version,
+    pub(crate) tiling: Option<Tiling<Stored>>,
+    /// What the last commits did, oldest first, without a gap.
+    pub(crate) log: VecDeque<Step>,
+}
+
+/// What one commit did to a tiling.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub(crate) before: Version,
+    pub(crate) added: Range<u64>,
+    pub(crate) dropped: Vec<u64>,
+}
+
+impl Loaded {
+    /// Forgets the records: what is in memory may not be what is in the store.
+    pub(crate) fn forget(&mut self) {
+        self.tiling = None;
+        self.log.clear();
+    }
+
+    /// Notes a commit.
+    pub(crate) fn note(&mut self, step: Step) {
+        if self.log.len() == LOG {
+            self.log.pop_front();
+        }
+        self.log.push_back(step);
+    }
+
+    /// The tiling of the object as it is in the store; read if it is not in memory. The caller holds
+    /// this lock and has read `object` under it.
+    pub(crate) fn load(
+        &mut self,
+        core: &Core,
+        ino: Ino,
+        object: &Object,
+    ) -> Result<&mut Tiling<Stored>, MdError> {
+        let info = &object.info;
+        let fresh = self.generation == info.generation && self.version == info.tiling;
+        if !fresh {
+            self.forget();
+        }
+        if self.tiling.is_none() {
+            let mut records = Vec::new();
+            let end = keys::tile(ino, info.generation, u64::MAX);
+            let mut from = keys::tile(ino, info.generation, 0);
+            loop {
+                let page = core.kv.scan(&from, &end, PAGE)?;
+                let last = page.len() < PAGE;
+                if let Some((key, _)) = page.last() {
+                    from = keys::after(key);
+                }
+                for (key, value) in page {
+                    let Some([_, _, order]) = keys::numbers(&key, [8, 4, 8]) else {
+                        continue;
+                    };
+                    records.push(decode::<Tile>(&key, &value)?.record(order));
+                }
+                if last {
+                    break;
+                }
+            }
+            let rank = info.cells()?.len();
+            let tiling = Tiling::bulk(rank, records)
+                .map_err(|error| MdError::Io(format!("tiling of object {ino}: {error}")))?;
+            self.tiling = Some(tiling);
+            self.generation = info.generation;
+            self.version = info.tiling;
+        }
+        self.tiling
+            .as_mut()
+            .ok_or_else(|| MdError::Io("the tiling is not in memory".to_owned()))
+    }
+}
+
+impl Tilings {
+    /// No tilings yet; at most about `limit` records are kept.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            slots: Mutex::default(),
+            limit,
+        }
+    }
+
+    /// Does something under the lock of one object's tiling.
+    pub(crate) fn with<T>(&self, ino: Ino, work: impl FnOnce(&mut Loaded) -> T) -> T {
+        let loaded = self.take(ino);
+        let mut guard = loaded.lock();
+        let result = work(&mut guard);
+        let weight = guard.tiling.as_ref().map_or(0, Tiling::len);
+        drop(guard);
+        drop(loaded);
+        self.give_back(ino, weight);
+        result
+    }
+
+    fn take(&self, ino: Ino) -> Arc<Mutex<Loaded>> {
+        let mut slots = self.slots.lock();
+        slots.turn += 1;
+        let turn = slots.turn;
+        let slot = slots.by_ino.entry(ino).or_insert_with(|| Slot {
+            loaded: Arc::default(),
+            used: 0,
+            weight: 0,
+        });
+        slot.used = turn;
+        Arc::clone(&slot.loaded)
+    }
+
+    fn give_back(&self, ino: Ino, records: usize) {
+        let mut slots = self.slots.lock();
+        let Slots { by_ino, total, .. } = &mut *slots;
+        // Somebody who waits for the lock holds the Arc; nobody can get it but under this lock.
+        let idle = |slot: &Slot| Arc::strong_count(&slot.loaded) == 1;
+        let Some(slot) = by_ino.get_mut(&ino) else {
+            return;
+        };
+        let weight = records + ENTRY;
+        *total = *total + weight - slot.weight;
+        slot.weight = weight;
+        if records == 0 && idle(slot) {
+            by_ino.remove(&ino);
+            *total -= weight;
+        }
+        while *total > self.limit {
+            let oldest = by_ino
+                .iter()
+                .filter(|(_, slot)| idle(slot))
+                .min_by_key(|(_, slot)| slot.used);
+            let Some(ino) = oldest.map(|(&ino, _)| ino) else {
+                return;
+            };
+            if let Some(gone) = by_ino.remove(&ino) {
+                *total -= gone.weight;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slabfs_model::ObjectId;
+    use slabfs_model::layout::tiling::Record;
+
+    fn with_records(tilings: &Tilings, ino: u64, records: u64) {
+        tilings.with(ObjectId(ino), |loaded| {
+            let slab = slabfs_model::Hyperslab::whole(&[1]);
+            let record = |order| Record {
+                slab: slab.clone(),
+                clip: None,
+                order,
+                value: Stored::Fill,
+            };
+            loaded.tiling = Tiling::bulk(1, (0..records).map(record).collect()).ok();
+        });
+    }
+
+    #[test]
+    fn the_least_recently_used_is_forgotten() {
+        let tilings = Tilings::new((ENTRY + 10) * 3);
+        for ino in 1..=3 {
+            with_records(&tilings, ino, 10);
+        }
+        tilings.with(ObjectId(1), |_| ());
+        with_records(&tilings, 4, 10);
+        let slots = tilings.slots.lock();
+        let mut kept: Vec<_> = slots.by_ino.keys().map(|ino| ino.0).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, [1, 3, 4]);
+        assert_eq!(slots.total, (ENTRY + 10) * 3);
+    }
+
+    #[test]
+    fn without_records_nothing_is_kept() {
+        let tilings = Tilings::new(100);
+        with_records(&tilings, 1, 0);
+        assert!(tilings.slots.lock().by_ino.is_empty());
+        assert_eq!(tilings.slots.lock().total, 0);
+    }
+}

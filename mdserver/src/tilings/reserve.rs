@@ -1,0 +1,109 @@
+//! Reservations: how far data of a grid object may lie beyond its recorded size.
+//!
+//! Grid chunks are written before the size is committed. If the writer dies in between, bytes beyond
+//! the size stay on the data servers, and an object that grew over them would show them. So whoever
+//! writes beyond the size says beforehand how far; what a dead session had reserved beyond everything
+//! that is recorded or reserved by the living is cleared before the object grows over it. The caller
+//! clears, and asks again; meanwhile others are told to wait.
+//!
+//! One thing is given up: two sessions that write beyond the end of one object at the same time, and
+//! one of them dies: its bytes below the other's reservation are not told apart and stay.
+
+use std::sync::Arc;
+
+use crate::api::{CREATOR_RESERVE, Ino, MdError, Reply, ReserveReply};
+use crate::core::{Core, Ctx, State};
+use crate::records::Object;
+use crate::sessions::session_of;
+use slabfs_model::MAX_BYTES;
+
+/// How far the reservations of the living and the dead go.
+fn reach(object: &Object, state: &State) -> (u64, u64) {
+    let (mut live, mut dead) = (0, 0);
+    for &(session, upto) in &object.reserves {
+        let end = if state.sessions.live.contains_key(&session) {
+            &mut live
+        } else {
+            &mut dead
+        };
+        *end = upto.max(*end);
+    }
+    (live, dead)
+}
+
+/// Refuses to grow an object over a dead session's tail. `old`: its size before.
+pub(super) fn refuse_tail(object: &Object, old: u64, state: &State) -> Result<(), MdError> {
+    let size = object.info.size()?;
+    if size <= old || !object.info.is_grid() || object.reserves.is_empty() {
+        return Ok(());
+    }
+    let (live, dead) = reach(object, state);
+    let safe = old.max(live);
+    if dead > safe && size > safe {
+        Err(MdError::NeedsClear)
+    } else {
+        Ok(())
+    }
+}
+
+/// Reserves up to `upto` bytes for the caller, or says what to clear first.
+pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Reply, MdError> {
+    if upto > MAX_BYTES {
+        return Err(MdError::TooBig(
+            "an object has less than 2^63 bytes".to_owned(),
+        ));
+    }
+    let me = session_of(ctx)?;
+    let mut txn = core.begin(ctx)?;
+    let mut inode = txn.inode(ino)?;
+    let object = inode.object()?;
+    if !object.info.is_grid() {
+        return txn.commit(Reply::Reserve(ReserveReply { upto, clear: None }));
+    }
+    let alive = |session: &slabfs_model::SessionId| txn.state.sessions.live.contains_key(session);
+    let cleared = match object.clearing {
+        Some((who, upto)) if who == me => Some(upto),
+        Some((who, _)) if alive(&who) => return Err(MdError::Busy),
+        _ => None,
+    };
+    let size = object.info.size()?;
+    let mut changed = object.clone();
+    changed.clearing = None;
+    changed
+        .reserves
+        .retain(|(session, upto)| alive(session) || cleared.is_none_or(|cleared| *upto > cleared));
+    let (live, dead) = reach(&changed, &txn.state);
+    let safe = size.max(live);
+    let reply = if dead > safe {
+        changed.clearing = Some((me, dead));
+        ReserveReply {
+            upto: safe,
+            clear: Some((safe, dead)),
+        }
+    } else {
+        let step = CREATOR_RESERVE.max(size / 8);
+        let granted = upto.saturating_add(step).min(MAX_BYTES);
+        match changed
+            .reserves
+            .iter_mut()
+            .find(|(session, _)| *session == me)
+        {
+            Some((_, present)) => *present = granted.max(*present),
+            None => changed.reserves.push((me, granted)),
+        }
+        // What the dead reserved below what is reserved or recorded now does not matter any more.
+        if dead <= safe {
+            changed.reserves.retain(|(session, _)| alive(session));
+        }
+        ReserveReply {
+            upto: granted,
+            clear: None,
+        }
+    };
+    if changed.info.stripe.is_empty() {
+        changed.info.stripe = txn.state.servers.stripe(ino.0);
+    }
+    *Arc::make_mut(&mut inode).object_mut()? = changed;
+    txn.put_quietly(inode);
+    txn.commit(Reply::Reserve(reply))
+}
