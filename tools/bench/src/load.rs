@@ -10,40 +10,46 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-/// Runs `job` on as many threads as there are items, all starting at the same moment; the time is
-/// from the start to the end of the last.
+/// Runs `job` on as many threads as there are items, each with a buffer of its own, all starting at the
+/// same moment; the time is from the start of the first to the end of the last.
 pub(crate) fn together<T: Sync, R: Send>(
     items: &[T],
-    job: impl Fn(&T) -> anyhow::Result<R> + Sync,
+    buffer_bytes: usize,
+    job: impl Fn(&T, &mut [u8]) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<(Duration, Vec<R>)> {
-    let barrier = Barrier::new(items.len() + 1);
-    std::thread::scope(|scope| {
+    let barrier = Barrier::new(items.len());
+    let outcomes = std::thread::scope(|scope| {
         let threads: Vec<_> = items
             .iter()
             .map(|item| {
                 let (barrier, job) = (&barrier, &job);
                 scope.spawn(move || {
+                    let mut memory = buffer(buffer_bytes);
                     barrier.wait();
-                    job(item)
+                    let started = Instant::now();
+                    let result = job(item, &mut memory);
+                    (started, Instant::now(), result)
                 })
             })
             .collect();
-        barrier.wait();
-        let started = Instant::now();
-        let results: Vec<anyhow::Result<R>> = threads
+        threads
             .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|_| Err(anyhow::anyhow!("a job panicked")))
-            })
-            .collect();
-        let time = started.elapsed();
-        Ok((
-            time,
-            results.into_iter().collect::<anyhow::Result<Vec<R>>>()?,
-        ))
-    })
+            .map(|thread| thread.join())
+            .collect::<Vec<_>>()
+    });
+    let mut results = Vec::new();
+    let mut times = Vec::new();
+    for outcome in outcomes {
+        let (started, ended, result) = outcome.map_err(|_| anyhow::anyhow!("a job panicked"))?;
+        results.push(result?);
+        times.push((started, ended));
+    }
+    let first = times.iter().map(|&(started, _)| started).min();
+    let last = times.iter().map(|&(_, ended)| ended).max();
+    let time = first
+        .zip(last)
+        .map_or(Duration::ZERO, |(first, last)| last - first);
+    Ok((time, results))
 }
 
 /// What happens at the end of a write.
@@ -194,8 +200,13 @@ mod tests {
 
     #[test]
     fn all_jobs_run() {
-        let (_, results) = together(&[1, 2, 3], |item| Ok(item * 2)).expect("run");
+        let (_, results) = together(&[1, 2, 3], 1, |item, _| Ok(item * 2)).expect("run");
         assert_eq!(results, [2, 4, 6]);
-        assert!(together(&[1], |_| -> anyhow::Result<()> { anyhow::bail!("no") }).is_err());
+        assert!(
+            together(&[1], 0, |_, _| -> anyhow::Result<()> {
+                anyhow::bail!("no")
+            })
+            .is_err()
+        );
     }
 }

@@ -48,9 +48,9 @@ fn one_system(
     }
     for (what, writes) in [("read", false), ("write", true)] {
         let jobs_of: Vec<(usize, &PathBuf)> = paths.iter().enumerate().collect();
-        let (took, counts) = load::together(&jobs_of, |(job, path)| {
+        let (took, counts) = load::together(&jobs_of, REQUEST, |(job, path), buffer| {
             let seed = u64::from(round) * 64 + *job as u64 + 1;
-            load::random(path, BYTES, &mut load::buffer(REQUEST), time, writes, seed)
+            load::random(path, BYTES, buffer, time, writes, seed)
         })?;
         let case = Case {
             group: "iops",

@@ -10,8 +10,11 @@ use crate::load;
 use crate::results::{Case, Results, Unit};
 use crate::systems::{System, Systems};
 
+/// A name for the table, and what is done with one path.
+type Step = (&'static str, fn(&Path) -> std::io::Result<()>);
+
 /// What is done with every name, in this order; each starts where the one before has ended.
-const STEPS: [(&str, fn(&Path) -> std::io::Result<()>); 5] = [
+const STEPS: [Step; 5] = [
     ("create", |path| fs::File::create_new(path).map(drop)),
     ("stat", |path| fs::metadata(path).map(drop)),
     ("unlink", |path| fs::remove_file(path)),
@@ -56,7 +59,7 @@ fn one_system(
         })
         .collect();
     for (what, step) in STEPS {
-        let (time, _) = load::together(&paths, |paths| {
+        let (time, _) = load::together(&paths, 0, |paths, _| {
             paths.iter().try_for_each(|path| {
                 step(path).with_context(|| format!("{what} {}", path.display()))
             })

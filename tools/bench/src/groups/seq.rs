@@ -89,17 +89,15 @@ impl Setting {
     }
 
     fn write(self, paths: &[PathBuf], end: End) -> anyhow::Result<Duration> {
-        let buffers = load::buffer(self.request);
-        let (time, _) = load::together(paths, |path| {
-            load::write(path, self.bytes, &mut buffers.clone(), end)
+        let (time, _) = load::together(paths, self.request, |path, buffer| {
+            load::write(path, self.bytes, buffer, end)
         })?;
         Ok(time)
     }
 
     fn read(self, paths: &[PathBuf], check: bool) -> anyhow::Result<Duration> {
-        let buffers = load::buffer(self.request);
-        let (time, _) = load::together(paths, |path| {
-            load::read(path, self.bytes, &mut buffers.clone(), check)
+        let (time, _) = load::together(paths, self.request, |path, buffer| {
+            load::read(path, self.bytes, buffer, check)
         })?;
         Ok(time)
     }
