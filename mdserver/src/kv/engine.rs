@@ -384,6 +384,14 @@ impl Engine {
         open_index(&self.dir, &self.options, &found)
     }
 
+    /// Runs `f` while nothing is written to the journal: what a kill would leave stands still.
+    #[cfg(test)]
+    pub(super) fn stopped<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _spare = self.spare.lock();
+        let _journal = self.journal.lock();
+        f()
+    }
+
     /// Puts a value with a wrong checksum into the index, past all caches.
     #[cfg(test)]
     pub(super) fn spoil_index(&self, key: &str) {
