@@ -23,7 +23,6 @@ mod node;
 mod objserver;
 mod onmount;
 mod process;
-mod registrar;
 mod servers;
 mod set;
 mod stats;

@@ -15,7 +15,7 @@ use slabfs_mdserver::server::MdServer;
 use slabfs_mdserver::service::{Service, ServiceOptions};
 use slabfs_model::ServerId;
 use slabfs_objstore::client::{Options, Servers};
-use slabfs_objstore::server::{DataServer, Heart, HeartOptions};
+use slabfs_objstore::server::{DataServer, Heart, HeartOptions, Registrar};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener};
 use slabfs_objstore::{Addr, ChunkStore};
@@ -24,7 +24,6 @@ use crate::args::MountArgs;
 use crate::failure::usage;
 use crate::lifecycle::Shutdown;
 use crate::mountpoint::source_name;
-use crate::registrar::ToMetadata;
 
 /// How long a data server of this process may take to be known to the metadata service of this process.
 const REGISTERED: Duration = Duration::from_secs(30);
@@ -84,7 +83,7 @@ pub(crate) fn open_store(dir: &Path) -> anyhow::Result<Arc<LocalStore>> {
 
 /// A metadata service in another process.
 pub(crate) fn remote_metadata(addr: &Addr, key: Option<Key>, deadline: Duration) -> RemoteMd {
-    RemoteMd::new(addr.clone(), key, deadline)
+    RemoteMd::connect(addr.clone(), key, deadline)
 }
 
 /// Makes a directory that only its owner may enter: what lies in it bypasses the mount's modes.
@@ -104,20 +103,18 @@ fn make_private(dir: &Path) -> anyhow::Result<()> {
 /// A metadata service in this process.
 pub(crate) struct MetadataNode {
     service: Arc<Service>,
-    server: Option<MdServer>,
+    server: Option<(MdServer, Addr)>,
 }
 
 impl MetadataNode {
     /// Opens it and says what it recovered.
     pub(crate) fn open(dir: &Path, accept_loss: bool) -> anyhow::Result<MetadataNode> {
         make_private(dir)?;
-        let options = ServiceOptions {
-            accept_loss,
-            ..ServiceOptions::default()
-        };
+        let mut options = ServiceOptions::default();
+        options.kv.accept_loss = accept_loss;
         let (service, recovery) = Service::open(dir, options)
             .with_context(|| format!("cannot use the metadata directory {}", dir.display()))?;
-        tracing::info!("metadata in {}: {recovery}", dir.display());
+        tracing::info!("{}: {recovery}", dir.display());
         Ok(MetadataNode {
             service: Arc::new(service),
             server: None,
@@ -126,23 +123,29 @@ impl MetadataNode {
 
     /// The service, for callers in this process.
     pub(crate) fn local(&self) -> Arc<dyn Metadata> {
-        Arc::new(LocalMd::new(Arc::clone(&self.service)))
+        Arc::new(LocalMd(Arc::clone(&self.service)))
+    }
+
+    /// The service, for data servers in this process.
+    pub(crate) fn registrar(&self) -> Arc<dyn Registrar> {
+        Arc::clone(&self.service) as Arc<dyn Registrar>
     }
 
     /// Serves others at `listener` from now on.
     pub(crate) fn serve(&mut self, listener: Listener) -> anyhow::Result<()> {
-        self.server = Some(MdServer::start(Arc::clone(&self.service), listener)?);
+        let addr = listener.addr().clone();
+        self.server = Some((MdServer::start(Arc::clone(&self.service), listener)?, addr));
         Ok(())
     }
 
     /// Where others reach it.
     pub(crate) fn addr(&self) -> Option<&Addr> {
-        self.server.as_ref().map(MdServer::addr)
+        self.server.as_ref().map(|(_, addr)| addr)
     }
 
     /// Ends the connections, then closes the service with everything on disk.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
-        if let Some(server) = self.server {
+        if let Some((server, _)) = self.server {
             server.shutdown();
         }
         self.service.close().context("closing the metadata service")
@@ -157,10 +160,10 @@ pub(crate) struct DataNode {
 }
 
 impl DataNode {
-    /// Starts to serve `store` at `listener`, if there is one, and to report it to `metadata`.
+    /// Starts to serve `store` at `listener`, if there is one, and to report it to `registrar`.
     pub(crate) fn start(
         store: Arc<LocalStore>,
-        metadata: Arc<dyn Metadata>,
+        registrar: Arc<dyn Registrar>,
         listener: Option<Listener>,
     ) -> anyhow::Result<DataNode> {
         let reachable = listener
@@ -172,7 +175,7 @@ impl DataNode {
             None => None,
         };
         let options = HeartOptions::new(store.id(), reachable);
-        let heart = Heart::start(shared, Arc::new(ToMetadata(metadata)), options)?;
+        let heart = Heart::start(shared, registrar, options)?;
         Ok(DataNode {
             store,
             heart,

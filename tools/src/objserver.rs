@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use slabfs_mdserver::client::RemoteMd;
 use slabfs_objstore::Addr;
+use slabfs_objstore::server::Registrar;
 
 use crate::args::{NetArgs, ServiceArgs, parse_addr};
 use crate::lifecycle::{self, Live, Shutdown};
@@ -47,12 +49,14 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let store = node::open_store(&args.data)?;
     shutdown.check()?;
     let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
-    let data = DataNode::start(store, metadata, Some(listener))?;
-    Ok(Box::new(Running { data }))
+    let registrar = Arc::clone(&metadata) as Arc<dyn Registrar>;
+    let data = DataNode::start(store, registrar, Some(listener))?;
+    Ok(Box::new(Running { data, metadata }))
 }
 
 struct Running {
     data: DataNode,
+    metadata: Arc<RemoteMd>,
 }
 
 impl Live for Running {
@@ -69,6 +73,8 @@ impl Live for Running {
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {
+        // A report that still waits for a service which is away is not worth waiting for.
+        self.metadata.close();
         self.data.stop()
     }
 }

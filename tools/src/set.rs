@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+use slabfs_model::parse_dims;
+
 use crate::create::{Fields, MoreFields};
 use crate::failure::usage;
 use crate::onmount;
@@ -43,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     let info = onmount::info(&args.path)?;
-    let declared = info.get("kind").and_then(serde_json::Value::as_str) == Some("array");
+    let declared = info.get("kind").and_then(Value::as_str) == Some("array");
     // Dims of an array are a change of size and go through another door than its declaration.
     let dims = if declared && !spec.contains_key("dtype") {
         spec.remove("dims")
@@ -53,8 +56,55 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !spec.is_empty() {
         onmount::declare(&args.path, &spec)?;
     }
-    match dims.as_ref().and_then(serde_json::Value::as_str) {
-        Some(dims) => onmount::resize(&args.path, dims),
+    match dims.as_ref().and_then(Value::as_str) {
+        Some(dims) => {
+            check_growth(dims, &info)?;
+            onmount::resize(&args.path, dims)
+        }
         None => Ok(()),
+    }
+}
+
+/// Says which axis may not become as long as asked; the service would only say that it is not allowed.
+fn check_growth(dims: &str, info: &Value) -> anyhow::Result<()> {
+    let dims = parse_dims(dims).map_err(|error| usage(format!("--dims: {error}")))?;
+    let Some(limits) = info.get("max_dims").and_then(Value::as_array) else {
+        return Ok(());
+    };
+    if limits.len() != dims.len() {
+        return Err(usage(format!(
+            "--dims: the array has {} axes and keeps them; give one length for each",
+            limits.len()
+        )));
+    }
+    let limits = limits.iter().map(Value::as_u64);
+    match dims
+        .iter()
+        .zip(limits)
+        .enumerate()
+        .find(|(_, (dim, max))| max.is_some_and(|max| **dim > max))
+    {
+        Some((axis, (dim, max))) => Err(usage(format!(
+            "--dims: axis {axis} cannot have {dim} elements, its max dim is {}; max dims can be set as long as the array is empty",
+            max.unwrap_or(0)
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn growth_beyond_a_limit_is_named() {
+        let info = json!({"max_dims": [null, 16]});
+        assert!(check_growth("1000,16", &info).is_ok());
+        let error = check_growth("1000,17", &info)
+            .expect_err("too long")
+            .to_string();
+        assert!(error.contains("axis 1") && error.contains("16"), "{error}");
+        assert!(check_growth("1000", &info).is_err());
     }
 }

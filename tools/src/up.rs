@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use slabfs_mdserver::api::Metadata;
 use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
 
@@ -110,8 +109,7 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
             None => None,
         };
         let store = node::open_store(&server_dir(data, number))?;
-        let local: Arc<dyn Metadata> = metadata.local();
-        let server = DataNode::start(Arc::clone(&store), local, listener)?;
+        let server = DataNode::start(Arc::clone(&store), metadata.registrar(), listener)?;
         servers.add_local(server.registered()?, store);
         nodes.push(server);
         shutdown.check()?;
