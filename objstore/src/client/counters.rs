@@ -36,7 +36,10 @@ pub struct Side {
 impl Counters {
     /// All numbers now.
     pub fn snapshot(&self) -> CountersSnapshot {
-        CountersSnapshot { read: self.read.snapshot(), write: self.write.snapshot() }
+        CountersSnapshot {
+            read: self.read.snapshot(),
+            write: self.write.snapshot(),
+        }
     }
 }
 

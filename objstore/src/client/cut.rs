@@ -20,7 +20,9 @@ pub(super) fn cut(slab: &Hyperslab, max: u64) -> Result<Vec<Part>> {
     // below[i]: packed cells of one index of axis i.
     let mut below = vec![1u64; rank];
     for i in (0..rank.saturating_sub(1)).rev() {
-        below[i] = shape[i + 1].checked_mul(below[i + 1]).ok_or_else(too_large)?;
+        below[i] = shape[i + 1]
+            .checked_mul(below[i + 1])
+            .ok_or_else(too_large)?;
     }
     let Some(axis) = (0..rank).find(|&i| below[i] <= max) else {
         return Err(too_large());
@@ -42,12 +44,18 @@ pub(super) fn cut(slab: &Hyperslab, max: u64) -> Result<Vec<Part>> {
             region.shape[axis] = len;
             for (packed, slab) in slab.parts(&region) {
                 let from = packed.offset.iter().zip(&below).map(|(x, n)| x * n).sum();
-                parts.push(Part { slab, from, bytes: packed.volume() });
+                parts.push(Part {
+                    slab,
+                    from,
+                    bytes: packed.volume(),
+                });
             }
             at += len;
         }
         // The next index of the slower axes, the last of them fastest.
-        let Some(i) = (0..axis).rev().find(|&i| region.offset[i] + 1 < shape[i]) else { break };
+        let Some(i) = (0..axis).rev().find(|&i| region.offset[i] + 1 < shape[i]) else {
+            break;
+        };
         region.offset[i] += 1;
         for offset in &mut region.offset[i + 1..] {
             *offset = 0;
@@ -79,8 +87,39 @@ mod tests {
         let slabs = [
             Hyperslab::whole(&shape),
             Hyperslab::from_region(&Region::new(&[1, 2, 3], &[3, 4, 4])),
-            Hyperslab { axes: [Axis::every(0, 2, 3), Axis { start: 0, stride: 3, count: 2, block: 2 }, Axis::every(1, 3, 2)].into_iter().collect() },
-            Hyperslab { axes: [Axis::span(2, 1), Axis { start: 0, stride: 4, count: 1, block: 4 }, Axis { start: 0, stride: 4, count: 2, block: 3 }].into_iter().collect() },
+            Hyperslab {
+                axes: [
+                    Axis::every(0, 2, 3),
+                    Axis {
+                        start: 0,
+                        stride: 3,
+                        count: 2,
+                        block: 2,
+                    },
+                    Axis::every(1, 3, 2),
+                ]
+                .into_iter()
+                .collect(),
+            },
+            Hyperslab {
+                axes: [
+                    Axis::span(2, 1),
+                    Axis {
+                        start: 0,
+                        stride: 4,
+                        count: 1,
+                        block: 4,
+                    },
+                    Axis {
+                        start: 0,
+                        stride: 4,
+                        count: 2,
+                        block: 3,
+                    },
+                ]
+                .into_iter()
+                .collect(),
+            },
         ];
         for slab in slabs {
             let whole = cells(&shape, &slab);

@@ -65,7 +65,11 @@ impl Servers {
         slow: bool,
     ) -> Result<(), Failure> {
         let until = self.until();
-        let bytes = jobs.iter().flat_map(|job| &job.messages).map(Message::bytes).sum::<u64>();
+        let bytes = jobs
+            .iter()
+            .flat_map(|job| &job.messages)
+            .map(Message::bytes)
+            .sum::<u64>();
         if jobs.len() > 1 && (slow || bytes > MUCH) {
             let first = Mutex::new(None);
             let jobs: Vec<_> = jobs.iter_mut().map(Mutex::new).collect();
@@ -77,8 +81,16 @@ impl Servers {
             });
             return first.into_inner().map_or(Ok(()), Err);
         }
-        let mut flights: SmallVec<[Option<Flight>; 4]> =
-            jobs.iter().map(|job| if jobs.len() > 1 { depart(table, job, until) } else { None }).collect();
+        let mut flights: SmallVec<[Option<Flight>; 4]> = jobs
+            .iter()
+            .map(|job| {
+                if jobs.len() > 1 {
+                    depart(table, job, until)
+                } else {
+                    None
+                }
+            })
+            .collect();
         let mut first = None;
         // Local ones while the remote ones work.
         for local in [true, false] {
@@ -103,9 +115,12 @@ fn note(first: &mut Option<Failure>, failure: Failure) {
 
 /// Sends a remote job's first request ahead; what goes wrong is met again, and handled, in `run`.
 fn depart<'a, M: Message<'a>>(table: &Table, job: &Job<M>, until: Instant) -> Option<Flight> {
-    let Some(Target::Remote(pool)) = table.get(&job.server) else { return None };
+    let Some(Target::Remote(pool)) = table.get(&job.server) else {
+        return None;
+    };
     let request = job.messages.first()?.request().ok()?;
-    pool.begin(request.kind, &request.control, &request.payload, until).ok()
+    pool.begin(request.kind, &request.control, &request.payload, until)
+        .ok()
 }
 
 fn run<'a, M: Message<'a>>(
@@ -134,27 +149,43 @@ fn remote<'a, M: Message<'a>>(
     until: Instant,
 ) -> WireResult<()> {
     if let Some(flight) = flight {
-        match pool.finish(flight, until, &mut |control, incoming| message.take(control, incoming)) {
+        match pool.finish(flight, until, &mut |control, incoming| {
+            message.take(control, incoming)
+        }) {
             Err(e) if e.is_transient() => {}
             done => return done,
         }
     }
     let request = message.request()?;
-    pool.call_with(request.kind, &request.control, &request.payload, until, &mut |control, incoming| {
-        message.take(control, incoming)
-    })
+    pool.call_with(
+        request.kind,
+        &request.control,
+        &request.payload,
+        until,
+        &mut |control, incoming| message.take(control, incoming),
+    )
 }
 
 /// What a failed call is to the callers of chunk stores; always names server and address.
 pub(super) fn store_error(server: ServerId, pool: &Pool, error: WireError) -> StoreError {
     let addr = pool.addr().to_string();
     match error {
-        WireError::Unavailable { detail, .. } => StoreError::Unavailable { server, addr, detail },
+        WireError::Unavailable { detail, .. } => StoreError::Unavailable {
+            server,
+            addr,
+            detail,
+        },
         e @ WireError::TooLarge { .. } => StoreError::Invalid(e.to_string()),
-        WireError::Fault { detail, .. } => {
-            StoreError::Io { what: format!("data server {server} at {addr}"), detail, errno: None }
-        }
-        e if e.is_transient() => StoreError::Unavailable { server, addr, detail: e.to_string() },
+        WireError::Fault { detail, .. } => StoreError::Io {
+            what: format!("data server {server} at {addr}"),
+            detail,
+            errno: None,
+        },
+        e if e.is_transient() => StoreError::Unavailable {
+            server,
+            addr,
+            detail: e.to_string(),
+        },
         e => StoreError::Protocol(format!("data server {server}: {e}")),
     }
 }
@@ -169,7 +200,10 @@ pub(super) fn encode<T: Serialize + ?Sized>(value: &T) -> WireResult<Vec<u8>> {
 }
 
 /// Reads a reply's control part.
-pub(super) fn decode<T: serde::de::DeserializeOwned>(control: &[u8], incoming: &Incoming<'_>) -> WireResult<T> {
+pub(super) fn decode<T: serde::de::DeserializeOwned>(
+    control: &[u8],
+    incoming: &Incoming<'_>,
+) -> WireResult<T> {
     match postcard::take_from_bytes(control) {
         Ok((value, [])) => Ok(value),
         Ok(_) => Err(incoming.protocol("bytes behind the reply")),
@@ -189,7 +223,10 @@ const FULL: u64 = 8 << 20;
 
 impl<M> Sorter<M> {
     pub(super) fn new() -> Sorter<M> {
-        Sorter { jobs: Vec::new(), room: Vec::new() }
+        Sorter {
+            jobs: Vec::new(),
+            room: Vec::new(),
+        }
     }
 
     /// The message that a piece of so many payload and control bytes belongs to; `fresh` makes one.
@@ -204,7 +241,10 @@ impl<M> Sorter<M> {
         let at = match self.jobs.iter().rposition(|job| job.server == server) {
             Some(at) => at,
             None => {
-                self.jobs.push(Job { server, messages: Vec::new() });
+                self.jobs.push(Job {
+                    server,
+                    messages: Vec::new(),
+                });
                 self.room.push((0, 0));
                 self.jobs.len() - 1
             }
@@ -226,7 +266,11 @@ impl<M> Sorter<M> {
 }
 
 /// About how many bytes a piece takes in a control part, and not fewer: varints have up to ten.
-pub(super) fn weight(name: &crate::ChunkName, form: Option<&crate::ChunkForm>, slab: Option<&slabfs_model::Hyperslab>) -> u64 {
+pub(super) fn weight(
+    name: &crate::ChunkName,
+    form: Option<&crate::ChunkForm>,
+    slab: Option<&slabfs_model::Hyperslab>,
+) -> u64 {
     let place = match name {
         crate::ChunkName::Free(_) => 0,
         crate::ChunkName::Grid { at, .. } => at.len(),

@@ -24,37 +24,65 @@ impl Servers {
     /// Seals chunks.
     pub fn seal(&self, pieces: &[SealPiece<'_>]) -> Result<()> {
         type Item<'a> = SealItem<&'a ChunkName, &'a ChunkForm>;
-        let local = |store: &dyn ChunkStore, items: &[Item<'_>]| each(items, |i| store.seal(i.name, i.form));
+        let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
+            each(items, |i| store.seal(i.name, i.form))
+        };
         self.act(kind::SEAL, true, local, pieces, |p| {
-            (p.server, weight(p.name, Some(p.form), None), Item { name: p.name, form: p.form })
+            (
+                p.server,
+                weight(p.name, Some(p.form), None),
+                Item {
+                    name: p.name,
+                    form: p.form,
+                },
+            )
         })
     }
 
     /// Makes cells of grid chunks at or beyond a bound fill.
     pub fn clip(&self, pieces: &[ClipPiece<'_>]) -> Result<()> {
         type Item<'a> = ClipItem<&'a ChunkName, &'a ChunkForm, &'a [u64]>;
-        let local =
-            |store: &dyn ChunkStore, items: &[Item<'_>]| each(items, |i| store.clip(i.name, i.form, i.keep));
+        let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
+            each(items, |i| store.clip(i.name, i.form, i.keep))
+        };
         self.act(kind::CLIP, true, local, pieces, |p| {
             let weight = weight(p.name, Some(p.form), None) + 10 * p.keep.len() as u64;
-            (p.server, weight, Item { name: p.name, form: p.form, keep: p.keep })
+            (
+                p.server,
+                weight,
+                Item {
+                    name: p.name,
+                    form: p.form,
+                    keep: p.keep,
+                },
+            )
         })
     }
 
     /// Makes cells of grid chunks fill.
     pub fn punch(&self, pieces: &[PunchPiece<'_>]) -> Result<()> {
         type Item<'a> = PunchItem<&'a ChunkName, &'a ChunkForm, &'a Hyperslab>;
-        let local =
-            |store: &dyn ChunkStore, items: &[Item<'_>]| each(items, |i| store.punch(i.name, i.form, i.slab));
+        let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
+            each(items, |i| store.punch(i.name, i.form, i.slab))
+        };
         self.act(kind::PUNCH, true, local, pieces, |p| {
             let weight = weight(p.name, Some(p.form), Some(p.slab));
-            (p.server, weight, Item { name: p.name, form: p.form, slab: p.slab })
+            (
+                p.server,
+                weight,
+                Item {
+                    name: p.name,
+                    form: p.form,
+                    slab: p.slab,
+                },
+            )
         })
     }
 
     /// Deletes chunks; those that do not exist are no error.
     pub fn delete(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
-        let local = |store: &dyn ChunkStore, names: &[ChunkName]| store.delete(names).map_err(|e| (0, e));
+        let local =
+            |store: &dyn ChunkStore, names: &[ChunkName]| store.delete(names).map_err(|e| (0, e));
         self.act(kind::DELETE, true, local, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
@@ -62,7 +90,8 @@ impl Servers {
 
     /// Returns when these chunks, as they are now, survive the loss of power.
     pub fn sync(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
-        let local = |store: &dyn ChunkStore, names: &[ChunkName]| store.sync(names).map_err(|e| (0, e));
+        let local =
+            |store: &dyn ChunkStore, names: &[ChunkName]| store.sync(names).map_err(|e| (0, e));
         self.act(kind::SYNC, true, local, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
@@ -73,19 +102,43 @@ impl Servers {
         let local = |store: &dyn ChunkStore, _: &[ChunkName]| store.sync(&[]).map_err(|e| (0, e));
         let jobs = servers.iter().enumerate().map(|(i, &server)| Job {
             server,
-            messages: vec![Acts { kind: kind::SYNC, items: Vec::<ChunkName>::new(), numbers: vec![i], local, failed: None }],
+            messages: vec![Acts {
+                kind: kind::SYNC,
+                items: Vec::<ChunkName>::new(),
+                numbers: vec![i],
+                local,
+                failed: None,
+            }],
         });
-        self.fan_out(&self.table(), &mut jobs.collect::<Vec<_>>(), true).map_err(|(_, e)| e)
+        self.fan_out(&self.table(), &mut jobs.collect::<Vec<_>>(), true)
+            .map_err(|(_, e)| e)
     }
 
     /// Deletes, on these servers, the grid chunks of an object's generations below `below`.
-    pub fn delete_generation(&self, servers: &[ServerId], object: ObjectId, below: u32) -> Result<()> {
-        self.wipe(servers, Wipe { object, below: Some(below) })
+    pub fn delete_generation(
+        &self,
+        servers: &[ServerId],
+        object: ObjectId,
+        below: u32,
+    ) -> Result<()> {
+        self.wipe(
+            servers,
+            Wipe {
+                object,
+                below: Some(below),
+            },
+        )
     }
 
     /// Deletes, on these servers, all grid chunks of an object.
     pub fn delete_grid(&self, servers: &[ServerId], object: ObjectId) -> Result<()> {
-        self.wipe(servers, Wipe { object, below: None })
+        self.wipe(
+            servers,
+            Wipe {
+                object,
+                below: None,
+            },
+        )
     }
 
     fn wipe(&self, servers: &[ServerId], wipe: Wipe) -> Result<()> {
@@ -95,15 +148,21 @@ impl Servers {
                 None => store.delete_grid(i.object),
             })
         };
-        self.act(kind::WIPE, true, local, servers, |&server| (server, 32, wipe))
+        self.act(kind::WIPE, true, local, servers, |&server| {
+            (server, 32, wipe)
+        })
     }
 
     /// Reads all of a chunk on its server, and checks it.
     pub fn verify(&self, server: ServerId, name: &ChunkName) -> Result<()> {
         let local = |store: &dyn ChunkStore, names: &[ChunkName]| each(names, |n| store.verify(n));
-        self.act(kind::VERIFY, false, local, std::slice::from_ref(name), |name| {
-            (server, weight(name, None, None), name.clone())
-        })
+        self.act(
+            kind::VERIFY,
+            false,
+            local,
+            std::slice::from_ref(name),
+            |name| (server, weight(name, None, None), name.clone()),
+        )
     }
 
     /// The room of a server.
@@ -115,7 +174,9 @@ impl Servers {
     /// takes. There may be more after fewer than `limit`; none means the end.
     pub fn list(&self, server: ServerId, after: Option<ChunkName>, limit: u32) -> Result<Listing> {
         let query = ListQuery { after, limit };
-        self.ask(server, kind::LIST, &query, |store| store.list(query.after.clone(), limit as usize))
+        self.ask(server, kind::LIST, &query, |store| {
+            store.list(query.after.clone(), limit as usize)
+        })
     }
 
     /// Does the same for each piece, one message a server.
@@ -130,12 +191,19 @@ impl Servers {
         let mut sorter = Sorter::<Acts<T>>::new();
         for (number, piece) in pieces.iter().enumerate() {
             let (server, weight, item) = item(piece);
-            let fresh = || Acts { kind, items: Vec::new(), numbers: Vec::new(), local, failed: None };
+            let fresh = || Acts {
+                kind,
+                items: Vec::new(),
+                numbers: Vec::new(),
+                local,
+                failed: None,
+            };
             let message = sorter.message(server, 0, weight, fresh);
             message.items.push(item);
             message.numbers.push(number);
         }
-        self.fan_out(&self.table(), &mut sorter.jobs(), slow).map_err(|(_, e)| e)
+        self.fan_out(&self.table(), &mut sorter.jobs(), slow)
+            .map_err(|(_, e)| e)
     }
 
     /// Asks one server for a value.
@@ -154,12 +222,22 @@ impl Servers {
         let fail = |e| store_error(server, pool, e);
         let control = encode(query).map_err(fail)?;
         let mut answer: Option<Answer<T>> = None;
-        pool.call_with(kind, &control, &[], self.until(), &mut |control, incoming| {
-            answer = Some(decode(control, incoming)?);
-            Ok(())
-        })
+        pool.call_with(
+            kind,
+            &control,
+            &[],
+            self.until(),
+            &mut |control, incoming| {
+                answer = Some(decode(control, incoming)?);
+                Ok(())
+            },
+        )
         .map_err(fail)?;
-        answer.unwrap_or_else(|| Err(StoreError::Protocol(format!("data server {server}: no answer"))))
+        answer.unwrap_or_else(|| {
+            Err(StoreError::Protocol(format!(
+                "data server {server}: no answer"
+            )))
+        })
     }
 }
 
@@ -189,7 +267,11 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
     }
 
     fn request(&self) -> WireResult<Request<'a>> {
-        Ok(Request { kind: self.kind, control: encode(&self.items)?, payload: SmallVec::new() })
+        Ok(Request {
+            kind: self.kind,
+            control: encode(&self.items)?,
+            payload: SmallVec::new(),
+        })
     }
 
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
@@ -208,5 +290,8 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
 }
 
 fn each<T>(items: &[T], mut act: impl FnMut(&T) -> Result<()>) -> Result<(), Failure> {
-    items.iter().enumerate().try_for_each(|(i, item)| act(item).map_err(|e| (i, e)))
+    items
+        .iter()
+        .enumerate()
+        .try_for_each(|(i, item)| act(item).map_err(|e| (i, e)))
 }

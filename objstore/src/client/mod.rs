@@ -22,10 +22,10 @@ mod fanout;
 mod manage;
 mod pieces;
 mod read;
-mod workers;
-mod write;
 #[cfg(test)]
 mod tests;
+mod workers;
+mod write;
 
 use std::{
     collections::BTreeMap,
@@ -61,7 +61,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { deadline: Duration::from_secs(30), key: None, workers: 8 }
+        Options {
+            deadline: Duration::from_secs(30),
+            key: None,
+            workers: 8,
+        }
     }
 }
 
@@ -84,7 +88,10 @@ enum Target {
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Servers").field("options", &self.options).field("known", &self.known()).finish()
+        f.debug_struct("Servers")
+            .field("options", &self.options)
+            .field("known", &self.known())
+            .finish()
     }
 }
 
@@ -157,7 +164,8 @@ impl Servers {
     }
 
     fn workers(&self) -> &Workers {
-        self.workers.get_or_init(|| Workers::start(self.options.workers))
+        self.workers
+            .get_or_init(|| Workers::start(self.options.workers))
     }
 
     /// When a request that begins now has taken too long.

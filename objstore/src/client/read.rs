@@ -33,25 +33,34 @@ impl Servers {
         for (i, piece) in pieces.iter_mut().enumerate() {
             let bytes = piece.out.len() as u64;
             if piece.slab.volume() != bytes {
-                let text = format!("{}: {bytes} bytes for {} cells", piece.name, piece.slab.volume());
+                let text = format!(
+                    "{}: {bytes} bytes for {} cells",
+                    piece.name,
+                    piece.slab.volume()
+                );
                 return Err((i, StoreError::Invalid(text)));
             }
             total += bytes;
             piece.found = true;
         }
         let table = self.table();
-        if total <= LITTLE || pieces.windows(2).all(|w| w[0].server == w[1].server) {
-            if let Some(result) = all_local(&table, pieces) {
-                result?;
-                count(&self.counters, pieces);
-                return Ok(());
-            }
+        let in_turn = total <= LITTLE || pieces.windows(2).all(|w| w[0].server == w[1].server);
+        if in_turn && let Some(result) = all_local(&table, pieces) {
+            result?;
+            count(&self.counters, pieces);
+            return Ok(());
         }
         let missing = {
             let mut jobs = sort(pieces)?;
             self.fan_out(&table, &mut jobs, false)?;
-            let parts = jobs.iter().flat_map(|job| &job.messages).flat_map(|m| &m.parts);
-            parts.filter(|p| !p.found).map(|p| p.piece).collect::<SmallVec<[usize; 8]>>()
+            let parts = jobs
+                .iter()
+                .flat_map(|job| &job.messages)
+                .flat_map(|m| &m.parts);
+            parts
+                .filter(|p| !p.found)
+                .map(|p| p.piece)
+                .collect::<SmallVec<[usize; 8]>>()
         };
         for piece in missing {
             pieces[piece].found = false;
@@ -71,7 +80,9 @@ impl Servers {
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
         let table = self.table();
-        let Target::Local(store) = target(&table, server)? else { return Ok(false) };
+        let Target::Local(store) = target(&table, server)? else {
+            return Ok(false);
+        };
         let shown = store.show(name, form, slab, f)?;
         if shown {
             let sent = slab.volume();
@@ -96,7 +107,13 @@ fn all_local(table: &Table, pieces: &mut [ReadPiece<'_>]) -> Option<Result<(), F
     }
     for (i, piece) in pieces.iter_mut().enumerate() {
         if let Some(Target::Local(store)) = table.get(&piece.server) {
-            match local_read(store.as_ref(), piece.name, piece.form, piece.slab, piece.out) {
+            match local_read(
+                store.as_ref(),
+                piece.name,
+                piece.form,
+                piece.slab,
+                piece.out,
+            ) {
                 Ok(found) => piece.found = found,
                 Err(e) => return Some(Err((i, e))),
             }
@@ -154,9 +171,19 @@ fn sort<'a>(pieces: &'a mut [ReadPiece<'_>]) -> Result<Vec<super::fanout::Job<Re
         let (server, name, form) = (piece.server, piece.name, piece.form);
         let mut put = |slab: Slab<'a>, out: &'a mut [u8]| {
             let weight = weight(name, Some(form), Some(slab.get()));
-            let fresh = || Read { parts: Vec::new(), failed: None };
+            let fresh = || Read {
+                parts: Vec::new(),
+                failed: None,
+            };
             let message = sorter.message(server, out.len() as u64, weight, fresh);
-            message.parts.push(Part { piece: i, name, form, slab, out, found: true });
+            message.parts.push(Part {
+                piece: i,
+                name,
+                form,
+                slab,
+                out,
+                found: true,
+            });
         };
         if piece.out.len() <= MAX_PAYLOAD {
             put(Slab::Whole(piece.slab), piece.out);
@@ -182,9 +209,20 @@ impl<'a> Message<'a> for Read<'a> {
     }
 
     fn request(&self) -> WireResult<Request<'a>> {
-        let items: Vec<_> =
-            self.parts.iter().map(|p| ReadItem { name: p.name, form: p.form, slab: p.slab.get() }).collect();
-        Ok(Request { kind: kind::READ, control: encode(&items)?, payload: SmallVec::new() })
+        let items: Vec<_> = self
+            .parts
+            .iter()
+            .map(|p| ReadItem {
+                name: p.name,
+                form: p.form,
+                slab: p.slab.get(),
+            })
+            .collect();
+        Ok(Request {
+            kind: kind::READ,
+            control: encode(&items)?,
+            payload: SmallVec::new(),
+        })
     }
 
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
@@ -196,7 +234,11 @@ impl<'a> Message<'a> for Read<'a> {
             return Ok(());
         }
         if reply.pieces.len() != self.parts.len() {
-            let text = format!("{} answers to {} pieces", reply.pieces.len(), self.parts.len());
+            let text = format!(
+                "{} answers to {} pieces",
+                reply.pieces.len(),
+                self.parts.len()
+            );
             return Err(incoming.protocol(text));
         }
         let mut outs: SmallVec<[IoSliceMut<'_>; 16]> = SmallVec::new();
@@ -219,8 +261,8 @@ impl<'a> Message<'a> for Read<'a> {
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
         for part in &mut self.parts {
-            part.found =
-                local_read(store, part.name, part.form, part.slab.get(), part.out).map_err(|e| (part.piece, e))?;
+            part.found = local_read(store, part.name, part.form, part.slab.get(), part.out)
+                .map_err(|e| (part.piece, e))?;
         }
         Ok(())
     }

@@ -58,7 +58,9 @@ unsafe impl Sync for Ticket {}
 
 impl std::fmt::Debug for Ticket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ticket").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("Ticket")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
     }
 }
 
@@ -94,7 +96,10 @@ impl Workers {
         let mut threads = Vec::with_capacity(count);
         for _ in 0..count {
             let of = queue.clone();
-            match thread::Builder::new().name("slabfs-fanout".into()).spawn(move || of.serve()) {
+            match thread::Builder::new()
+                .name("slabfs-fanout".into())
+                .spawn(move || of.serve())
+            {
                 Ok(thread) => threads.push(thread),
                 Err(e) => {
                     tracing::warn!("started {} of {count} transfer threads: {e}", threads.len());
@@ -110,7 +115,9 @@ impl Workers {
     pub(super) fn run(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         // SAFETY: only the lifetime is changed, so that the pointer can be kept; `Ticket::work` says
         // why it is not used after `job`'s end.
-        let job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job) };
+        let job = unsafe {
+            std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job)
+        };
         let ticket = Arc::new(Ticket {
             job,
             count,
@@ -121,7 +128,9 @@ impl Workers {
         let helpers = count.saturating_sub(1).min(self.threads.len());
         if helpers > 0 {
             let mut state = self.queue.state.lock();
-            state.tickets.extend(std::iter::repeat_n(&ticket, helpers).cloned());
+            state
+                .tickets
+                .extend(std::iter::repeat_n(&ticket, helpers).cloned());
             drop(state);
             for _ in 0..helpers {
                 self.queue.ready.notify_one();

@@ -37,13 +37,16 @@ impl Servers {
                 WriteKind::Write(slab) => Some(slab.volume()),
             };
             if wanted != Some(given) {
-                return Err(StoreError::Invalid(format!("{}: {given} bytes for {wanted:?} cells", piece.name)));
+                return Err(StoreError::Invalid(format!(
+                    "{}: {given} bytes for {wanted:?} cells",
+                    piece.name
+                )));
             }
             total += given;
         }
         let table = self.table();
-        let one_after_the_other = total <= LITTLE || pieces.windows(2).all(|w| w[0].server == w[1].server);
-        if !(one_after_the_other && all_local(&table, pieces)?) {
+        let in_turn = total <= LITTLE || pieces.windows(2).all(|w| w[0].server == w[1].server);
+        if !(in_turn && all_local(&table, pieces)?) {
             let mut jobs = sort(&table, pieces)?;
             self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
         }
@@ -61,7 +64,10 @@ impl Servers {
 
 /// Writes the pieces in their order if all servers are in this process; else `false`.
 fn all_local(table: &Table, pieces: &[WritePiece<'_>]) -> Result<bool> {
-    if !pieces.iter().all(|p| matches!(table.get(&p.server), Some(Target::Local(_)))) {
+    if !pieces
+        .iter()
+        .all(|p| matches!(table.get(&p.server), Some(Target::Local(_))))
+    {
         return Ok(false);
     }
     for piece in pieces {
@@ -110,7 +116,13 @@ fn sort<'a>(table: &Table, pieces: &'a [WritePiece<'a>]) -> Result<Vec<Job<Write
             };
             let weight = weight(piece.name, Some(piece.form), its);
             let message = sorter.message(piece.server, bytes, weight, Write::default);
-            message.parts.push(Part { number, piece, from, bytes, slab });
+            message.parts.push(Part {
+                number,
+                piece,
+                from,
+                bytes,
+                slab,
+            });
         };
         if all <= most || matches!(table.get(&piece.server), Some(Target::Local(_))) {
             put(0, all, None);
@@ -182,15 +194,26 @@ impl<'a> Message<'a> for Write<'a> {
         let mut items = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let (name, form) = (part.piece.name, part.piece.form);
-            items.push(WriteItem { name, form, op: part.op(), bytes: part.bytes });
+            items.push(WriteItem {
+                name,
+                form,
+                op: part.op(),
+                bytes: part.bytes,
+            });
             part.data(&mut payload);
         }
-        Ok(Request { kind: kind::WRITE, control: encode(&items)?, payload })
+        Ok(Request {
+            kind: kind::WRITE,
+            control: encode(&items)?,
+            payload,
+        })
     }
 
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
         let outcome: Outcome = decode(control, incoming)?;
-        self.failed = failure(outcome, incoming, self.parts.len(), |i| self.parts[i].number)?;
+        self.failed = failure(outcome, incoming, self.parts.len(), |i| {
+            self.parts[i].number
+        })?;
         Ok(())
     }
 
@@ -200,7 +223,9 @@ impl<'a> Message<'a> for Write<'a> {
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
         // Pieces for a local store are never cut.
-        self.parts.iter().try_for_each(|p| local_write(store, p.piece).map_err(|e| (p.number, e)))
+        self.parts
+            .iter()
+            .try_for_each(|p| local_write(store, p.piece).map_err(|e| (p.number, e)))
     }
 }
 
@@ -213,7 +238,13 @@ pub(super) fn failure(
 ) -> WireResult<Option<Failure>> {
     match outcome.failed {
         None if outcome.done == count as u64 => Ok(None),
-        None => Err(incoming.protocol(format!("{} of {count} items done, and no error", outcome.done))),
-        Some(e) => Ok(Some((number((outcome.done as usize).min(count.saturating_sub(1))), e))),
+        None => Err(incoming.protocol(format!(
+            "{} of {count} items done, and no error",
+            outcome.done
+        ))),
+        Some(e) => Ok(Some((
+            number((outcome.done as usize).min(count.saturating_sub(1))),
+            e,
+        ))),
     }
 }

@@ -20,9 +20,10 @@ fn invalid<T>(text: String) -> Result<T> {
 /// A name: its rank is within bounds, and that of the form.
 pub(super) fn name(name: &ChunkName) -> Result<()> {
     match name {
-        ChunkName::Grid { at, .. } if at.len() > MAX_RANK => {
-            invalid(format!("a grid chunk's place has {} axes, at most {MAX_RANK} are possible", at.len()))
-        }
+        ChunkName::Grid { at, .. } if at.len() > MAX_RANK => invalid(format!(
+            "a grid chunk's place has {} axes, at most {MAX_RANK} are possible",
+            at.len()
+        )),
         ChunkName::Grid { .. } | ChunkName::Free(_) => Ok(()),
     }
 }
@@ -32,10 +33,15 @@ pub(super) fn form(name: &ChunkName, form: &ChunkForm) -> Result<()> {
     self::name(name)?;
     let rank = form.shape.len();
     if rank == 0 || rank > MAX_RANK {
-        return invalid(format!("{name}: a chunk has 1 to {MAX_RANK} axes, not {rank}"));
+        return invalid(format!(
+            "{name}: a chunk has 1 to {MAX_RANK} axes, not {rank}"
+        ));
     }
     if form.elem == 0 || form.elem > MAX_ELEM {
-        return invalid(format!("{name}: elements of {} bytes, 1 to {MAX_ELEM} are possible", form.elem));
+        return invalid(format!(
+            "{name}: elements of {} bytes, 1 to {MAX_ELEM} are possible",
+            form.elem
+        ));
     }
     if !form.fill.fits(u64::from(form.elem)) {
         return invalid(format!(
@@ -48,18 +54,25 @@ pub(super) fn form(name: &ChunkName, form: &ChunkForm) -> Result<()> {
         return invalid(format!("{name}: codec {:?} does not exist", form.codec));
     }
     match name {
-        ChunkName::Free(_) if form.volume().is_none() => invalid(format!("{name}: its shape exceeds 2^63 bytes")),
-        ChunkName::Grid { at, .. } if at.len() != rank => {
-            invalid(format!("{name}: its place has {} axes, its shape {rank}", at.len()))
+        ChunkName::Free(_) if form.volume().is_none() => {
+            invalid(format!("{name}: its shape exceeds 2^63 bytes"))
         }
+        ChunkName::Grid { at, .. } if at.len() != rank => invalid(format!(
+            "{name}: its place has {} axes, its shape {rank}",
+            at.len()
+        )),
         ChunkName::Grid { .. } | ChunkName::Free(_) => Ok(()),
     }
 }
 
 /// A slab of a chunk; gives the bytes of its cells.
 pub(super) fn slab(name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<u64> {
-    slab.validate(&form.shape).map_err(|e| StoreError::Invalid(format!("{name}: {e}")))?;
-    let bytes = slab.packed_shape().iter().try_fold(1u64, |n, &x| n.checked_mul(x));
+    slab.validate(&form.shape)
+        .map_err(|e| StoreError::Invalid(format!("{name}: {e}")))?;
+    let bytes = slab
+        .packed_shape()
+        .iter()
+        .try_fold(1u64, |n, &x| n.checked_mul(x));
     match bytes {
         Some(bytes) if bytes <= i64::MAX as u64 => Ok(bytes),
         _ => invalid(format!("{name}: the slab exceeds 2^63 bytes")),

@@ -10,10 +10,11 @@ use crate::{
     name::ChunkName,
     store::ChunkStore,
     wire::{
-        Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError, WireResult,
+        Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError,
+        WireResult,
         messages::{
-            ClipItem, Found, ListQuery, Outcome, PunchItem, ReadItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp,
-            kind,
+            ClipItem, Found, ListQuery, Outcome, PunchItem, ReadItem, ReadReply, SealItem, Wipe,
+            WriteItem, WriteOp, kind,
         },
         serve_with,
     },
@@ -38,7 +39,11 @@ impl DataServer {
     }
 
     /// Serves `store` at `listener`, with other bounds than the default ones.
-    pub fn start_with(store: Arc<dyn ChunkStore>, listener: Listener, options: ServeOptions) -> WireResult<DataServer> {
+    pub fn start_with(
+        store: Arc<dyn ChunkStore>,
+        listener: Listener,
+        options: ServeOptions,
+    ) -> WireResult<DataServer> {
         let serving = serve_with(listener, Arc::new(Answerer { store }), options)?;
         Ok(DataServer { serving })
     }
@@ -72,7 +77,12 @@ impl Handler for Answerer {
     fn handle(&self, call: Call<'_>) -> WireResult<()> {
         let store = self.store.as_ref();
         if call.kind != kind::WRITE && !call.payload.is_empty() {
-            return outcome(call, |_, _| Err((0, StoreError::Protocol("a payload where none belongs".into()))));
+            return outcome(call, |_, _| {
+                Err((
+                    0,
+                    StoreError::Protocol("a payload where none belongs".into()),
+                ))
+            });
         }
         match call.kind {
             kind::READ => read(store, call),
@@ -127,7 +137,14 @@ fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let (items, sizes) = match checked {
         Ok(checked) => checked,
         // The first piece stands for all of them.
-        Err(e) => return call.reply(&encode(&ReadReply { pieces: vec![Found::Failed(e)] })?, &[]),
+        Err(e) => {
+            return call.reply(
+                &encode(&ReadReply {
+                    pieces: vec![Found::Failed(e)],
+                })?,
+                &[],
+            );
+        }
     };
     if let ([item], &[bytes]) = (&items[..], &sizes[..])
         && bytes >= SHOW_FROM
@@ -150,15 +167,25 @@ fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         }
         pieces.push(found);
     }
-    reply.send(&encode(&ReadReply { pieces })?, &[IoSlice::new(&spare[..at])])
+    reply.send(
+        &encode(&ReadReply { pieces })?,
+        &[IoSlice::new(&spare[..at])],
+    )
 }
 
 /// Sends an immutable chunk's cells from where they lie, if the store can show them.
-fn read_one(store: &dyn ChunkStore, call: Call<'_>, item: &ReadItem, bytes: usize) -> WireResult<()> {
+fn read_one(
+    store: &dyn ChunkStore,
+    call: Call<'_>,
+    item: &ReadItem,
+    bytes: usize,
+) -> WireResult<()> {
     let Call { spare, reply, .. } = call;
     let mut reply = Some(reply);
     let mut sent = Ok(());
-    let yes = encode(&ReadReply { pieces: vec![Found::Yes] })?;
+    let yes = encode(&ReadReply {
+        pieces: vec![Found::Yes],
+    })?;
     let shown = store.show(&item.name, &item.form, &item.slab, &mut |cells| {
         if let Some(reply) = reply.take() {
             sent = reply.send(&yes, &[IoSlice::new(cells)]);
@@ -176,7 +203,12 @@ fn read_one(store: &dyn ChunkStore, call: Call<'_>, item: &ReadItem, bytes: usiz
     };
     match found(result) {
         Found::Yes => reply.send(&yes, &[IoSlice::new(&spare[..bytes])]),
-        other => reply.send(&encode(&ReadReply { pieces: vec![other] })?, &[]),
+        other => reply.send(
+            &encode(&ReadReply {
+                pieces: vec![other],
+            })?,
+            &[],
+        ),
     }
 }
 
@@ -198,7 +230,9 @@ fn sizes(items: &[ReadItem]) -> Result<Vec<u64>> {
             let bytes = check::slab(&item.name, &item.form, &item.slab)?;
             total = total.saturating_add(bytes);
             if total > MAX_PAYLOAD as u64 {
-                return Err(StoreError::Invalid(format!("a read of more than {MAX_PAYLOAD} bytes in one message")));
+                return Err(StoreError::Invalid(format!(
+                    "a read of more than {MAX_PAYLOAD} bytes in one message"
+                )));
             }
             Ok(bytes)
         })
@@ -206,11 +240,20 @@ fn sizes(items: &[ReadItem]) -> Result<Vec<u64>> {
 }
 
 /// Writes pieces in order, until one fails.
-fn write(store: &dyn ChunkStore, control: &[u8], mut payload: &[u8]) -> std::result::Result<u64, (u64, StoreError)> {
+fn write(
+    store: &dyn ChunkStore,
+    control: &[u8],
+    mut payload: &[u8],
+) -> std::result::Result<u64, (u64, StoreError)> {
     let items = decode::<Vec<WriteItem>>(control).map_err(|e| (0, e))?;
-    let bytes = items.iter().try_fold(0u64, |n, item| n.checked_add(item.bytes));
+    let bytes = items
+        .iter()
+        .try_fold(0u64, |n, item| n.checked_add(item.bytes));
     if bytes != Some(payload.len() as u64) {
-        return Err((0, StoreError::Protocol("pieces and payload are not equally long".into())));
+        return Err((
+            0,
+            StoreError::Protocol("pieces and payload are not equally long".into()),
+        ));
     }
     for (i, item) in items.iter().enumerate() {
         let (data, rest) = payload.split_at(item.bytes as usize);
@@ -223,7 +266,12 @@ fn write(store: &dyn ChunkStore, control: &[u8], mut payload: &[u8]) -> std::res
 fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()> {
     let (name, form) = (&item.name, &item.form);
     check::form(name, form)?;
-    let wrong = |text: &str| Err(StoreError::Invalid(format!("{name}: {} bytes {text}", data.len())));
+    let wrong = |text: &str| {
+        Err(StoreError::Invalid(format!(
+            "{name}: {} bytes {text}",
+            data.len()
+        )))
+    };
     let slices = [IoSlice::new(data)];
     match &item.op {
         WriteOp::Put => {
@@ -236,7 +284,9 @@ fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()
         WriteOp::Append { at } => {
             check::kind_of(name, false, "appended to")?;
             match (at.checked_add(item.bytes), form.volume()) {
-                (Some(end), Some(volume)) if end <= volume => store.append(name, form, *at, &slices),
+                (Some(end), Some(volume)) if end <= volume => {
+                    store.append(name, form, *at, &slices)
+                }
                 _ => wrong("go beyond the end of the chunk"),
             }
         }
@@ -251,7 +301,10 @@ fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()
 }
 
 /// Does something for each item in order, until one fails.
-fn each<T: DeserializeOwned>(call: Call<'_>, mut act: impl FnMut(T) -> Result<()>) -> WireResult<()> {
+fn each<T: DeserializeOwned>(
+    call: Call<'_>,
+    mut act: impl FnMut(T) -> Result<()>,
+) -> WireResult<()> {
     outcome(call, |control, _| {
         let items = decode::<Vec<T>>(control).map_err(|e| (0, e))?;
         let count = items.len() as u64;
@@ -266,7 +319,11 @@ fn each<T: DeserializeOwned>(call: Call<'_>, mut act: impl FnMut(T) -> Result<()
 fn names(call: Call<'_>, act: impl FnOnce(&[ChunkName]) -> Result<()>) -> WireResult<()> {
     outcome(call, |control, _| {
         let names = decode::<Vec<ChunkName>>(control).map_err(|e| (0, e))?;
-        names.iter().try_for_each(check::name).and_then(|()| act(&names)).map_err(|e| (0, e))?;
+        names
+            .iter()
+            .try_for_each(check::name)
+            .and_then(|()| act(&names))
+            .map_err(|e| (0, e))?;
         Ok(names.len() as u64)
     })
 }
@@ -278,13 +335,19 @@ fn outcome(
 ) -> WireResult<()> {
     let outcome = match act(call.control, call.payload) {
         Ok(done) => Outcome { done, failed: None },
-        Err((done, e)) => Outcome { done, failed: Some(e) },
+        Err((done, e)) => Outcome {
+            done,
+            failed: Some(e),
+        },
     };
     call.reply(&encode(&outcome)?, &[])
 }
 
 /// Replies with a value.
-fn answer<Q: DeserializeOwned, T: Serialize>(call: Call<'_>, act: impl FnOnce(Q) -> Result<T>) -> WireResult<()> {
+fn answer<Q: DeserializeOwned, T: Serialize>(
+    call: Call<'_>,
+    act: impl FnOnce(Q) -> Result<T>,
+) -> WireResult<()> {
     let value = decode::<Q>(call.control).and_then(act);
     call.reply(&encode(&value)?, &[])
 }
@@ -293,7 +356,9 @@ fn decode<T: DeserializeOwned>(control: &[u8]) -> Result<T> {
     match postcard::take_from_bytes(control) {
         Ok((value, [])) => Ok(value),
         Ok(_) => Err(StoreError::Protocol("bytes behind the request".into())),
-        Err(e) => Err(StoreError::Protocol(format!("the request cannot be read: {e}"))),
+        Err(e) => Err(StoreError::Protocol(format!(
+            "the request cannot be read: {e}"
+        ))),
     }
 }
 

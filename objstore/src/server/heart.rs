@@ -38,7 +38,11 @@ pub struct HeartOptions {
 impl HeartOptions {
     /// A report every second.
     pub fn new(uuid: [u8; 16], addr: Option<Addr>) -> HeartOptions {
-        HeartOptions { uuid, addr, interval: Duration::from_secs(1) }
+        HeartOptions {
+            uuid,
+            addr,
+            interval: Duration::from_secs(1),
+        }
     }
 }
 
@@ -66,13 +70,20 @@ struct State {
 
 impl fmt::Debug for Heart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heart").field("options", &self.shared.options).field("state", &self.shared.state).finish()
+        f.debug_struct("Heart")
+            .field("options", &self.shared.options)
+            .field("state", &self.shared.state)
+            .finish()
     }
 }
 
 impl Heart {
     /// Starts to report `store` to `registrar`.
-    pub fn start(store: Arc<dyn ChunkStore>, registrar: Arc<dyn Registrar>, options: HeartOptions) -> Result<Heart> {
+    pub fn start(
+        store: Arc<dyn ChunkStore>,
+        registrar: Arc<dyn Registrar>,
+        options: HeartOptions,
+    ) -> Result<Heart> {
         let shared = Arc::new(Shared {
             store,
             registrar,
@@ -82,14 +93,19 @@ impl Heart {
         });
         let thread = {
             let shared = shared.clone();
-            thread::Builder::new().name("slabfs-heart".into()).spawn(move || beat(&shared))
+            thread::Builder::new()
+                .name("slabfs-heart".into())
+                .spawn(move || beat(&shared))
         };
         let thread = thread.map_err(|e| StoreError::Io {
             what: "starting the heartbeat".into(),
             detail: e.to_string(),
             errno: e.raw_os_error(),
         })?;
-        Ok(Heart { shared, thread: Some(thread) })
+        Ok(Heart {
+            shared,
+            thread: Some(thread),
+        })
     }
 
     /// The id the metadata service gave this server, once it has.
@@ -105,7 +121,13 @@ impl Heart {
             if let Some(id) = state.id {
                 return Ok(id);
             }
-            if self.shared.changed.wait_until(&mut state, until).timed_out() && state.id.is_none() {
+            if self
+                .shared
+                .changed
+                .wait_until(&mut state, until)
+                .timed_out()
+                && state.id.is_none()
+            {
                 return Err(state.last_error.clone().unwrap_or(StoreError::Deadline));
             }
         }
@@ -123,7 +145,9 @@ impl Heart {
     }
 
     fn end(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         self.shared.state.lock().stop = true;
         self.shared.changed.notify_all();
         if thread.join().is_err() {
@@ -152,7 +176,9 @@ fn beat(shared: &Shared) {
                 burst = 0;
                 let mut state = shared.state.lock();
                 if state.last_error.as_ref() != Some(&e) {
-                    tracing::warn!("the heartbeat does not reach the metadata service, trying on: {e}");
+                    tracing::warn!(
+                        "the heartbeat does not reach the metadata service, trying on: {e}"
+                    );
                 }
                 state.last_error = Some(e);
             }
@@ -163,7 +189,10 @@ fn beat(shared: &Shared) {
         }
         burst = 0;
         let until = Instant::now() + shared.options.interval;
-        while !state.stop && !state.hurry && !shared.changed.wait_until(&mut state, until).timed_out() {}
+        while !state.stop
+            && !state.hurry
+            && !shared.changed.wait_until(&mut state, until).timed_out()
+        {}
         state.hurry = false;
         if state.stop {
             return;
@@ -187,7 +216,10 @@ fn report(shared: &Shared, done: &mut Vec<Retire>) -> Result<Vec<Retire>> {
     if let Some(old) = state.id.replace(orders.id)
         && old != orders.id
     {
-        tracing::warn!("this data server was {old} and is {} from now on", orders.id);
+        tracing::warn!(
+            "this data server was {old} and is {} from now on",
+            orders.id
+        );
     }
     if state.last_error.take().is_some() {
         tracing::info!("the heartbeat reaches the metadata service again");

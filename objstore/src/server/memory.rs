@@ -40,7 +40,10 @@ impl Memory {
             ChunkName::Free(id) if id.0 == trap => match trap {
                 1 => panic!("the trap of chunk 1"),
                 2 => Err(StoreError::NoSpace),
-                _ => Err(StoreError::Damaged { name: name.clone(), detail: "as asked".into() }),
+                _ => Err(StoreError::Damaged {
+                    name: name.clone(),
+                    detail: "as asked".into(),
+                }),
             },
             _ => Ok(()),
         }
@@ -88,19 +91,36 @@ impl ChunkStore for Memory {
         Ok(())
     }
 
-    fn write(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, data: &[IoSlice<'_>]) -> Result<()> {
+    fn write(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         self.change(name)?;
         let mut chunks = self.chunks.lock();
         let chunk = chunks.entry(name.clone()).or_insert_with(|| {
             let mut new = vec![0; form.volume().unwrap() as usize];
-            fill_slab(&mut new, &form.shape, &Hyperslab::whole(&form.shape), &form.fill);
+            fill_slab(
+                &mut new,
+                &form.shape,
+                &Hyperslab::whole(&form.shape),
+                &form.fill,
+            );
             new
         });
         scatter(&flat(data), slab, chunk, &form.shape);
         Ok(())
     }
 
-    fn read(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, out: &mut [u8]) -> Result<()> {
+    fn read(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<()> {
         self.spring(name)?;
         match self.chunks.lock().get(name) {
             Some(chunk) => gather(chunk, &form.shape, slab, out),
@@ -118,7 +138,9 @@ impl ChunkStore for Memory {
     ) -> Result<bool> {
         self.spring(name)?;
         let chunks = self.chunks.lock();
-        let chunk = chunks.get(name).ok_or_else(|| StoreError::Missing(name.clone()))?;
+        let chunk = chunks
+            .get(name)
+            .ok_or_else(|| StoreError::Missing(name.clone()))?;
         if slab.as_region().is_none_or(|r| r.shape != form.shape) {
             return Ok(false);
         }
@@ -129,9 +151,9 @@ impl ChunkStore for Memory {
 
     fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
         self.change(name)?;
-        for axis in 0..keep.len() {
+        for (axis, keep) in keep.iter().enumerate() {
             let mut gone = Hyperslab::whole(&form.shape);
-            let kept = keep[axis].min(form.shape[axis]);
+            let kept = form.shape[axis].min(*keep);
             gone.axes[axis] = slabfs_model::Axis::span(kept, form.shape[axis] - kept);
             if !gone.is_empty() {
                 self.fill(name, form, &gone);
@@ -162,7 +184,9 @@ impl ChunkStore for Memory {
     }
 
     fn delete_grid(&self, of: ObjectId) -> Result<()> {
-        self.chunks.lock().retain(|name, _| !matches!(name, ChunkName::Grid { object, .. } if *object == of));
+        self.chunks
+            .lock()
+            .retain(|name, _| !matches!(name, ChunkName::Grid { object, .. } if *object == of));
         Ok(())
     }
 
@@ -174,13 +198,22 @@ impl ChunkStore for Memory {
 
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
         let chunks = self.chunks.lock();
-        let behind = chunks.iter().filter(|(name, _)| after.as_ref().is_none_or(|a| *name > a));
-        Ok(behind.take(limit).map(|(name, data)| (name.clone(), data.len() as u64)).collect())
+        let behind = chunks
+            .iter()
+            .filter(|(name, _)| after.as_ref().is_none_or(|a| *name > a));
+        Ok(behind
+            .take(limit)
+            .map(|(name, data)| (name.clone(), data.len() as u64))
+            .collect())
     }
 
     fn space(&self) -> Result<Space> {
         let used = self.chunks.lock().values().map(|c| c.len() as u64).sum();
-        Ok(Space { total: 1 << 40, free: (1 << 40) - used, used })
+        Ok(Space {
+            total: 1 << 40,
+            free: (1 << 40) - used,
+            used,
+        })
     }
 
     fn verify(&self, name: &ChunkName) -> Result<()> {

@@ -106,6 +106,10 @@ impl Connection {
     /// Connects to `addr` and opens the connection, all before `until`. TCP needs the shared key.
     pub fn connect(addr: &Addr, key: Option<&Key>, until: Instant) -> WireResult<Connection> {
         let peer = addr.to_string();
+        if matches!(addr, Addr::Tcp(_)) && key.is_none() {
+            let reason = "TCP needs the shared key (--key-file)".into();
+            return Err(WireError::Refused { addr: peer, reason });
+        }
         let stream = Stream::connect(addr, until).map_err(|source| WireError::Io {
             addr: peer.clone(),
             doing: "connecting",
@@ -182,7 +186,12 @@ impl Connection {
 
     /// Receives one frame whole; its first byte may come until `first`, and then all of it within
     /// `rest`.
-    pub fn recv<'b>(&mut self, buffers: &'b mut Buffers, first: Instant, rest: Duration) -> WireResult<Frame<'b>> {
+    pub fn recv<'b>(
+        &mut self,
+        buffers: &'b mut Buffers,
+        first: Instant,
+        rest: Duration,
+    ) -> WireResult<Frame<'b>> {
         let head = self.recv_head(&mut buffers.control, first, rest)?;
         self.recv_payload(head.payload, &mut buffers.payload, Instant::now() + rest)?;
         Ok(Frame {
@@ -195,14 +204,22 @@ impl Connection {
 
     /// Receives header and control part. [`WireError::Closed`] only when the peer closed between two
     /// frames.
-    pub(super) fn recv_head(&mut self, control: &mut Vec<u8>, first: Instant, rest: Duration) -> WireResult<Head> {
+    pub(super) fn recv_head(
+        &mut self,
+        control: &mut Vec<u8>,
+        first: Instant,
+        rest: Duration,
+    ) -> WireResult<Head> {
         if self.start == self.end && self.fill(first)? == 0 {
-            return Err(WireError::Closed { addr: self.peer.clone() });
+            return Err(WireError::Closed {
+                addr: self.peer.clone(),
+            });
         }
         let until = Instant::now() + rest;
         let mut bytes = [0; HEADER];
         self.read_exact(&mut bytes, until)?;
-        let header = Header::decode(&bytes, self.max_control, MAX_PAYLOAD).map_err(|e| self.protocol(e))?;
+        let header =
+            Header::decode(&bytes, self.max_control, MAX_PAYLOAD).map_err(|e| self.protocol(e))?;
         if header.version != self.version {
             return Err(self.protocol(format!(
                 "a frame of version {} on a connection of version {}",
@@ -214,12 +231,21 @@ impl Connection {
         if crc(&bytes[..28], control) != header.crc {
             return Err(self.protocol("header checksum does not match".into()));
         }
-        Ok(Head { kind: header.kind, id: header.id, payload: header.payload as usize })
+        Ok(Head {
+            kind: header.kind,
+            id: header.id,
+            payload: header.payload as usize,
+        })
     }
 
     /// Receives a head's payload into the front of `buffer`, which grows as the bytes come and stays
     /// as long as it was if that is longer.
-    pub(super) fn recv_payload(&mut self, len: usize, buffer: &mut Vec<u8>, until: Instant) -> WireResult<()> {
+    pub(super) fn recv_payload(
+        &mut self,
+        len: usize,
+        buffer: &mut Vec<u8>,
+        until: Instant,
+    ) -> WireResult<()> {
         let mut at = 0;
         while at < len {
             if buffer.len() == at {
@@ -259,7 +285,11 @@ impl Connection {
     }
 
     /// Fills all of `outs`.
-    fn read_exact_vectored(&mut self, mut outs: &mut [IoSliceMut<'_>], until: Instant) -> WireResult<()> {
+    fn read_exact_vectored(
+        &mut self,
+        mut outs: &mut [IoSliceMut<'_>],
+        until: Instant,
+    ) -> WireResult<()> {
         while self.start < self.end && !outs.is_empty() {
             let n = self.take_ahead(&mut outs[0]);
             IoSliceMut::advance_slices(&mut outs, n);
@@ -290,7 +320,9 @@ impl Connection {
         loop {
             let left = self.left(until, "receiving")?;
             if let Some(timeout) = rearm(self.read_timeout, left) {
-                self.stream.set_read_timeout(timeout).map_err(|e| self.io("setting a timeout", e))?;
+                self.stream
+                    .set_read_timeout(timeout)
+                    .map_err(|e| self.io("setting a timeout", e))?;
                 self.read_timeout = timeout;
             }
             match read(&self.stream) {
@@ -305,7 +337,9 @@ impl Connection {
         while !slices.is_empty() {
             let left = self.left(until, "sending")?;
             if let Some(timeout) = rearm(self.write_timeout, left) {
-                self.stream.set_write_timeout(timeout).map_err(|e| self.io("setting a timeout", e))?;
+                self.stream
+                    .set_write_timeout(timeout)
+                    .map_err(|e| self.io("setting a timeout", e))?;
                 self.write_timeout = timeout;
             }
             match self.stream.write_vectored(slices) {
@@ -320,7 +354,10 @@ impl Connection {
 
     fn not_the_end(&self, n: usize) -> WireResult<()> {
         if n == 0 {
-            return Err(self.io("receiving the rest of a message", io::ErrorKind::UnexpectedEof.into()));
+            return Err(self.io(
+                "receiving the rest of a message",
+                io::ErrorKind::UnexpectedEof.into(),
+            ));
         }
         Ok(())
     }
@@ -328,18 +365,28 @@ impl Connection {
     fn left(&self, until: Instant, what: &'static str) -> WireResult<Duration> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(WireError::Deadline { addr: self.peer.clone(), what });
+            return Err(WireError::Deadline {
+                addr: self.peer.clone(),
+                what,
+            });
         }
         Ok(left)
     }
 
     fn io(&self, doing: &'static str, source: io::Error) -> WireError {
-        WireError::Io { addr: self.peer.clone(), doing, source }
+        WireError::Io {
+            addr: self.peer.clone(),
+            doing,
+            source,
+        }
     }
 
     /// An error that says the peer broke the protocol.
     pub(super) fn protocol(&self, detail: String) -> WireError {
-        WireError::Protocol { addr: self.peer.clone(), detail }
+        WireError::Protocol {
+            addr: self.peer.clone(),
+            detail,
+        }
     }
 }
 
@@ -360,7 +407,11 @@ pub struct Incoming<'c> {
 
 impl<'c> Incoming<'c> {
     pub(super) fn new(connection: &'c mut Connection, left: usize, until: Instant) -> Incoming<'c> {
-        Incoming { connection, left, until }
+        Incoming {
+            connection,
+            left,
+            until,
+        }
     }
 
     /// Bytes not read yet.
@@ -372,7 +423,9 @@ impl<'c> Incoming<'c> {
     pub fn read_vectored(&mut self, outs: &mut [IoSliceMut<'_>]) -> WireResult<()> {
         let want = outs.iter().map(|s| s.len()).sum::<usize>();
         if want > self.left {
-            return Err(self.connection.protocol(format!("payload ends {} bytes early", want - self.left)));
+            return Err(self
+                .connection
+                .protocol(format!("payload ends {} bytes early", want - self.left)));
         }
         self.connection.read_exact_vectored(outs, self.until)?;
         self.left -= want;
@@ -382,7 +435,8 @@ impl<'c> Incoming<'c> {
     /// Puts all that is left into `buffer`, which has exactly that length afterwards.
     pub fn read_to(&mut self, buffer: &mut Vec<u8>) -> WireResult<()> {
         buffer.truncate(self.left);
-        self.connection.recv_payload(self.left, buffer, self.until)?;
+        self.connection
+            .recv_payload(self.left, buffer, self.until)?;
         self.left = 0;
         Ok(())
     }
@@ -395,7 +449,11 @@ impl<'c> Incoming<'c> {
 
 fn check_size(what: &'static str, bytes: u64, limit: usize) -> WireResult<()> {
     let limit = limit as u64;
-    if bytes > limit { Err(WireError::TooLarge { what, bytes, limit }) } else { Ok(()) }
+    if bytes > limit {
+        Err(WireError::TooLarge { what, bytes, limit })
+    } else {
+        Ok(())
+    }
 }
 
 /// The timeout to set, if the one that is set does not do for a wait of `left`: it may be a little
@@ -407,7 +465,10 @@ fn rearm(set: Duration, left: Duration) -> Option<Duration> {
 }
 
 fn again(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+    matches!(
+        e.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
 }
 
 #[cfg(test)]

@@ -61,7 +61,14 @@ pub(super) struct Header {
 
 impl Header {
     /// Appends header and control part to `out`, with their CRC.
-    pub(super) fn encode(version: u16, kind: u16, id: u64, control: &[u8], payload: u32, out: &mut Vec<u8>) {
+    pub(super) fn encode(
+        version: u16,
+        kind: u16,
+        id: u64,
+        control: &[u8],
+        payload: u32,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&version.to_le_bytes());
@@ -77,9 +84,15 @@ impl Header {
 
     /// Reads a header; the error says what is wrong with it. Lengths are held against the limits
     /// here, before anybody allocates by them.
-    pub(super) fn decode(bytes: &[u8; HEADER], max_control: usize, max_payload: usize) -> Result<Header, String> {
+    pub(super) fn decode(
+        bytes: &[u8; HEADER],
+        max_control: usize,
+        max_payload: usize,
+    ) -> Result<Header, String> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u32_at = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         if bytes[..4] != MAGIC {
             return Err("this is not a slabfs frame (wrong magic)".into());
         }
@@ -92,10 +105,16 @@ impl Header {
             crc: u32_at(28),
         };
         if header.control as usize > max_control {
-            return Err(format!("control part of {} bytes, at most {max_control} are allowed", header.control));
+            return Err(format!(
+                "control part of {} bytes, at most {max_control} are allowed",
+                header.control
+            ));
         }
         if header.payload as usize > max_payload {
-            return Err(format!("payload of {} bytes, at most {max_payload} are allowed", header.payload));
+            return Err(format!(
+                "payload of {} bytes, at most {max_payload} are allowed",
+                header.payload
+            ));
         }
         if u32_at(24) != 0 {
             return Err("reserved field is not zero".into());
@@ -123,7 +142,10 @@ mod tests {
         assert_eq!(out.len(), HEADER + 3);
         let head: [u8; HEADER] = out[..HEADER].try_into().unwrap();
         let h = Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD).unwrap();
-        assert_eq!((h.version, h.kind, h.id, h.control, h.payload), (1, 0x8103, 0x0102_0304_0506_0708, 3, 99));
+        assert_eq!(
+            (h.version, h.kind, h.id, h.control, h.payload),
+            (1, 0x8103, 0x0102_0304_0506_0708, 3, 99)
+        );
         assert_eq!(h.crc, crc(&out[..28], b"abc"));
     }
 
@@ -133,7 +155,10 @@ mod tests {
         let mut out = Vec::new();
         Header::encode(1, 0x0107, 5, &[1, 2, 3], 0, &mut out);
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(&hex[..56], "534c4257010007010500000000000000030000000000000000000000");
+        assert_eq!(
+            &hex[..56],
+            "534c4257010007010500000000000000030000000000000000000000"
+        );
         assert_eq!(&hex[56..], "e46cc0c7010203");
         assert_eq!(crc_fast::crc32_iscsi(b"123456789"), 0xe306_9283);
         assert_eq!(crc(b"1234", b"56789"), 0xe306_9283);
@@ -145,14 +170,30 @@ mod tests {
         Header::encode(1, 0x0100, 1, b"", 0, &mut out);
         let mut head: [u8; HEADER] = out[..HEADER].try_into().unwrap();
         head[16..20].copy_from_slice(&(MAX_CONTROL as u32 + 1).to_le_bytes());
-        assert!(Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD).unwrap_err().contains("control"));
+        assert!(
+            Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD)
+                .unwrap_err()
+                .contains("control")
+        );
         head[16..20].copy_from_slice(&[0; 4]);
         head[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD).unwrap_err().contains("payload"));
+        assert!(
+            Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD)
+                .unwrap_err()
+                .contains("payload")
+        );
         head[20..24].copy_from_slice(&[0; 4]);
         head[24] = 1;
-        assert!(Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD).unwrap_err().contains("reserved"));
+        assert!(
+            Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD)
+                .unwrap_err()
+                .contains("reserved")
+        );
         head[0] = b'G';
-        assert!(Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD).unwrap_err().contains("magic"));
+        assert!(
+            Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD)
+                .unwrap_err()
+                .contains("magic")
+        );
     }
 }

@@ -35,9 +35,6 @@ mod code {
 /// Opens a fresh connection from the calling side.
 pub(super) fn as_client(c: &mut Connection, key: Option<&Key>, until: Instant) -> WireResult<()> {
     let unix = check_user(c)?;
-    if !unix && key.is_none() {
-        return Err(refused(c, "TCP needs the shared key (--key-file)"));
-    }
     let hello = hello_bytes(c)?;
     let mut buffers = Buffers::default();
     c.send(kind::HELLO, 0, &hello, &[], until)?;
@@ -54,10 +51,21 @@ pub(super) fn as_client(c: &mut Connection, key: Option<&Key>, until: Instant) -
             return Ok(());
         }
         Some(key) if wanted => key,
-        Some(_) => return Err(refused(c, "it does not ask for the shared key, so it is not to be trusted")),
+        Some(_) => {
+            return Err(refused(
+                c,
+                "it does not ask for the shared key, so it is not to be trusted",
+            ));
+        }
         None => return Err(refused(c, "it asks for the shared key (--key-file)")),
     };
-    c.send(kind::PROOF, 0, &key.prove(CLIENT, &hello, &challenge)?, &[], until)?;
+    c.send(
+        kind::PROOF,
+        0,
+        &key.prove(CLIENT, &hello, &challenge)?,
+        &[],
+        until,
+    )?;
     let proof = expect(c, &mut buffers, kind::WELCOME, PROOF, until)?;
     if !key.verify(SERVER, &hello, &challenge, &proof)? {
         return Err(refused(c, "it does not have the same shared key"));
@@ -98,7 +106,11 @@ fn serve(c: &mut Connection, key: Option<&Key>, until: Instant) -> WireResult<()
         ));
     }
     // On a unix socket the user is proof enough.
-    let key = if unix { None } else { Some(key.ok_or_else(|| refused(c, "TCP needs the shared key"))?) };
+    let key = if unix {
+        None
+    } else {
+        Some(key.ok_or_else(|| refused(c, "TCP needs the shared key"))?)
+    };
     let mut challenge = hello_bytes(c)?;
     challenge[..2].copy_from_slice(&version.to_le_bytes());
     challenge[2..4].copy_from_slice(&if key.is_some() { WANT_PROOF } else { 0 }.to_le_bytes());
@@ -112,7 +124,13 @@ fn serve(c: &mut Connection, key: Option<&Key>, until: Instant) -> WireResult<()
     if !key.verify(CLIENT, &hello, &challenge, &proof)? {
         return Err(refused(c, "the client does not have the same shared key"));
     }
-    c.send(kind::WELCOME, 0, &key.prove(SERVER, &hello, &challenge)?, &[], until)?;
+    c.send(
+        kind::WELCOME,
+        0,
+        &key.prove(SERVER, &hello, &challenge)?,
+        &[],
+        until,
+    )?;
     c.opened(version);
     Ok(())
 }
@@ -120,8 +138,11 @@ fn serve(c: &mut Connection, key: Option<&Key>, until: Instant) -> WireResult<()
 /// A fresh HELLO: versions spoken here and random bytes.
 fn hello_bytes(c: &Connection) -> WireResult<[u8; 4 + NONCE]> {
     let mut out = [0; 4 + NONCE];
-    getrandom::fill(&mut out[4..])
-        .map_err(|e| WireError::Io { addr: c.peer().into(), doing: "getting random bytes", source: std::io::Error::other(e.to_string()) })?;
+    getrandom::fill(&mut out[4..]).map_err(|e| WireError::Io {
+        addr: c.peer().into(),
+        doing: "getting random bytes",
+        source: std::io::Error::other(e.to_string()),
+    })?;
     out[..2].copy_from_slice(&VERSIONS.0.to_le_bytes());
     out[2..4].copy_from_slice(&VERSIONS.1.to_le_bytes());
     Ok(out)
@@ -138,7 +159,10 @@ fn check_user(c: &Connection) -> WireResult<bool> {
     match peer {
         None => Ok(false),
         Some(uid) if user_fits(uid, own) => Ok(true),
-        Some(uid) => Err(refused(c, &format!("unix sockets are for their owner: user {uid} is not user {own}"))),
+        Some(uid) => Err(refused(
+            c,
+            &format!("unix sockets are for their owner: user {uid} is not user {own}"),
+        )),
     }
 }
 
@@ -147,16 +171,30 @@ fn user_fits(peer: u32, own: u32) -> bool {
 }
 
 /// The next frame's control part, which must be of this kind and have exactly this length.
-fn expect(c: &mut Connection, buffers: &mut Buffers, kind: u16, len: usize, until: Instant) -> WireResult<Vec<u8>> {
-    let rest = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+fn expect(
+    c: &mut Connection,
+    buffers: &mut Buffers,
+    kind: u16,
+    len: usize,
+    until: Instant,
+) -> WireResult<Vec<u8>> {
+    let rest = until
+        .saturating_duration_since(Instant::now())
+        .max(Duration::from_millis(1));
     let frame = c.recv(buffers, until, rest)?;
     let (got, control) = (frame.kind, frame.control.to_vec());
     if got == self::kind::REFUSE {
         return Err(match frame {
-            Frame { control: [a, b, ..], .. } if u16::from_le_bytes([*a, *b]) == code::BUSY => {
-                WireError::Busy { addr: c.peer().into() }
-            }
-            _ => refused(c, &format!("refused: {}", text(control.get(2..).unwrap_or_default()))),
+            Frame {
+                control: [a, b, ..],
+                ..
+            } if u16::from_le_bytes([*a, *b]) == code::BUSY => WireError::Busy {
+                addr: c.peer().into(),
+            },
+            _ => refused(
+                c,
+                &format!("refused: {}", text(control.get(2..).unwrap_or_default())),
+            ),
         });
     }
     if got != kind || control.len() != len || !frame.payload.is_empty() {
@@ -177,12 +215,19 @@ fn refuse(c: &mut Connection, code: u16, reason: &str, until: Instant) {
 }
 
 fn refused(c: &Connection, reason: &str) -> WireError {
-    WireError::Refused { addr: c.peer().into(), reason: reason.into() }
+    WireError::Refused {
+        addr: c.peer().into(),
+        reason: reason.into(),
+    }
 }
 
 /// A peer's text, fit for a log.
 pub(super) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).chars().take(2000).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    String::from_utf8_lossy(bytes)
+        .chars()
+        .take(2000)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

@@ -3,12 +3,7 @@
 //! A proof is HMAC-SHA256 over a label (who proves) and both opening messages whole, so that it fits
 //! one connection, one direction and one choice of versions. Proofs are compared in constant time.
 
-use std::{
-    fmt, fs, io,
-    os::unix::fs::MetadataExt,
-    path::Path,
-    sync::Arc,
-};
+use std::{fmt, fs, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -45,7 +40,10 @@ impl Key {
             )));
         }
         if meta.len() > MAX_KEY as u64 {
-            return Err(fail(format!("{} bytes; a key has at most {MAX_KEY}", meta.len())));
+            return Err(fail(format!(
+                "{} bytes; a key has at most {MAX_KEY}",
+                meta.len()
+            )));
         }
         let bytes = fs::read(path).map_err(os)?;
         Key::new(bytes.trim_ascii_end()).map_err(|e| match e {
@@ -76,13 +74,31 @@ impl Key {
     }
 
     /// The proof that `label`'s side holds this key, for the connection these two messages opened.
-    pub(super) fn prove(&self, label: &str, hello: &[u8], challenge: &[u8]) -> WireResult<[u8; PROOF]> {
-        Ok(self.mac(label, hello, challenge)?.finalize().into_bytes().into())
+    pub(super) fn prove(
+        &self,
+        label: &str,
+        hello: &[u8],
+        challenge: &[u8],
+    ) -> WireResult<[u8; PROOF]> {
+        Ok(self
+            .mac(label, hello, challenge)?
+            .finalize()
+            .into_bytes()
+            .into())
     }
 
     /// Whether `proof` is what [`Key::prove`] gives; takes the same time wherever it differs.
-    pub(super) fn verify(&self, label: &str, hello: &[u8], challenge: &[u8], proof: &[u8]) -> WireResult<bool> {
-        Ok(self.mac(label, hello, challenge)?.verify_slice(proof).is_ok())
+    pub(super) fn verify(
+        &self,
+        label: &str,
+        hello: &[u8],
+        challenge: &[u8],
+        proof: &[u8],
+    ) -> WireResult<bool> {
+        Ok(self
+            .mac(label, hello, challenge)?
+            .verify_slice(proof)
+            .is_ok())
     }
 }
 
@@ -108,11 +124,28 @@ mod tests {
             Key::load(&path).map_err(|e| e.to_string())
         };
         assert!(write(b"0123456789abcdef\n", 0o600).is_ok());
-        assert!(write(b"0123456789abcde\n", 0o600).unwrap_err().contains("at least 16"));
-        assert!(write(b"0123456789abcdef\n", 0o640).unwrap_err().contains("chmod 600"));
-        assert!(write(b"0123456789abcdef\n", 0o604).unwrap_err().contains("chmod 600"));
+        assert!(
+            write(b"0123456789abcde\n", 0o600)
+                .unwrap_err()
+                .contains("at least 16")
+        );
+        assert!(
+            write(b"0123456789abcdef\n", 0o640)
+                .unwrap_err()
+                .contains("chmod 600")
+        );
+        assert!(
+            write(b"0123456789abcdef\n", 0o604)
+                .unwrap_err()
+                .contains("chmod 600")
+        );
         assert!(write(&[7; 5000], 0o600).unwrap_err().contains("at most"));
-        assert!(Key::load(dir.path()).unwrap_err().to_string().contains("regular"));
+        assert!(
+            Key::load(dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("regular")
+        );
         assert!(Key::load(&dir.path().join("none")).is_err());
     }
 
@@ -120,12 +153,28 @@ mod tests {
     fn proofs_fit_one_side_and_one_connection() {
         let key = Key::new(&[1; 32]).unwrap();
         let proof = key.prove("client", b"hello", b"challenge").unwrap();
-        assert!(key.verify("client", b"hello", b"challenge", &proof).unwrap());
-        assert!(!key.verify("server", b"hello", b"challenge", &proof).unwrap());
-        assert!(!key.verify("client", b"hell", b"ochallenge", &proof).unwrap());
-        assert!(!key.verify("client", b"hello", b"challenge", &proof[..31]).unwrap());
+        assert!(
+            key.verify("client", b"hello", b"challenge", &proof)
+                .unwrap()
+        );
+        assert!(
+            !key.verify("server", b"hello", b"challenge", &proof)
+                .unwrap()
+        );
+        assert!(
+            !key.verify("client", b"hell", b"ochallenge", &proof)
+                .unwrap()
+        );
+        assert!(
+            !key.verify("client", b"hello", b"challenge", &proof[..31])
+                .unwrap()
+        );
         let other = Key::new(&[2; 32]).unwrap();
-        assert!(!other.verify("client", b"hello", b"challenge", &proof).unwrap());
+        assert!(
+            !other
+                .verify("client", b"hello", b"challenge", &proof)
+                .unwrap()
+        );
         assert_eq!(format!("{key:?}"), "Key(secret)");
     }
 }

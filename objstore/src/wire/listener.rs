@@ -14,7 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Key, WireError, WireResult, stream::{Stream, connect_unix}};
+use super::{
+    Key, WireError, WireResult,
+    stream::{Stream, connect_unix},
+};
 use crate::addr::Addr;
 
 /// A socket that listens. A unix socket's file goes when it is dropped.
@@ -27,7 +30,11 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Socket {
-    Unix { listener: UnixListener, path: PathBuf, inode: u64 },
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+        inode: u64,
+    },
     Tcp(TcpListener),
 }
 
@@ -40,17 +47,26 @@ impl Listener {
             let addr = addr.to_string();
             move |source: io::Error| match source.kind() {
                 io::ErrorKind::AddrInUse => WireError::AddrInUse { addr },
-                _ => WireError::Io { addr, doing, source },
+                _ => WireError::Io {
+                    addr,
+                    doing,
+                    source,
+                },
             }
         };
         match addr {
             Addr::Unix(path) => {
                 remove_stale(path).map_err(fail("looking for another server"))?;
                 let listener = UnixListener::bind(path).map_err(fail("listening"))?;
-                fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(fail("setting the mode"))?;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+                    .map_err(fail("setting the mode"))?;
                 let inode = fs::symlink_metadata(path).map_err(fail("listening"))?.ino();
                 Ok(Listener {
-                    socket: Socket::Unix { listener, path: path.clone(), inode },
+                    socket: Socket::Unix {
+                        listener,
+                        path: path.clone(),
+                        inode,
+                    },
                     addr: addr.clone(),
                     key,
                 })
@@ -64,9 +80,15 @@ impl Listener {
                 }
                 let listener = TcpListener::bind(host.as_str()).map_err(fail("listening"))?;
                 let port = listener.local_addr().map_err(fail("listening"))?.port();
-                let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
+                let name = host
+                    .rsplit_once(':')
+                    .map_or(host.as_str(), |(name, _)| name);
                 let addr = Addr::Tcp(format!("{name}:{port}"));
-                Ok(Listener { socket: Socket::Tcp(listener), addr, key })
+                Ok(Listener {
+                    socket: Socket::Tcp(listener),
+                    addr,
+                    key,
+                })
             }
         }
     }
@@ -85,7 +107,10 @@ impl Listener {
         match &self.socket {
             Socket::Unix { listener, path, .. } => {
                 let (stream, _) = listener.accept()?;
-                Ok((Stream::Unix(stream), format!("a client of unix:{}", path.display())))
+                Ok((
+                    Stream::Unix(stream),
+                    format!("a client of unix:{}", path.display()),
+                ))
             }
             Socket::Tcp(listener) => {
                 let (stream, from) = listener.accept()?;
@@ -100,7 +125,10 @@ impl Listener {
             Socket::Unix { listener, .. } => listener.as_raw_fd(),
             Socket::Tcp(listener) => listener.as_raw_fd(),
         };
-        Ok(nix::sys::socket::shutdown(fd, nix::sys::socket::Shutdown::Both)?)
+        Ok(nix::sys::socket::shutdown(
+            fd,
+            nix::sys::socket::Shutdown::Both,
+        )?)
     }
 }
 
@@ -123,7 +151,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
         Ok(meta) if !meta.file_type().is_socket() => {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file is there that is not a socket"));
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "a file is there that is not a socket",
+            ));
         }
         Ok(_) => {}
     }

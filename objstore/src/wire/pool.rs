@@ -105,11 +105,17 @@ impl Pool {
         reply: &mut Vec<u8>,
     ) -> WireResult<Vec<u8>> {
         let mut answer = Vec::new();
-        self.call_with(kind, control, payload, Instant::now() + self.deadline, &mut |control, incoming| {
-            answer.clear();
-            answer.extend_from_slice(control);
-            incoming.read_to(reply)
-        })?;
+        self.call_with(
+            kind,
+            control,
+            payload,
+            Instant::now() + self.deadline,
+            &mut |control, incoming| {
+                answer.clear();
+                answer.extend_from_slice(control);
+                incoming.read_to(reply)
+            },
+        )?;
         Ok(answer)
     }
 
@@ -136,7 +142,8 @@ impl Pool {
             }
             // A kept connection that had died says nothing about the server that is there now.
             if !used {
-                self.pause(&mut pause, until).map_err(|why| self.unavailable(&error, why))?;
+                self.pause(&mut pause, until)
+                    .map_err(|why| self.unavailable(&error, why))?;
             }
         }
     }
@@ -176,7 +183,9 @@ impl Pool {
         take: Take<'_>,
     ) -> Result<(), (bool, WireError)> {
         let (used, line) = self.line(until).map_err(|e| (false, e))?;
-        let flight = self.send_on(line, kind, control, payload, until).map_err(|e| (used, e))?;
+        let flight = self
+            .send_on(line, kind, control, payload, until)
+            .map_err(|e| (used, e))?;
         self.receive(flight, until, take).map_err(|e| (used, e))
     }
 
@@ -188,7 +197,8 @@ impl Pool {
         until: Instant,
     ) -> Result<Flight, (bool, WireError)> {
         let (used, line) = self.line(until).map_err(|e| (false, e))?;
-        self.send_on(line, kind, control, payload, until).map_err(|e| (used, e))
+        self.send_on(line, kind, control, payload, until)
+            .map_err(|e| (used, e))
     }
 
     fn send_on(
@@ -224,13 +234,26 @@ impl Pool {
         received
     }
 
-    fn receive_on(&self, line: &mut Line, kind: u16, id: u64, until: Instant, take: Take<'_>) -> WireResult<()> {
-        let Line { connection, control } = line;
+    fn receive_on(
+        &self,
+        line: &mut Line,
+        kind: u16,
+        id: u64,
+        until: Instant,
+        take: Take<'_>,
+    ) -> WireResult<()> {
+        let Line {
+            connection,
+            control,
+        } = line;
         // The reply must be there, whole, when the call's time is over.
         let rest = until.saturating_duration_since(Instant::now());
         let head = connection.recv_head(control, until, rest)?;
         if head.kind == self::kind::FAULT && head.id == id && head.payload == 0 {
-            return Err(WireError::Fault { addr: self.addr.to_string(), detail: hello::text(control) });
+            return Err(WireError::Fault {
+                addr: self.addr.to_string(),
+                detail: hello::text(control),
+            });
         }
         if head.kind != kind | REPLY || head.id != id {
             return Err(connection.protocol(format!(
@@ -262,7 +285,13 @@ impl Pool {
             }
         }
         let connection = Connection::connect(&self.addr, self.key.as_ref(), until)?;
-        Ok((false, Line { connection, control: Vec::new() }))
+        Ok((
+            false,
+            Line {
+                connection,
+                control: Vec::new(),
+            },
+        ))
     }
 
     fn keep(&self, line: Line) {
@@ -270,7 +299,10 @@ impl Pool {
         if state.closed {
             return;
         }
-        state.idle.push(Idle { line, since: Instant::now() });
+        state.idle.push(Idle {
+            line,
+            since: Instant::now(),
+        });
         if state.idle.len() > KEEP {
             state.idle.remove(0);
         }
@@ -289,7 +321,11 @@ impl Pool {
         }
         let mut state = self.state.lock();
         while !state.closed && !self.closing.wait_until(&mut state, next).timed_out() {}
-        if state.closed { Err("closed".into()) } else { Ok(()) }
+        if state.closed {
+            Err("closed".into())
+        } else {
+            Ok(())
+        }
     }
 
     fn tried(&self) -> String {
@@ -297,13 +333,19 @@ impl Pool {
     }
 
     fn unavailable(&self, last: &WireError, why: String) -> WireError {
-        WireError::Unavailable { addr: self.addr.to_string(), detail: format!("{last} ({why})") }
+        WireError::Unavailable {
+            addr: self.addr.to_string(),
+            detail: format!("{last} ({why})"),
+        }
     }
 
     fn closed(&self) -> WireError {
-        WireError::Fault { addr: self.addr.to_string(), detail: "this client has been closed".into() }
+        WireError::Fault {
+            addr: self.addr.to_string(),
+            detail: "this client has been closed".into(),
+        }
     }
 }
 
 // A frame's lengths are 32-bit fields.
-const _: () = assert!(MAX_CONTROL <= u32::MAX as usize && MAX_PAYLOAD <= u32::MAX as usize);
+const _: () = assert!(MAX_CONTROL <= MAX_PAYLOAD && MAX_PAYLOAD <= u32::MAX as usize);

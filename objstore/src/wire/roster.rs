@@ -40,7 +40,10 @@ pub(super) struct Slot {
 impl Slot {
     /// Notes what the connection does from now on.
     pub(super) fn set(&self, doing: Doing) {
-        self.state.store(self.clock.elapsed().as_nanos() as u64 * 4 + doing as u64, Ordering::Relaxed);
+        self.state.store(
+            self.clock.elapsed().as_nanos() as u64 * 4 + doing as u64,
+            Ordering::Relaxed,
+        );
     }
 
     fn get(&self) -> (Doing, u64) {
@@ -72,12 +75,20 @@ struct Entry {
 impl Roster {
     /// An empty roster for at most `limit` connections.
     pub(super) fn new(limit: usize) -> Roster {
-        Roster { clock: Instant::now(), limit, entries: Mutex::new(Vec::new()) }
+        Roster {
+            clock: Instant::now(),
+            limit,
+            entries: Mutex::new(Vec::new()),
+        }
     }
 
     /// A slot for a new connection; `stream` is a second handle on its socket.
     pub(super) fn slot(&self, stream: Stream) -> Arc<Slot> {
-        let slot = Slot { state: AtomicU64::new(0), clock: self.clock, stream };
+        let slot = Slot {
+            state: AtomicU64::new(0),
+            clock: self.clock,
+            stream,
+        };
         slot.set(Doing::Opening);
         Arc::new(slot)
     }
@@ -92,7 +103,10 @@ impl Roster {
         if entries.len() > self.limit + self.limit / 4 {
             return false;
         }
-        let leaving = entries.iter().filter(|e| e.slot.get().0 == Doing::Leaving).count();
+        let leaving = entries
+            .iter()
+            .filter(|e| e.slot.get().0 == Doing::Leaving)
+            .count();
         if entries.len() - leaving < self.limit {
             return true;
         }
@@ -101,7 +115,9 @@ impl Roster {
             .map(|e| (e.slot.get(), &e.slot))
             .filter(|((doing, _), _)| matches!(doing, Doing::Opening | Doing::Idle))
             .min_by_key(|((doing, since), _)| (*doing as u8, *since));
-        let Some((_, slot)) = oldest else { return false };
+        let Some((_, slot)) = oldest else {
+            return false;
+        };
         slot.set(Doing::Leaving);
         slot.stream.shutdown(Shutdown::Both);
         true

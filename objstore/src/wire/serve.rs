@@ -106,7 +106,10 @@ impl Replier<'_> {
     pub fn send(self, control: &[u8], payload: &[IoSlice<'_>]) -> WireResult<()> {
         *self.sent = Sent::Part;
         let until = Instant::now() + self.transfer;
-        match self.connection.send(self.kind | REPLY, self.id, control, payload, until) {
+        match self
+            .connection
+            .send(self.kind | REPLY, self.id, control, payload, until)
+        {
             Err(e @ WireError::TooLarge { .. }) => {
                 *self.sent = Sent::Nothing;
                 Err(e)
@@ -130,7 +133,13 @@ impl Replier<'_> {
 }
 
 fn fault(connection: &mut Connection, id: u64, text: &str, transfer: Duration) -> WireResult<()> {
-    connection.send(kind::FAULT, id, text.as_bytes(), &[], Instant::now() + transfer)
+    connection.send(
+        kind::FAULT,
+        id,
+        text.as_bytes(),
+        &[],
+        Instant::now() + transfer,
+    )
 }
 
 /// A server at work. Dropping it stops it.
@@ -153,7 +162,10 @@ struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("listener", &self.listener).field("roster", &self.roster).finish()
+        f.debug_struct("Shared")
+            .field("listener", &self.listener)
+            .field("roster", &self.roster)
+            .finish()
     }
 }
 
@@ -163,7 +175,11 @@ pub fn serve(listener: Listener, handler: Arc<dyn Handler>) -> WireResult<Servin
 }
 
 /// Serves until the returned owner is stopped or dropped.
-pub fn serve_with(listener: Listener, handler: Arc<dyn Handler>, options: ServeOptions) -> WireResult<Serving> {
+pub fn serve_with(
+    listener: Listener,
+    handler: Arc<dyn Handler>,
+    options: ServeOptions,
+) -> WireResult<Serving> {
     let shared = Arc::new(Shared {
         roster: Roster::new(options.connections.max(1)),
         listener,
@@ -175,14 +191,19 @@ pub fn serve_with(listener: Listener, handler: Arc<dyn Handler>, options: ServeO
     });
     let acceptor = {
         let shared = shared.clone();
-        thread::Builder::new().name("slabfs-accept".into()).spawn(move || accept(&shared))
+        thread::Builder::new()
+            .name("slabfs-accept".into())
+            .spawn(move || accept(&shared))
     };
     let acceptor = acceptor.map_err(|source| WireError::Io {
         addr: shared.listener.addr().to_string(),
         doing: "starting a thread",
         source,
     })?;
-    Ok(Serving { shared, acceptor: Some(acceptor) })
+    Ok(Serving {
+        shared,
+        acceptor: Some(acceptor),
+    })
 }
 
 impl Serving {
@@ -209,7 +230,9 @@ impl Serving {
     }
 
     fn end(&mut self, patience: Duration) {
-        let Some(acceptor) = self.acceptor.take() else { return };
+        let Some(acceptor) = self.acceptor.take() else {
+            return;
+        };
         let shared = &self.shared;
         {
             let _held = shared.lock.lock();
@@ -251,7 +274,11 @@ fn accept(shared: &Arc<Shared>) {
                 }
             }
             Err(_) if shared.stop.load(Ordering::Acquire) => break,
-            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                ) => {}
             Err(e) => {
                 if !failing {
                     tracing::error!(%addr, "accepting connections fails, trying on: {e}");
@@ -260,7 +287,9 @@ fn accept(shared: &Arc<Shared>) {
                 // Out of descriptors or memory: others have to give some back first.
                 let mut held = shared.lock.lock();
                 if !shared.stop.load(Ordering::Acquire) {
-                    shared.changed.wait_for(&mut held, Duration::from_millis(50));
+                    shared
+                        .changed
+                        .wait_for(&mut held, Duration::from_millis(50));
                 }
             }
         }
@@ -297,7 +326,11 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: String) -> io::Result<()> {
 /// One connection, from its opening to its end.
 fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireResult<()> {
     let options = &shared.options;
-    hello::as_server(&mut connection, shared.listener.key(), Instant::now() + options.opening)?;
+    hello::as_server(
+        &mut connection,
+        shared.listener.key(),
+        Instant::now() + options.opening,
+    )?;
     let mut buffers = Buffers::default();
     while !shared.stop.load(Ordering::Acquire) {
         slot.set(Doing::Idle);
@@ -311,7 +344,11 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
         if head.kind < FIRST_FREE_KIND || head.kind & REPLY != 0 {
             return Err(connection.protocol(format!("kind {:#06x} is no request", head.kind)));
         }
-        connection.recv_payload(head.payload, buffers.payload(), Instant::now() + options.transfer)?;
+        connection.recv_payload(
+            head.payload,
+            buffers.payload(),
+            Instant::now() + options.transfer,
+        )?;
         let mut sent = Sent::Nothing;
         let outcome = {
             let (control, payload, spare) = buffers.split(head.payload);
@@ -322,7 +359,13 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
                 id: head.id,
                 transfer: options.transfer,
             };
-            let call = Call { kind: head.kind, control, payload, spare, reply };
+            let call = Call {
+                kind: head.kind,
+                control,
+                payload,
+                spare,
+                reply,
+            };
             catch_unwind(AssertUnwindSafe(|| shared.handler.handle(call)))
         };
         match (outcome, sent) {
@@ -334,11 +377,25 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
             }
             (Ok(Ok(())), _) => {
                 tracing::error!(kind = head.kind, "a request was not answered");
-                fault(&mut connection, head.id, "no answer was given", options.transfer)?;
+                fault(
+                    &mut connection,
+                    head.id,
+                    "no answer was given",
+                    options.transfer,
+                )?;
             }
             (Err(_), Sent::Nothing) => {
-                tracing::error!(kind = head.kind, "handling a request of {} panicked", connection.peer());
-                fault(&mut connection, head.id, "internal error, see the server's log", options.transfer)?;
+                tracing::error!(
+                    kind = head.kind,
+                    "handling a request of {} panicked",
+                    connection.peer()
+                );
+                fault(
+                    &mut connection,
+                    head.id,
+                    "internal error, see the server's log",
+                    options.transfer,
+                )?;
             }
             (Err(_), _) => {
                 return Err(connection.protocol("the handler panicked in its reply".into()));

@@ -127,16 +127,28 @@ impl Stream {
 
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    if left.is_zero() {
+        Err(io::ErrorKind::TimedOut.into())
+    } else {
+        Ok(left)
+    }
 }
 
 /// Connects to a unix socket, also when its listener's queue is full for a while.
 pub(super) fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
     // By hand because a connect waits while the listener's queue is full, and only a timeout set
     // before it bounds that.
-    let fd: OwnedFd = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let fd: OwnedFd = socket::socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
     let wait = left(until)?;
-    let timeout = TimeVal::new(wait.as_secs() as i64, i64::from(wait.subsec_micros()).max(1));
+    let timeout = TimeVal::new(
+        wait.as_secs() as i64,
+        i64::from(wait.subsec_micros()).max(1),
+    );
     socket::setsockopt(&fd, sockopt::SendTimeout, &timeout)?;
     socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(UnixStream::from(fd))

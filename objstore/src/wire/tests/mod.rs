@@ -52,7 +52,12 @@ fn place() -> (tempfile::TempDir, Addr) {
 }
 
 fn echo_at(addr: &Addr, options: ServeOptions) -> Serving {
-    serve_with(Listener::bind(addr, Some(key(1))).unwrap(), Arc::new(Echo), options).unwrap()
+    serve_with(
+        Listener::bind(addr, Some(key(1))).unwrap(),
+        Arc::new(Echo),
+        options,
+    )
+    .unwrap()
 }
 
 /// Times short enough for a test.
@@ -78,9 +83,13 @@ fn echo(pool: &Pool, payload: &[u8]) -> WireResult<()> {
 
 /// A plain socket connected to a unix address.
 fn raw(addr: &Addr) -> UnixStream {
-    let Addr::Unix(path) = addr else { panic!("not a unix address") };
+    let Addr::Unix(path) = addr else {
+        panic!("not a unix address")
+    };
     let stream = UnixStream::connect(path).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     stream
 }
 
@@ -111,9 +120,14 @@ fn opened(addr: &Addr) -> UnixStream {
     let mut stream = raw(addr);
     let mut hello = vec![1, 0, 1, 0];
     hello.extend([7; 32]);
-    stream.write_all(&frame(0, frame::kind::HELLO, &hello, 0)).unwrap();
+    stream
+        .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
+        .unwrap();
     assert_eq!(read_frame(&mut stream).unwrap().0, frame::kind::CHALLENGE);
-    assert_eq!(read_frame(&mut stream).unwrap(), (frame::kind::WELCOME, vec![]));
+    assert_eq!(
+        read_frame(&mut stream).unwrap(),
+        (frame::kind::WELCOME, vec![])
+    );
     stream
 }
 

@@ -22,8 +22,13 @@ fn tcp_with_the_key() {
 
 #[test]
 fn tcp_without_or_with_a_wrong_key() {
-    let error = Listener::bind(&Addr::Tcp("127.0.0.1:0".into()), None).unwrap_err().to_string();
-    assert!(error.contains("shared key") && error.contains("--key-file"), "{error}");
+    let error = Listener::bind(&Addr::Tcp("127.0.0.1:0".into()), None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("shared key") && error.contains("--key-file"),
+        "{error}"
+    );
     let (_serving, addr) = tcp();
     let error = Connection::connect(&addr, None, soon()).unwrap_err();
     assert!(error.to_string().contains("--key-file"), "{error}");
@@ -31,8 +36,15 @@ fn tcp_without_or_with_a_wrong_key() {
     let wrong = Pool::new(addr.clone(), Some(key(2)), Duration::from_secs(30));
     let error = echo(&wrong, b"").unwrap_err();
     assert!(matches!(error, WireError::Refused { .. }), "{error}");
-    assert!(error.to_string().contains("same shared key") && error.to_string().contains(&addr.to_string()), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(10), "a wrong key is not worth a retry");
+    assert!(
+        error.to_string().contains("same shared key")
+            && error.to_string().contains(&addr.to_string()),
+        "{error}"
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "a wrong key is not worth a retry"
+    );
     echo(&pool(&addr), b"the right one still works").unwrap();
 }
 
@@ -64,20 +76,35 @@ fn challenge(version: u16, flags: u16) -> Vec<u8> {
 fn clients_check_servers_too() {
     let error = impostor(|s| {
         s.write_all(&challenge(1, 0)).unwrap();
-        s.write_all(&frame(0, frame::kind::WELCOME, &[], 0)).unwrap();
+        s.write_all(&frame(0, frame::kind::WELCOME, &[], 0))
+            .unwrap();
     });
-    assert!(error.to_string().contains("does not ask for the shared key"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("does not ask for the shared key"),
+        "{error}"
+    );
     let error = impostor(|s| {
         s.write_all(&challenge(1, 1)).unwrap();
         let (kind, proof) = read_frame(s).unwrap();
         assert_eq!(kind, frame::kind::PROOF);
         // The client's own proof is not the server's.
-        s.write_all(&frame(0, frame::kind::WELCOME, &proof, 0)).unwrap();
+        s.write_all(&frame(0, frame::kind::WELCOME, &proof, 0))
+            .unwrap();
     });
-    assert!(error.to_string().contains("does not have the same shared key"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("does not have the same shared key"),
+        "{error}"
+    );
     let error = impostor(|s| s.write_all(&challenge(9, 1)).unwrap());
     assert!(error.to_string().contains("version 9"), "{error}");
-    let error = impostor(|s| s.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n12345678").unwrap());
+    let error = impostor(|s| {
+        s.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n12345678")
+            .unwrap()
+    });
     assert!(matches!(error, WireError::Protocol { .. }), "{error}");
 }
 
@@ -88,26 +115,41 @@ fn versions_without_overlap() {
     let mut stream = raw(&addr);
     let mut hello = vec![2, 0, 7, 0];
     hello.extend([7; 32]);
-    stream.write_all(&frame(0, frame::kind::HELLO, &hello, 0)).unwrap();
+    stream
+        .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
+        .unwrap();
     let (kind, control) = read_frame(&mut stream).unwrap();
     assert_eq!(kind, frame::kind::REFUSE);
     let text = String::from_utf8(control[2..].to_vec()).unwrap();
-    assert!(text.contains("speaks 2 to 7") && text.contains("1 to 1"), "{text}");
+    assert!(
+        text.contains("speaks 2 to 7") && text.contains("1 to 1"),
+        "{text}"
+    );
     assert!(closed(&mut stream));
     // A newer client that still speaks version 1 is welcome.
     let mut stream = raw(&addr);
     hello[..4].copy_from_slice(&[1, 0, 7, 0]);
-    stream.write_all(&frame(0, frame::kind::HELLO, &hello, 0)).unwrap();
+    stream
+        .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
+        .unwrap();
     let (kind, control) = read_frame(&mut stream).unwrap();
-    assert_eq!((kind, &control[..4]), (frame::kind::CHALLENGE, &[1, 0, 0, 0][..]));
+    assert_eq!(
+        (kind, &control[..4]),
+        (frame::kind::CHALLENGE, &[1, 0, 0, 0][..])
+    );
 }
 
 #[test]
 fn unix_sockets_are_for_their_owner() {
     let (dir, addr) = place();
     let _serving = echo_at(&addr, ServeOptions::default());
-    let Addr::Unix(path) = &addr else { unreachable!() };
-    assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    let Addr::Unix(path) = &addr else {
+        unreachable!()
+    };
+    assert_eq!(
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     if !nix::unistd::geteuid().is_root() {
         // Only root can become another user; the rule itself has a test in `hello`.
         return;
@@ -123,7 +165,9 @@ fn unix_sockets_are_for_their_owner() {
         let mut stream = raw(&stranger);
         let mut hello = vec![1, 0, 1, 0];
         hello.extend([7; 32]);
-        stream.write_all(&frame(0, frame::kind::HELLO, &hello, 0)).unwrap();
+        stream
+            .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
+            .unwrap();
         let refused = read_frame(&mut stream).unwrap();
         assert!(closed(&mut stream));
         refused
@@ -143,7 +187,9 @@ fn addresses_taken_stale_and_wrong() {
     assert!(matches!(error, WireError::AddrInUse { .. }), "{error}");
     assert!(error.to_string().contains(&addr.to_string()), "{error}");
     serving.stop();
-    let Addr::Unix(path) = &addr else { unreachable!() };
+    let Addr::Unix(path) = &addr else {
+        unreachable!()
+    };
     assert!(!path.exists(), "a stopped server leaves no socket");
     // A server that died left its socket.
     drop(std::os::unix::net::UnixListener::bind(path).unwrap());

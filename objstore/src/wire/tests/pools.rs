@@ -33,7 +33,11 @@ fn a_server_that_dies_and_comes_back() {
                     thread::yield_now();
                 }
                 let old = serving.take().unwrap();
-                if round % 2 == 0 { old.abort() } else { old.stop() }
+                if round % 2 == 0 {
+                    old.abort()
+                } else {
+                    old.stop()
+                }
                 serving = Some(echo_at(&addr, ServeOptions::default()));
             }
             stop.store(true, Ordering::Relaxed);
@@ -48,14 +52,19 @@ fn nobody_there() {
     let begun = Instant::now();
     let error = echo(&pool, b"").unwrap_err();
     assert!(matches!(error, WireError::Unavailable { .. }), "{error}");
-    assert!(error.to_string().contains(&addr.to_string()) && error.to_string().contains("No such file"), "{error}");
+    assert!(
+        error.to_string().contains(&addr.to_string()) && error.to_string().contains("No such file"),
+        "{error}"
+    );
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
 fn a_server_that_hangs() {
     let (_dir, addr) = place();
-    let Addr::Unix(path) = &addr else { unreachable!() };
+    let Addr::Unix(path) = &addr else {
+        unreachable!()
+    };
     let listener = UnixListener::bind(path).unwrap();
     let pool = Pool::new(addr.clone(), None, Duration::from_millis(200));
     let begun = Instant::now();
@@ -84,15 +93,21 @@ fn a_closed_pool_waits_no_more() {
 /// A server that answers each opened connection's first request with these bytes.
 fn liar(reply: Vec<u8>) -> (tempfile::TempDir, Addr, thread::JoinHandle<()>) {
     let (dir, addr) = place();
-    let Addr::Unix(path) = &addr else { unreachable!() };
+    let Addr::Unix(path) = &addr else {
+        unreachable!()
+    };
     let listener = UnixListener::bind(path).unwrap();
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         read_frame(&mut stream).unwrap();
         let mut challenge = vec![1, 0, 0, 0];
         challenge.extend([3; 32]);
-        stream.write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0)).unwrap();
-        stream.write_all(&frame(0, frame::kind::WELCOME, &[], 0)).unwrap();
+        stream
+            .write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0))
+            .unwrap();
+        stream
+            .write_all(&frame(0, frame::kind::WELCOME, &[], 0))
+            .unwrap();
         read_frame(&mut stream).unwrap();
         stream.write_all(&reply).unwrap();
         while read_frame(&mut stream).is_some() {}
@@ -114,7 +129,9 @@ fn replies_that_make_no_sense() {
     ] {
         let (_dir, addr, thread) = liar(reply);
         let pool = Pool::new(addr, None, Duration::from_secs(10));
-        let error = pool.call_with(ECHO, b"", &[], soon(), &mut |_, _| Ok(())).unwrap_err();
+        let error = pool
+            .call_with(ECHO, b"", &[], soon(), &mut |_, _| Ok(()))
+            .unwrap_err();
         assert!(matches!(error, WireError::Protocol { .. }), "{error}");
         assert!(error.to_string().contains(what), "{error}");
         thread.join().unwrap();
@@ -127,15 +144,21 @@ fn replies_cut_short_are_asked_for_again() {
     let mut half = frame(1, ECHO | REPLY, b"", 100);
     half.extend([1; 50]);
     let (_dir, addr) = place();
-    let Addr::Unix(path) = addr.clone() else { unreachable!() };
+    let Addr::Unix(path) = addr.clone() else {
+        unreachable!()
+    };
     let listener = UnixListener::bind(&path).unwrap();
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         read_frame(&mut stream).unwrap();
         let mut challenge = vec![1, 0, 0, 0];
         challenge.extend([3; 32]);
-        stream.write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0)).unwrap();
-        stream.write_all(&frame(0, frame::kind::WELCOME, &[], 0)).unwrap();
+        stream
+            .write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0))
+            .unwrap();
+        stream
+            .write_all(&frame(0, frame::kind::WELCOME, &[], 0))
+            .unwrap();
         read_frame(&mut stream).unwrap();
         stream.write_all(&half).unwrap();
         drop((stream, listener));
@@ -151,17 +174,26 @@ fn replies_cut_short_are_asked_for_again() {
 fn several_servers_at_the_same_time() {
     let (_d1, a1) = place();
     let (_d2, a2) = place();
-    let servers = [echo_at(&a1, ServeOptions::default()), echo_at(&a2, ServeOptions::default())];
+    let servers = [
+        echo_at(&a1, ServeOptions::default()),
+        echo_at(&a2, ServeOptions::default()),
+    ];
     let pools = [pool(&a1), pool(&a2)];
     let payloads = [vec![1; 100_000], vec![2; 50_000]];
     let flights: Vec<_> = pools
         .iter()
         .zip(&payloads)
-        .map(|(p, data)| p.begin(ECHO, b"", &[std::io::IoSlice::new(data)], soon()).unwrap())
+        .map(|(p, data)| {
+            p.begin(ECHO, b"", &[std::io::IoSlice::new(data)], soon())
+                .unwrap()
+        })
         .collect();
     for ((pool, flight), want) in pools.iter().zip(flights).zip(&payloads) {
         let mut back = Vec::new();
-        pool.finish(flight, soon(), &mut |_, incoming| incoming.read_to(&mut back)).unwrap();
+        pool.finish(flight, soon(), &mut |_, incoming| {
+            incoming.read_to(&mut back)
+        })
+        .unwrap();
         assert_eq!(back, *want);
     }
     servers.into_iter().for_each(Serving::stop);

@@ -9,7 +9,18 @@ fn all_sizes_and_scattered_payloads() {
     let (_dir, addr) = place();
     let serving = echo_at(&addr, ServeOptions::default());
     let pool = pool(&addr);
-    for len in [0, 1, 31, 8159, 8160, 8161, 8192, 100_000, 9 << 20, MAX_PAYLOAD] {
+    for len in [
+        0,
+        1,
+        31,
+        8159,
+        8160,
+        8161,
+        8192,
+        100_000,
+        9 << 20,
+        MAX_PAYLOAD,
+    ] {
         let payload: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
         echo(&pool, &payload).unwrap();
         let slices: Vec<IoSlice<'_>> = payload.chunks(len / 3000 + 1).map(IoSlice::new).collect();
@@ -19,7 +30,9 @@ fn all_sizes_and_scattered_payloads() {
     }
     let big = vec![0; MAX_PAYLOAD + 1];
     assert!(matches!(echo(&pool, &big), Err(WireError::TooLarge { .. })));
-    let error = pool.call(ECHO, &big[..MAX_CONTROL + 1], &[], &mut Vec::new()).unwrap_err();
+    let error = pool
+        .call(ECHO, &big[..MAX_CONTROL + 1], &[], &mut Vec::new())
+        .unwrap_err();
     assert!(matches!(error, WireError::TooLarge { .. }));
     assert_eq!(serving.connections(), 1, "one caller, one connection");
     serving.stop();
@@ -38,8 +51,14 @@ fn garbage_ends_its_connection_only() {
     let mut long_control = frame(1, ECHO, b"", 0);
     long_control[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
     for (what, bytes) in [
-        ("noise", (0..4096).map(|i| (i * 31 % 256) as u8).collect::<Vec<u8>>()),
-        ("http", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
+        (
+            "noise",
+            (0..4096).map(|i| (i * 31 % 256) as u8).collect::<Vec<u8>>(),
+        ),
+        (
+            "http",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        ),
         ("checksum", flipped),
         ("reserved", reserved),
         ("payload length", frame(1, ECHO, b"", u32::MAX)),
@@ -56,7 +75,9 @@ fn garbage_ends_its_connection_only() {
     }
     // Before the opening, control parts are short.
     let mut stream = raw(&addr);
-    stream.write_all(&frame(0, frame::kind::HELLO, &[0; 2000], 0)).unwrap();
+    stream
+        .write_all(&frame(0, frame::kind::HELLO, &[0; 2000], 0))
+        .unwrap();
     assert!(closed(&mut stream));
     echo(&pool, b"after").unwrap();
 }
@@ -72,7 +93,10 @@ fn half_frames_and_dribbling() {
         stream.write_all(&whole[..len]).unwrap();
         let begun = Instant::now();
         assert!(closed(&mut stream), "{len} bytes");
-        assert!(begun.elapsed() > Duration::from_millis(150), "a moment is allowed");
+        assert!(
+            begun.elapsed() > Duration::from_millis(150),
+            "a moment is allowed"
+        );
         // The same, and gone.
         let mut stream = opened(&addr);
         stream.write_all(&whole[..len]).unwrap();
@@ -83,7 +107,10 @@ fn half_frames_and_dribbling() {
     let mut sent = 0;
     while stream.write_all(&whole[sent..=sent]).is_ok() {
         sent = (sent + 1).min(whole.len() - 1);
-        assert!(begun.elapsed() < Duration::from_secs(5), "a dribbling peer is dropped");
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "a dribbling peer is dropped"
+        );
         thread::sleep(Duration::from_millis(10));
     }
     // Saying nothing at all while opening.
@@ -94,7 +121,10 @@ fn half_frames_and_dribbling() {
     stream.write_all(&vec![1; 32 << 20]).unwrap();
     let begun = Instant::now();
     while serving.connections() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(5), "a peer that does not read is dropped");
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "a peer that does not read is dropped"
+        );
         thread::yield_now();
     }
     echo(&pool(&addr), b"still here").unwrap();
@@ -105,10 +135,17 @@ fn requests_that_fail_inside() {
     let (_dir, addr) = place();
     let serving = echo_at(&addr, ServeOptions::default());
     let pool = pool(&addr);
-    for (kind, text) in [(PANIC, "internal error"), (SILENT, "no answer"), (0x7fff, "unknown kind 32767")] {
+    for (kind, text) in [
+        (PANIC, "internal error"),
+        (SILENT, "no answer"),
+        (0x7fff, "unknown kind 32767"),
+    ] {
         let error = pool.call(kind, b"", &[], &mut Vec::new()).unwrap_err();
         assert!(matches!(error, WireError::Fault { .. }), "{error}");
-        assert!(error.to_string().contains(text) && error.to_string().contains(&addr.to_string()), "{error}");
+        assert!(
+            error.to_string().contains(text) && error.to_string().contains(&addr.to_string()),
+            "{error}"
+        );
     }
     echo(&pool, b"the same connection goes on").unwrap();
     assert_eq!(serving.connections(), 1);
@@ -117,7 +154,13 @@ fn requests_that_fail_inside() {
 #[test]
 fn the_number_of_connections_is_bounded() {
     let (_dir, addr) = place();
-    let serving = echo_at(&addr, ServeOptions { connections: 4, ..ServeOptions::default() });
+    let serving = echo_at(
+        &addr,
+        ServeOptions {
+            connections: 4,
+            ..ServeOptions::default()
+        },
+    );
     let pools: Vec<Pool> = (0..20).map(|_| pool(&addr)).collect();
     for _ in 0..3 {
         for pool in &pools {
@@ -129,7 +172,10 @@ fn the_number_of_connections_is_bounded() {
     let mut talker = opened(&addr);
     let mut talk = || {
         talker.write_all(&frame(1, ECHO, b"still", 0)).unwrap();
-        assert_eq!(read_frame(&mut talker).unwrap(), (ECHO | REPLY, b"still".to_vec()));
+        assert_eq!(
+            read_frame(&mut talker).unwrap(),
+            (ECHO | REPLY, b"still".to_vec())
+        );
     };
     talk();
     let strangers: Vec<_> = (0..30).map(|_| raw(&addr)).collect();
@@ -140,7 +186,10 @@ fn the_number_of_connections_is_bounded() {
 #[test]
 fn idle_connections_end_and_come_back() {
     let (_dir, addr) = place();
-    let options = ServeOptions { idle: Duration::from_millis(20), ..ServeOptions::default() };
+    let options = ServeOptions {
+        idle: Duration::from_millis(20),
+        ..ServeOptions::default()
+    };
     let serving = echo_at(&addr, options);
     let pool = pool(&addr);
     for _ in 0..3 {

@@ -10,7 +10,15 @@ struct Bulk(Vec<u8>);
 impl Handler for Bulk {
     fn handle(&self, call: Call<'_>) -> WireResult<()> {
         let give = call.control == b"get";
-        call.reply(b"", if give { std::slice::from_ref(&IoSlice::new(&self.0)).to_vec() } else { vec![] }.as_slice())
+        call.reply(
+            b"",
+            if give {
+                std::slice::from_ref(&IoSlice::new(&self.0)).to_vec()
+            } else {
+                vec![]
+            }
+            .as_slice(),
+        )
     }
 }
 
@@ -29,7 +37,10 @@ fn throughput() {
         let rate = |begun: Instant| (rounds * SIZE) as f64 / begun.elapsed().as_secs_f64() / 1e9;
         let begun = Instant::now();
         for _ in 0..rounds {
-            pool.call_with(ECHO, b"put", &[IoSlice::new(&data)], soon(), &mut |_, _| Ok(())).unwrap();
+            pool.call_with(ECHO, b"put", &[IoSlice::new(&data)], soon(), &mut |_, _| {
+                Ok(())
+            })
+            .unwrap();
         }
         let put = rate(begun);
         let begun = Instant::now();
@@ -42,10 +53,14 @@ fn throughput() {
         let get = rate(begun);
         let begun = Instant::now();
         for _ in 0..10 * rounds {
-            pool.call_with(ECHO, b"", &[], soon(), &mut |_, _| Ok(())).unwrap();
+            pool.call_with(ECHO, b"", &[], soon(), &mut |_, _| Ok(()))
+                .unwrap();
         }
         let small = begun.elapsed() / (10 * rounds as u32);
-        println!("{}: put {put:.1} GB/s, get {get:.1} GB/s, small {small:?}", serving.addr());
+        println!(
+            "{}: put {put:.1} GB/s, get {get:.1} GB/s, small {small:?}",
+            serving.addr()
+        );
         serving.stop();
     }
 }

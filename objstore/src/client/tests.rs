@@ -1,1 +1,0 @@
-//! Tests of the fan-out over real servers.

@@ -1,0 +1,119 @@
+//! Registration, deletions, acknowledgements.
+
+use std::sync::mpsc;
+
+use parking_lot::Mutex;
+use slabfs_model::ServerId;
+
+use super::*;
+use crate::{error::Result, store::Space};
+
+/// Keeps reports, answers from a script; errors when the script says so.
+struct Office {
+    script: Mutex<Vec<Option<Vec<Retire>>>>,
+    reports: Mutex<mpsc::Sender<ServerReport>>,
+}
+
+impl Registrar for Office {
+    fn heartbeat(&self, report: ServerReport) -> Result<ServerOrders> {
+        let _ = self.reports.lock().send(report);
+        match self.script.lock().pop() {
+            Some(None) => Err(StoreError::Deadline),
+            Some(Some(delete)) => Ok(ServerOrders {
+                id: ServerId(4),
+                delete,
+            }),
+            None => Ok(ServerOrders {
+                id: ServerId(4),
+                delete: Vec::new(),
+            }),
+        }
+    }
+}
+
+#[test]
+fn the_heart_registers_deletes_and_acknowledges() {
+    let store = Arc::new(Memory::default());
+    for id in [2, 8, 9] {
+        store
+            .put(&free(id), &form(&[1]), &[IoSlice::new(b"x")])
+            .unwrap();
+    }
+    // The deletion of chunk 2 fails.
+    store.trap.store(2, Relaxed);
+    let (first, second) = (Retire::Chunks(vec![free(8)]), Retire::Chunks(vec![free(2)]));
+    let third = Retire::Object(ObjectId(7));
+    let (reports, got) = mpsc::channel();
+    let orders = vec![
+        None,
+        Some(vec![third.clone()]),
+        Some(vec![first.clone(), second]),
+        None,
+    ];
+    let office = Arc::new(Office {
+        script: Mutex::new(orders),
+        reports: Mutex::new(reports),
+    });
+    let options = HeartOptions {
+        uuid: [6; 16],
+        addr: Some(Addr::Tcp("node:1".into())),
+        interval: Duration::from_millis(5),
+    };
+    let heart = Heart::start(store.clone(), office, options).unwrap();
+    assert_eq!(
+        heart.registered(Duration::from_secs(10)).unwrap(),
+        ServerId(4)
+    );
+    let next = || got.recv_timeout(Duration::from_secs(10)).unwrap();
+    let report = next();
+    assert_eq!(
+        (report.uuid, report.id, report.addr.as_deref()),
+        ([6; 16], None, Some("tcp:node:1"))
+    );
+    assert_eq!(
+        report.space,
+        Space {
+            total: 1 << 40,
+            free: (1 << 40) - 3,
+            used: 3
+        }
+    );
+    // The first report did not arrive; the second was answered with two orders, one of which failed.
+    assert!(next().deleted.is_empty());
+    let report = next();
+    assert_eq!(
+        (report.id, report.deleted),
+        (Some(ServerId(4)), vec![first])
+    );
+    // An acknowledgement that did not arrive is given again.
+    assert_eq!(next().deleted, vec![third.clone()]);
+    assert_eq!(next().deleted, vec![third]);
+    assert!(next().deleted.is_empty());
+    assert!(
+        store.synced.load(Relaxed) >= 1,
+        "deletions are durable before they are acknowledged"
+    );
+    assert_eq!(store.list(None, 9).unwrap().len(), 2);
+    heart.stop();
+}
+
+#[test]
+fn a_heart_without_an_office() {
+    let (reports, _got) = mpsc::channel();
+    let office = Arc::new(Office {
+        script: Mutex::new(vec![None; 100_000]),
+        reports: Mutex::new(reports),
+    });
+    let heart = Heart::start(
+        Arc::new(Memory::default()),
+        office,
+        HeartOptions::new([0; 16], None),
+    )
+    .unwrap();
+    heart.hurry();
+    assert_eq!(
+        heart.registered(Duration::from_millis(50)).unwrap_err(),
+        StoreError::Deadline
+    );
+    drop(heart);
+}

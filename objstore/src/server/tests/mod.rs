@@ -1,0 +1,326 @@
+//! Tests of the data server over a real socket.
+
+mod heart;
+mod hostile;
+
+use std::{
+    io::IoSlice,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use slabfs_model::{Axis, ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId};
+
+use super::{memory::Memory, *};
+use crate::{
+    addr::Addr,
+    error::StoreError,
+    name::{ChunkForm, ChunkName},
+    store::ChunkStore,
+    wire::{Listener, Pool, WireError, messages::*},
+};
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    store: Arc<Memory>,
+    server: DataServer,
+    pool: Pool,
+}
+
+fn rig() -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let addr = Addr::Unix(dir.path().join("socket"));
+    let store = Arc::new(Memory::default());
+    let server = DataServer::start(store.clone(), Listener::bind(&addr, None).unwrap()).unwrap();
+    Rig {
+        _dir: dir,
+        store,
+        server,
+        pool: Pool::new(addr, None, Duration::from_secs(10)),
+    }
+}
+
+impl Rig {
+    fn ask<T: DeserializeOwned>(
+        &self,
+        kind: u16,
+        request: &impl Serialize,
+        payload: &[u8],
+    ) -> (T, Vec<u8>) {
+        let mut back = Vec::new();
+        let control = postcard::to_allocvec(request).unwrap();
+        let reply = self
+            .pool
+            .call(kind, &control, &[IoSlice::new(payload)], &mut back)
+            .unwrap();
+        (postcard::from_bytes(&reply).unwrap(), back)
+    }
+
+    fn outcome(&self, kind: u16, request: &impl Serialize, payload: &[u8]) -> Outcome {
+        self.ask(kind, request, payload).0
+    }
+}
+
+fn free(id: u64) -> ChunkName {
+    ChunkName::Free(ChunkId(id))
+}
+
+fn grid(at: &[u64]) -> ChunkName {
+    ChunkName::Grid {
+        object: ObjectId(7),
+        generation: 1,
+        at: Coords::from_slice(at),
+    }
+}
+
+fn form(shape: &[u64]) -> ChunkForm {
+    ChunkForm {
+        shape: Coords::from_slice(shape),
+        elem: 1,
+        codec: Codec::None,
+        fill: Fill::zero(),
+    }
+}
+
+fn put(id: u64, shape: &[u64]) -> WriteItem {
+    WriteItem {
+        name: free(id),
+        form: form(shape),
+        op: WriteOp::Put,
+        bytes: shape.iter().product(),
+    }
+}
+
+fn get(id: u64, shape: &[u64], slab: Hyperslab) -> ReadItem {
+    ReadItem {
+        name: free(id),
+        form: form(shape),
+        slab,
+    }
+}
+
+#[test]
+fn reads_tell_found_missing_and_failed_apart() {
+    let rig = rig();
+    let all = Hyperslab::whole(&[4, 6]);
+    let data: Vec<u8> = (0..48).collect();
+    let outcome = rig.outcome(kind::WRITE, &vec![put(10, &[4, 6]), put(3, &[4, 6])], &data);
+    assert_eq!(
+        outcome,
+        Outcome {
+            done: 2,
+            failed: None
+        }
+    );
+    rig.store.trap.store(3, Relaxed);
+    let column = Hyperslab {
+        axes: [Axis::span(0, 4), Axis::every(1, 4, 2)]
+            .into_iter()
+            .collect(),
+    };
+    let items = vec![
+        get(10, &[4, 6], column),
+        get(11, &[4, 6], all.clone()),
+        get(3, &[4, 6], all.clone()),
+        get(10, &[4, 6], all),
+    ];
+    let (reply, cells): (ReadReply, _) = rig.ask(kind::READ, &items, b"");
+    assert!(matches!(
+        &reply.pieces[..],
+        [
+            Found::Yes,
+            Found::No,
+            Found::Failed(StoreError::Damaged { .. }),
+            Found::Yes
+        ]
+    ));
+    assert_eq!(&cells[..8], &[1, 5, 7, 11, 13, 17, 19, 23]);
+    assert_eq!(&cells[8..], &data[..24]);
+}
+
+#[test]
+fn a_large_immutable_chunk_is_sent_as_it_lies() {
+    let rig = rig();
+    let data: Vec<u8> = (0..1 << 20).map(|i| (i / 7) as u8).collect();
+    let shape = [1024, 1024];
+    assert_eq!(
+        rig.outcome(kind::WRITE, &vec![put(5, &shape)], &data)
+            .failed,
+        None
+    );
+    let whole = vec![get(5, &shape, Hyperslab::whole(&shape))];
+    let (reply, cells): (ReadReply, _) = rig.ask(kind::READ, &whole, b"");
+    assert_eq!(reply.pieces, [Found::Yes]);
+    assert!(cells == data);
+    assert_eq!(rig.store.shown.load(Relaxed), 1);
+    // Not in one piece: by a copy.
+    let columns = Hyperslab {
+        axes: [Axis::span(0, 1024), Axis::span(0, 512)]
+            .into_iter()
+            .collect(),
+    };
+    let (reply, cells): (ReadReply, _) = rig.ask(kind::READ, &vec![get(5, &shape, columns)], b"");
+    assert_eq!(reply.pieces, [Found::Yes]);
+    assert_eq!((cells.len(), cells[512]), (512 * 1024, data[1024]));
+    let (reply, cells): (ReadReply, _) = rig.ask(
+        kind::READ,
+        &vec![get(6, &shape, Hyperslab::whole(&shape))],
+        b"",
+    );
+    assert_eq!((reply.pieces, cells.len()), (vec![Found::No], 0));
+}
+
+#[test]
+fn a_store_that_panics_or_is_full() {
+    let rig = rig();
+    rig.store.trap.store(1, Relaxed);
+    let control = postcard::to_allocvec(&vec![put(1, &[4])]).unwrap();
+    let error = rig
+        .pool
+        .call(
+            kind::WRITE,
+            &control,
+            &[IoSlice::new(b"abcd")],
+            &mut Vec::new(),
+        )
+        .unwrap_err();
+    assert!(error.to_string().contains("internal error"), "{error}");
+    rig.store.trap.store(2, Relaxed);
+    let outcome = rig.outcome(
+        kind::WRITE,
+        &vec![put(5, &[2]), put(2, &[1]), put(6, &[1])],
+        b"abcd",
+    );
+    assert_eq!(
+        outcome,
+        Outcome {
+            done: 1,
+            failed: Some(StoreError::NoSpace)
+        }
+    );
+    let (list, _): (Answer<Listing>, _) = rig.ask(
+        kind::LIST,
+        &ListQuery {
+            after: None,
+            limit: 9,
+        },
+        b"",
+    );
+    assert_eq!(
+        list.unwrap(),
+        [(free(5), 2)],
+        "what follows a failure is not written"
+    );
+}
+
+#[test]
+fn managing() {
+    let rig = rig();
+    let f = form(&[2, 4]);
+    for at in [[0, 0], [0, 1]] {
+        let item = WriteItem {
+            name: grid(&at),
+            form: f.clone(),
+            op: WriteOp::Write(Hyperslab::whole(&f.shape)),
+            bytes: 8,
+        };
+        assert_eq!(
+            rig.outcome(kind::WRITE, &vec![item], b"abcdefgh").failed,
+            None
+        );
+    }
+    let clip = ClipItem {
+        name: grid(&[0, 0]),
+        form: f.clone(),
+        keep: Coords::from_slice(&[1, 3]),
+    };
+    assert_eq!(
+        rig.outcome(kind::CLIP, &vec![clip], b""),
+        Outcome {
+            done: 1,
+            failed: None
+        }
+    );
+    let read = ReadItem {
+        name: grid(&[0, 0]),
+        form: f.clone(),
+        slab: Hyperslab::whole(&f.shape),
+    };
+    assert_eq!(
+        rig.ask::<ReadReply>(kind::READ, &vec![&read], b"").1,
+        b"abc\0\0\0\0\0"
+    );
+    assert_eq!(rig.outcome(kind::PUNCH, &vec![&read], b"").failed, None);
+    assert_eq!(
+        rig.ask::<ReadReply>(kind::READ, &vec![&read], b"").1,
+        [0; 8]
+    );
+    assert_eq!(
+        rig.outcome(kind::SYNC, &vec![grid(&[0, 0])], b"").failed,
+        None
+    );
+    assert_eq!(
+        rig.outcome(kind::VERIFY, &vec![grid(&[0, 0]), grid(&[5, 5])], b"")
+            .failed,
+        Some(StoreError::Missing(grid(&[5, 5])))
+    );
+    let (space, _): (SpaceAnswer, _) = rig.ask(kind::SPACE, &(), b"");
+    assert_eq!(space.unwrap().used, 16);
+    assert_eq!(
+        rig.outcome(
+            kind::WIPE,
+            &vec![Wipe {
+                object: ObjectId(7),
+                below: Some(1)
+            }],
+            b""
+        )
+        .failed,
+        None
+    );
+    assert_eq!(
+        rig.outcome(kind::DELETE, &vec![grid(&[0, 1])], b"").failed,
+        None
+    );
+    let (list, _): (Answer<Listing>, _) = rig.ask(
+        kind::LIST,
+        &ListQuery {
+            after: None,
+            limit: 9,
+        },
+        b"",
+    );
+    assert_eq!(list.unwrap().len(), 1);
+    assert_eq!(
+        rig.outcome(
+            kind::WIPE,
+            &vec![Wipe {
+                object: ObjectId(7),
+                below: None
+            }],
+            b""
+        )
+        .failed,
+        None
+    );
+    let (list, _): (Answer<Listing>, _) = rig.ask(
+        kind::LIST,
+        &ListQuery {
+            after: None,
+            limit: 9,
+        },
+        b"",
+    );
+    assert!(list.unwrap().is_empty());
+    let error = rig
+        .pool
+        .call(0x0999, b"", &[], &mut Vec::new())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("data server") && error.contains("0x0999"),
+        "{error}"
+    );
+    rig.server.shutdown();
+}
