@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
+use slabfs_objstore::wire::{Key, Listener};
 
 use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
 use crate::failure::usage;
@@ -96,42 +97,78 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
         Some(addr) => Some(node::listen(addr, key.clone(), shutdown)?),
         None => None,
     };
-    let mut metadata = MetadataNode::open(&data.join("md"), args.accept_loss)?;
-    shutdown.check()?;
-    let servers = Arc::new(Servers::new(node::server_options(
-        key.clone(),
-        args.net.io_timeout,
-    )));
-    let mut nodes = Vec::new();
-    for number in 1..=count {
-        let listener = match &args.listen {
-            Some(addr) => Some(node::listen(&beside(addr, number)?, key.clone(), shutdown)?),
-            None => None,
-        };
-        let store = node::open_store(&server_dir(data, number))?;
-        let server = DataNode::start(Arc::clone(&store), metadata.registrar(), listener)?;
-        servers.add_local(server.registered()?, store);
-        nodes.push(server);
-        shutdown.check()?;
-    }
-    let mount = MountNode::start(
-        metadata.local(),
-        servers,
-        &mountpoint,
-        &args.mount,
-        shutdown,
-    )?;
-    // Others come in when everything they may ask for is there.
-    if let Some(listener) = listener {
-        metadata.serve(listener)?;
-    }
-    Ok(Box::new(Running {
-        mount,
-        nodes,
+    let metadata = MetadataNode::open(&data.join("md"), args.accept_loss)?;
+    let mut behind = Behind {
+        nodes: Vec::new(),
         metadata,
-        mountpoint,
-        data: data.to_owned(),
-    }))
+    };
+    match behind.start(args, data, count, key, listener, shutdown) {
+        Ok(mount) => Ok(Box::new(Running {
+            mount,
+            behind,
+            data: data.to_owned(),
+        })),
+        Err(error) => {
+            if let Err(other) = behind.stop() {
+                tracing::warn!("what was started did not stop well: {other:#}");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// What is behind the mount, in the order in which it is stopped.
+struct Behind {
+    nodes: Vec<DataNode>,
+    metadata: MetadataNode,
+}
+
+impl Behind {
+    /// Starts the data servers and the mount, then lets others in.
+    fn start(
+        &mut self,
+        args: &Args,
+        data: &Path,
+        count: u16,
+        key: Option<Key>,
+        listener: Option<Listener>,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<MountNode> {
+        let options = node::server_options(key.clone(), args.net.io_timeout);
+        let servers = Arc::new(Servers::new(options));
+        for number in 1..=count {
+            shutdown.check()?;
+            let listener = match &args.listen {
+                Some(addr) => Some(node::listen(&beside(addr, number)?, key.clone(), shutdown)?),
+                None => None,
+            };
+            let store = node::open_store(&server_dir(data, number))?;
+            let registrar = self.metadata.registrar();
+            let server = DataNode::start(Arc::clone(&store), registrar, listener)?;
+            let id = server.registered();
+            self.nodes.push(server);
+            servers.add_local(id?, store);
+        }
+        let metadata = self.metadata.local();
+        let mount = MountNode::start(metadata, servers, &args.mountpoint, &args.mount, shutdown)?;
+        if let Some(listener) = listener
+            && let Err(error) = self.metadata.serve(listener)
+        {
+            mount.stop()?;
+            return Err(error);
+        }
+        Ok(mount)
+    }
+
+    /// Each is stopped whatever became of the others; the first error is the one to tell.
+    fn stop(self) -> anyhow::Result<()> {
+        let mut result = Ok(());
+        for node in self.nodes {
+            result = result.and(node.stop());
+        }
+        let closed = self.metadata.stop();
+        result.and(closed)
+    }
 }
 
 fn server_dir(data: &Path, number: u16) -> PathBuf {
@@ -180,29 +217,22 @@ fn beside(addr: &Addr, number: u16) -> anyhow::Result<Addr> {
     parse_addr(&text).map_err(usage)
 }
 
-/// In the order in which it is stopped.
 struct Running {
     mount: MountNode,
-    nodes: Vec<DataNode>,
-    metadata: MetadataNode,
+    behind: Behind,
     data: PathBuf,
 }
 
 impl Live for Running {
     fn ready_line(&self) -> String {
-        let servers = match self.nodes.len() {
+        let servers = match self.behind.nodes.len() {
             1 => "1 data server".to_owned(),
             n => format!("{n} data servers"),
         };
-        let place = self
-            .metadata
-            .addr()
-            .map_or_else(String::new, |addr| format!(", serving {addr}"));
-        format!(
-            "{} (data in {}, {servers}{place})",
-            self.mount.point().display(),
-            self.data.display()
-        )
+        let place = self.behind.metadata.addr();
+        let place = place.map_or_else(String::new, |addr| format!(", serving {addr}"));
+        let (point, data) = (self.mount.point().display(), self.data.display());
+        format!("{point} (data in {data}, {servers}{place})")
     }
 
     fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
@@ -210,19 +240,9 @@ impl Live for Running {
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {
-        let Running {
-            mount,
-            nodes,
-            metadata,
-            ..
-        } = *self;
-        // Each is stopped whatever became of the others; the first error is the one to tell.
-        let mut result = mount.stop();
-        for node in nodes {
-            result = result.and(node.stop());
-        }
-        let closed = metadata.stop();
-        result.and(closed)
+        let stored = self.mount.stop();
+        let stopped = self.behind.stop();
+        stored.and(stopped)
     }
 }
 
