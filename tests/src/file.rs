@@ -25,6 +25,25 @@ pub fn open(path: &Path) -> File {
     }
 }
 
+/// Makes a new file, open for reading and writing.
+///
+/// # Panics
+/// When that is refused.
+#[track_caller]
+pub fn open_new(path: &Path) -> File {
+    match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+        Ok(file) => file,
+        Err(error) => panic!("making {}: {error}", path.display()),
+    }
+}
+
+/// A path with something behind its name: `named(object, "@[0:3]")`.
+pub fn named(path: &Path, more: &str) -> std::path::PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(more);
+    name.into()
+}
+
 /// Reads all of a file.
 ///
 /// # Panics

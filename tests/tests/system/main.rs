@@ -1,1 +1,30 @@
-//! Tests of the whole system: real processes and mounts. The harness is the crate's library.
+//! Tests of the whole system: real processes, mounts and tools, a module a theme. The harness is the
+//! library of this crate.
+
+mod attributes;
+mod bad_flags;
+mod bad_places;
+mod bad_wire;
+mod cli;
+mod codecs;
+mod damage;
+mod dims;
+mod directories;
+mod durability;
+mod fsx;
+mod full;
+mod journal;
+mod mapping;
+mod naive;
+mod plain;
+mod posix;
+mod processes;
+mod races;
+mod real;
+mod selections;
+mod servers;
+mod sparse;
+mod streams;
+mod table;
+mod two_mounts;
+mod users;

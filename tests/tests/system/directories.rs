@@ -1,0 +1,142 @@
+//! Directories: making, removing, listing large ones while they change.
+
+use std::collections::HashSet;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use nix::errno::Errno;
+use slabfs_tests::file::{self, errno};
+use slabfs_tests::{Up, needs_mount};
+
+#[test]
+fn making_and_removing() {
+    needs_mount!();
+    let mut up = Up::start();
+    let dir = up.at("d");
+    std::fs::create_dir(&dir).expect("made");
+    assert_eq!(errno(std::fs::create_dir(&dir)), Errno::EEXIST);
+    assert_eq!(errno(std::fs::create_dir(up.at("no/parent"))), Errno::ENOENT);
+    assert_eq!(dir.metadata().expect("metadata").nlink(), 2);
+    std::fs::create_dir(dir.join("sub")).expect("made");
+    assert_eq!(dir.metadata().expect("metadata").nlink(), 3);
+    assert_eq!(errno(std::fs::remove_dir(&dir)), Errno::ENOTEMPTY);
+    assert_eq!(errno(std::fs::remove_file(&dir)), Errno::EISDIR);
+    file::write(&dir.join("f"), "x");
+    assert_eq!(errno(std::fs::remove_dir(dir.join("f"))), Errno::ENOTDIR);
+    std::fs::rename(dir.join("sub"), up.at("sub")).expect("moved out");
+    assert_eq!(dir.metadata().expect("metadata").nlink(), 2);
+    up.restart();
+    assert!(up.at("sub").is_dir() && up.at("d/f").is_file());
+    std::fs::remove_file(dir.join("f")).expect("removed");
+    // A directory somebody holds open can go; nothing comes into it any more.
+    let open = std::fs::File::open(&dir).expect("opened");
+    std::fs::remove_dir(&dir).expect("removed");
+    let inside = file::descriptor(&open).join("x");
+    assert_eq!(errno(std::fs::File::create(inside)), Errno::ENOENT);
+    assert_eq!(errno(std::fs::read_dir(&dir)), Errno::ENOENT);
+}
+
+#[test]
+fn modes_of_new_entries() {
+    needs_mount!();
+    let up = Up::start();
+    let dir = up.at("shared");
+    std::fs::create_dir(&dir).expect("made");
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o2775)).expect("chmod");
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(&dir, None, Some(1234)).expect("chown");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o2775)).expect("chmod");
+        file::write(&dir.join("f"), "x");
+        std::fs::create_dir(dir.join("sub")).expect("made");
+        assert_eq!(dir.join("f").metadata().expect("metadata").gid(), 1234, "set-gid directories give their group");
+        assert_eq!(dir.join("sub").metadata().expect("metadata").mode() & 0o7000, 0o2000, "and the bit");
+    }
+}
+
+#[test]
+fn a_deep_tree() {
+    needs_mount!();
+    let up = Up::start();
+    let mut path = up.mnt().to_owned();
+    for depth in 0..60 {
+        path = path.join(format!("level{depth}"));
+        std::fs::create_dir(&path).expect("made");
+    }
+    file::write(&path.join("leaf"), "deep");
+    assert_eq!(file::read(&path.join("leaf")), b"deep");
+    assert_eq!(path.join("..").metadata().expect("metadata").ino(), path.parent().expect("a parent").metadata().expect("metadata").ino());
+    std::fs::remove_dir_all(up.at("level0")).expect("removed");
+    assert_eq!(std::fs::read_dir(up.mnt()).expect("listed").count(), 0);
+}
+
+/// What is there during the whole listing is listed exactly once, whatever comes and goes meanwhile.
+#[test]
+fn five_thousand_entries_while_others_come_and_go() {
+    needs_mount!();
+    let up = Up::start();
+    let dir = up.at("many");
+    std::fs::create_dir(&dir).expect("made");
+    let name = |i: usize| format!("entry-{i:05}");
+    for i in 0..5000 {
+        std::fs::File::create(dir.join(name(i))).expect("made");
+    }
+    let mut seen = Vec::new();
+    for (count, entry) in std::fs::read_dir(&dir).expect("listed").enumerate() {
+        seen.push(entry.expect("an entry").file_name().into_string().expect("text"));
+        // Every third entry goes and another comes, before and behind where the listing is.
+        if count % 10 == 0 {
+            let i = count / 10 * 3;
+            std::fs::remove_file(dir.join(name(i))).expect("removed");
+            std::fs::File::create(dir.join(format!("new-{i}"))).expect("made");
+        }
+    }
+    let distinct: HashSet<&String> = seen.iter().collect();
+    assert_eq!(distinct.len(), seen.len(), "an entry was listed twice");
+    for i in (0..5000).filter(|i| i % 3 != 0) {
+        assert!(distinct.contains(&name(i)), "{} was not listed", name(i));
+    }
+    let left: HashSet<String> =
+        std::fs::read_dir(&dir).expect("listed").map(|e| e.expect("an entry").file_name().into_string().expect("text")).collect();
+    assert_eq!(left.len(), 5000);
+    for i in 0..5000 {
+        assert_eq!(left.contains(&name(i)), dir.join(name(i)).exists(), "{}", name(i));
+    }
+    std::fs::remove_dir_all(&dir).expect("removed");
+    assert!(!dir.exists());
+}
+
+#[test]
+fn listings_tell_types() {
+    needs_mount!();
+    let up = Up::start();
+    file::write(&up.at("file"), "x");
+    std::fs::create_dir(up.at("dir")).expect("made");
+    std::os::unix::fs::symlink("file", up.at("link")).expect("linked");
+    for entry in std::fs::read_dir(up.mnt()).expect("listed") {
+        let entry = entry.expect("an entry");
+        let kind = entry.file_type().expect("a type");
+        let told = (kind.is_file(), kind.is_dir(), kind.is_symlink());
+        let name = entry.file_name().into_string().expect("text");
+        assert_eq!(told, (name == "file", name == "dir", name == "link"), "{name}");
+        assert_eq!(entry.metadata().expect("metadata").ino(), up.at(&name).symlink_metadata().expect("metadata").ino());
+    }
+}
+
+/// `.slabfs` answers, and is not there for whoever walks the tree.
+#[test]
+fn the_hidden_directory() {
+    needs_mount!();
+    let up = Up::start();
+    std::fs::create_dir(up.at("d")).expect("made");
+    file::write(&up.at("d/f"), "content");
+    let listed: Vec<_> = std::fs::read_dir(up.mnt()).expect("listed").map(|e| e.expect("an entry").file_name()).collect();
+    assert_eq!(listed, ["d"]);
+    for name in ["stats", "status", "layout/d/f"] {
+        let text = file::read(&up.at(".slabfs").join(name));
+        serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    assert!(std::fs::write(up.at(".slabfs/stats"), "x").is_err());
+    assert!(std::fs::write(up.at(".slabfs/new"), "x").is_err());
+    assert!(std::fs::remove_file(up.at(".slabfs/stats")).is_err());
+    assert!(std::fs::create_dir(up.at(".slabfs")).is_err());
+    assert!(!up.at("d/.slabfs").exists(), "only in the root");
+}

@@ -1,0 +1,94 @@
+//! Shared mappings, next to reads, writes and selections of the same object.
+
+use std::os::unix::fs::FileExt;
+
+use slabfs_tests::array::same;
+use slabfs_tests::tool::create;
+use slabfs_tests::{Up, file, needs_mount};
+
+#[test]
+fn a_shared_mapping_is_written_back() {
+    needs_mount!();
+    let mut up = Up::start();
+    let path = up.at("f");
+    let handle = file::open_new(&path);
+    handle.set_len(1_000_000).expect("size");
+    let mut map = file::map(&handle).expect("mapped");
+    map[10..20].copy_from_slice(b"0123456789");
+    map[999_990..].copy_from_slice(b"abcdefghij");
+    map.flush().expect("msync");
+    let mut seen = [0; 10];
+    handle.read_exact_at(&mut seen, 10).expect("read");
+    assert_eq!(&seen, b"0123456789");
+    map[500_000] = 7;
+    drop(map);
+    file::close(handle).expect("closed");
+    up.restart();
+    let bytes = file::read(&path);
+    assert_eq!((&bytes[10..20], bytes[500_000], &bytes[999_990..]), (&b"0123456789"[..], 7, &b"abcdefghij"[..]));
+    assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), 21);
+}
+
+#[test]
+fn a_mapping_sees_writes_and_writes_see_a_mapping() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.at("f");
+    file::write(&path, vec![1; 20_000]);
+    let handle = file::open(&path);
+    let mut map = file::map(&handle).expect("mapped");
+    assert_eq!(map[0], 1);
+    let other = file::open(&path);
+    other.write_all_at(&[2; 5000], 3000).expect("written");
+    assert_eq!((map[2999], map[3000], map[7999], map[8000]), (1, 2, 2, 1), "the mapping sees the write");
+    map[4000] = 3;
+    // The page is dirty in the kernel. A read of another handle sees it, as on one machine.
+    let mut seen = [0; 3];
+    other.read_exact_at(&mut seen, 3999).expect("read");
+    assert_eq!(seen, [2, 3, 2], "a read sees the mapping");
+    other.write_all_at(&[4], 4001).expect("written");
+    assert_eq!((map[4000], map[4001]), (3, 4), "a write next to a dirty byte keeps both");
+    map.flush().expect("msync");
+    let bytes = file::read(&path);
+    assert_eq!(&bytes[3998..4003], [2, 2, 3, 4, 2]);
+}
+
+/// Dirty pages of a mapping and a write through a selection: other inodes over the same bytes.
+#[test]
+fn a_selection_next_to_dirty_pages() {
+    needs_mount!();
+    let up = Up::start();
+    for layout in ["aligned", "grid:16,16", "canonical"] {
+        let object = up.at(layout.replace([':', ','], "-"));
+        create(&object, "64,128", "u1", &["--layout", layout]);
+        file::write_at(&object, 0, &[1; 64 * 128]);
+        let handle = file::open(&object);
+        let mut map = file::map(&handle).expect("mapped");
+        let mut wanted = vec![1; 64 * 128];
+        // Rows 0 and 1 share a page with rows 2 and 3, which the selection writes.
+        map[..256].fill(2);
+        wanted[..256].fill(2);
+        let selection = file::named(&object, "@[2:4,:]");
+        file::write(&selection, [3; 256]);
+        wanted[256..512].fill(3);
+        same(&format!("{layout}: the mapping"), &map[..], &wanted);
+        map.flush().expect("msync");
+        same(&format!("{layout}: after msync"), &file::read(&object), &wanted);
+        same(&format!("{layout}: the selection"), &file::read(&selection), &[3; 256]);
+        // And the other way round: the selection is read, then the mapping writes there.
+        map[300] = 9;
+        wanted[300] = 9;
+        same(&format!("{layout}: selection sees the mapping"), &file::read(&selection), &wanted[256..512]);
+        drop(map);
+        file::close(handle).expect("closed");
+        same(&format!("{layout}: at the end"), &file::read(&object), &wanted);
+    }
+}
+
+#[test]
+fn a_private_mapping_and_a_program_run_from_it() {
+    needs_mount!();
+    let up = Up::start();
+    std::fs::copy("/bin/true", up.at("true")).expect("copied");
+    assert!(std::process::Command::new(up.at("true")).status().expect("run").success());
+}

@@ -1,0 +1,106 @@
+//! Other users on a mount: modes, owners, the sticky bit, set-uid bits. Root plays them.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use slabfs_tests::{Outcome, Up, file, needs_root, tool};
+
+/// Runs a line of shell as another user, who is in one group.
+fn as_user(uid: u32, dir: &Path, line: &str) -> Outcome {
+    tool::run(Command::new("sh").args(["-e", "-c", line]).current_dir(dir).uid(uid).gid(uid))
+}
+
+fn mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+}
+
+#[test]
+fn permissions() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    mode(up.mnt(), 0o777);
+    file::write(&up.at("private"), "secret");
+    mode(&up.at("private"), 0o600);
+    file::write(&up.at("public"), "shown");
+    mode(&up.at("public"), 0o644);
+    let line = |line: &str| as_user(4001, up.mnt(), line);
+    line("cat public").ok();
+    line("cat private").fails(1, &["Permission denied"]);
+    line("echo x >> public").fails(2, &["Permission denied"]);
+    line("touch own; test $(stat -c %u:%g own) = 4001:4001; chmod 600 own").ok();
+    as_user(4002, up.mnt(), "cat own").fails(1, &["Permission denied"]);
+    line("chown 4002 own").fails(1, &["not permitted"]);
+    line("chmod 777 public").fails(1, &["not permitted"]);
+    line("setfattr -n user.slabfs.dims -v 4 public 2>/dev/null || /usr/bin/python3 -c \"import os; os.setxattr('public','user.note',b'x')\"").fails(1, &["Permission denied"]);
+    line("truncate -s 0 public").fails(1, &["Permission denied"]);
+    // A selection has the owner and the mode of its object.
+    line("cat 'public@[0:2]'").ok();
+    line("cat 'private@[0:2]'").fails(1, &["Permission denied"]);
+    line("echo xx > 'public@[0:2]'").fails(2, &["Permission denied"]);
+    line("cat .slabfs/layout/private").fails(1, &["Permission denied"]);
+    assert_eq!(file::read(&up.at("public")), b"shown");
+}
+
+#[test]
+fn the_sticky_bit() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    let dir = up.at("tmp");
+    std::fs::create_dir(&dir).expect("made");
+    mode(&dir, 0o1777);
+    as_user(4001, &dir, "echo mine > a").ok();
+    as_user(4002, &dir, "rm -f a").fails(1, &["not permitted"]);
+    as_user(4002, &dir, "mv a b").fails(1, &["not permitted"]);
+    as_user(4001, &dir, "mv a b; rm b").ok();
+}
+
+#[test]
+fn set_id_bits_go_when_somebody_else_writes() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    mode(up.mnt(), 0o777);
+    let path = up.at("tool");
+    file::write(&path, "#!/bin/sh\n");
+    mode(&path, 0o6777);
+    as_user(4001, up.mnt(), "echo exit >> tool").ok();
+    assert_eq!(path.metadata().expect("metadata").mode() & 0o7777, 0o777, "a write");
+    mode(&path, 0o6777);
+    chown(&path, Some(4001), Some(4001)).expect("chown");
+    assert_eq!(path.metadata().expect("metadata").mode() & 0o6000, 0, "a change of owner");
+    mode(&path, 0o6777);
+    as_user(4002, up.mnt(), "truncate -s 3 tool").ok();
+    assert_eq!(path.metadata().expect("metadata").mode() & 0o6000, 0, "a truncate");
+}
+
+#[test]
+fn without_allow_other_nobody_else_comes_in() {
+    needs_root!();
+    let up = Up::start();
+    mode(up.mnt(), 0o777);
+    as_user(4001, Path::new("/"), &format!("ls {}", up.mnt().display())).fails(2, &["Permission denied"]);
+}
+
+/// Sockets are for their owner: another user on the machine cannot speak to the servers.
+#[test]
+fn unix_sockets_are_for_their_owner() {
+    needs_root!();
+    let cluster = slabfs_tests::Cluster::start(1, 0);
+    let socket = cluster.md_addr().trim_start_matches("unix:").to_owned();
+    let meta = std::fs::metadata(&socket).expect("the socket");
+    assert_eq!(meta.mode() & 0o777, 0o600);
+    // Even where the mode is opened up, the peer's user is looked at.
+    mode(Path::new(&socket), 0o777);
+    let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.settimeout(20)\ns.connect(sys.argv[1])\n\
+                  import struct,os\nbody=struct.pack('<HH',1,1)+os.urandom(32)\n\
+                  def crc(b):\n    c=0xffffffff\n    for x in b:\n        c^=x\n        for _ in range(8):\n            c=(c>>1)^(0x82f63b78 if c&1 else 0)\n    return c^0xffffffff\n\
+                  head=b'SLBW'+struct.pack('<HHQIII',0,1,0,len(body),0,0)\n\
+                  s.sendall(head+struct.pack('<I',crc(head+body))+body)\n\
+                  got=s.recv(4096)\nprint(got[6:8].hex() if got else 'closed')\n";
+    let said = tool::run(Command::new("/usr/bin/python3").args(["-c", script, &socket]).uid(4001).gid(4001));
+    let said = said.ok();
+    assert_ne!(said.text().trim(), "0200", "a stranger got a challenge: {}", said.text());
+    let said = tool::run(Command::new("/usr/bin/python3").args(["-c", script, &socket])).ok();
+    assert_eq!(said.text().trim(), "0200", "the owner gets a challenge: {}", said.text());
+}
