@@ -19,8 +19,8 @@ use crate::{
     wire::{Flight, Incoming, MAX_CONTROL, Pool, WireError, WireResult},
 };
 
-/// Above this, jobs for several servers go to the worker threads.
-const MUCH: u64 = 256 << 10;
+/// Above this many bytes, jobs for several servers go to the worker threads.
+pub(super) const MUCH: u64 = 256 << 10;
 
 /// Which of the caller's pieces failed, and why.
 pub(super) type Failure = (usize, StoreError);

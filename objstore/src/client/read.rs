@@ -9,7 +9,7 @@ use super::{
     Counters, ReadPiece, Servers, Table, Target,
     counters::touched,
     cut::cut,
-    fanout::{Failure, Message, Request, Sorter, decode, encode, weight},
+    fanout::{Failure, MUCH, Message, Request, Sorter, decode, encode, weight},
     target,
 };
 use crate::{
@@ -21,9 +21,6 @@ use crate::{
         messages::{Found, ReadItem, ReadReply, kind},
     },
 };
-
-/// Up to here several local stores are read one after the other.
-const LITTLE: u64 = 256 << 10;
 
 impl Servers {
     /// Reads all pieces. A chunk that does not exist is no error: its piece's `found` is false. On
@@ -44,7 +41,7 @@ impl Servers {
             piece.found = true;
         }
         let table = self.table();
-        let in_turn = total <= LITTLE || pieces.windows(2).all(|w| w[0].server == w[1].server);
+        let in_turn = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
         if in_turn && let Some(result) = all_local(&table, pieces) {
             result?;
             count(&self.counters, pieces);

@@ -9,7 +9,7 @@ use super::{
     Servers, Table, Target, WriteKind, WritePiece,
     counters::touched,
     cut::cut,
-    fanout::{Failure, Job, Message, Request, Sorter, decode, encode, weight},
+    fanout::{Failure, Job, MUCH, Message, Request, Sorter, decode, encode, weight},
     pieces::bytes,
 };
 use crate::{
@@ -20,9 +20,6 @@ use crate::{
         messages::{Outcome, WriteItem, WriteOp, kind},
     },
 };
-
-/// Up to here several local stores are written one after the other.
-const LITTLE: u64 = 256 << 10;
 
 impl Servers {
     /// Writes all pieces; those of one server in their order. On an error pieces of the same server
@@ -45,7 +42,7 @@ impl Servers {
             total += given;
         }
         let table = self.table();
-        let in_turn = total <= LITTLE || pieces.windows(2).all(|w| w[0].server == w[1].server);
+        let in_turn = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
         if !(in_turn && all_local(&table, pieces)?) {
             let mut jobs = sort(&table, pieces)?;
             self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;

@@ -202,6 +202,21 @@ impl Connection {
         })
     }
 
+    /// Waits for the first byte of a frame; `false` when none has come by `until`.
+    pub(super) fn wait(&mut self, until: Instant) -> WireResult<bool> {
+        if self.start < self.end {
+            return Ok(true);
+        }
+        match self.fill(until) {
+            Ok(0) => Err(WireError::Closed {
+                addr: self.peer.clone(),
+            }),
+            Ok(_) => Ok(true),
+            Err(WireError::Deadline { .. }) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Receives header and control part. [`WireError::Closed`] only when the peer closed between two
     /// frames.
     pub(super) fn recv_head(

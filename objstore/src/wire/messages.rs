@@ -155,3 +155,127 @@ pub struct Outcome {
     /// Why the next one was not.
     pub failed: Option<StoreError>,
 }
+
+#[cfg(test)]
+mod tests {
+    use slabfs_model::{Axis, ChunkId, Codec, Fill, ServerId};
+
+    use super::*;
+
+    fn hex(value: &impl Serialize) -> String {
+        let bytes = postcard::to_allocvec(value).unwrap();
+        bytes.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// The bytes `docs/formats/wire.md` shows: who changes them changes the protocol, and its version.
+    #[test]
+    fn the_examples_of_the_page() {
+        let form = ChunkForm {
+            shape: Coords::from_slice(&[3, 300]),
+            elem: 4,
+            codec: Codec::ShuffleZstd(3),
+            fill: Fill::from_bytes(&[0, 0, 128, 63]),
+        };
+        let axes = [
+            Axis::span(1, 2),
+            Axis {
+                start: 0,
+                stride: 8,
+                count: 5,
+                block: 4,
+            },
+        ];
+        let slab = Hyperslab {
+            axes: axes.into_iter().collect(),
+        };
+        let item = ReadItem {
+            name: &ChunkName::Free(ChunkId(200)),
+            form: &form,
+            slab: &slab,
+        };
+        assert_eq!(
+            hex(&vec![item]),
+            "0100c8010203ac02040406040000803f020102010200080504"
+        );
+        let at = Coords::from_slice(&[2, 0]);
+        let name = ChunkName::Grid {
+            object: ObjectId(7),
+            generation: 1,
+            at,
+        };
+        assert_eq!(hex(&name), "010701020200");
+        assert_eq!(hex(&WriteOp::<Hyperslab>::Put), "00");
+        assert_eq!(hex(&WriteOp::<Hyperslab>::Append { at: 3 }), "0103");
+        assert_eq!(hex(&WriteOp::Write(slab)), "02020102010200080504");
+        assert_eq!(
+            hex(&ReadReply {
+                pieces: vec![Found::Yes, Found::No]
+            }),
+            "020001"
+        );
+        assert_eq!(
+            hex(&Outcome {
+                done: 2,
+                failed: None
+            }),
+            "0200"
+        );
+        assert_eq!(
+            hex(&Wipe {
+                object: ObjectId(7),
+                below: Some(2)
+            }),
+            "070102"
+        );
+        let codecs = [
+            Codec::None,
+            Codec::Lz4,
+            Codec::Deflate(6),
+            Codec::Zstd(-1),
+            Codec::ShuffleZstd(3),
+            Codec::ShuffleDeflate(1),
+            Codec::ShuffleLz4,
+        ];
+        assert_eq!(hex(&codecs), "0001020603010406050106");
+        let name = ChunkName::Free(ChunkId(9));
+        for (error, bytes) in [
+            (StoreError::NoSpace, "00"),
+            (StoreError::Missing(name.clone()), "010009"),
+            (
+                StoreError::Damaged {
+                    name,
+                    detail: "x".into(),
+                },
+                "0200090178",
+            ),
+            (
+                StoreError::Unavailable {
+                    server: ServerId(1),
+                    addr: "a".into(),
+                    detail: "x".into(),
+                },
+                "030101610178",
+            ),
+            (StoreError::Deadline, "04"),
+            (StoreError::Invalid("x".into()), "050178"),
+            (
+                StoreError::Io {
+                    what: "w".into(),
+                    detail: "x".into(),
+                    errno: Some(5),
+                },
+                "0601770178010a",
+            ),
+            (StoreError::Protocol("x".into()), "070178"),
+            (
+                StoreError::Locked {
+                    dir: "d".into(),
+                    holder: Some(5),
+                },
+                "0801640105",
+            ),
+        ] {
+            assert_eq!(hex(&error), bytes, "{error}");
+        }
+    }
+}

@@ -30,6 +30,9 @@ use super::{
 };
 use crate::addr::Addr;
 
+/// A connection quiet for longer than this gives its buffers back.
+const WARM: Duration = Duration::from_secs(10);
+
 /// Answers requests. One handler serves all connections, from their threads at the same time.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request by [`Call::reply`], once. An error ends the connection.
@@ -334,12 +337,17 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
     let mut buffers = Buffers::default();
     while !shared.stop.load(Ordering::Acquire) {
         slot.set(Doing::Idle);
-        let waited = Instant::now() + options.idle;
-        let head = match connection.recv_head(buffers.control(), waited, options.transfer) {
-            // A quiet connection ends without a word; its pool connects again when it has to.
-            Err(WireError::Deadline { .. }) if Instant::now() >= waited => return Ok(()),
-            other => other?,
-        };
+        let begun = Instant::now();
+        if !connection.wait(begun + options.idle.min(WARM))? {
+            // Quiet for a while: others may need the memory more.
+            buffers = Buffers::default();
+            if !connection.wait(begun + options.idle)? {
+                // It ends without a word; its pool connects again when it has to.
+                return Ok(());
+            }
+        }
+        // The first byte is there.
+        let head = connection.recv_head(buffers.control(), begun, options.transfer)?;
         slot.set(Doing::Busy);
         if head.kind < FIRST_FREE_KIND || head.kind & REPLY != 0 {
             return Err(connection.protocol(format!("kind {:#06x} is no request", head.kind)));
