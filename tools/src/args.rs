@@ -11,10 +11,10 @@ use slabfs_objstore::Addr;
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Verbosity {
     /// Say more; twice for everything (RUST_LOG chooses exactly)
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 900)]
     pub(crate) verbose: u8,
     /// Say only what is wrong
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 901)]
     pub(crate) quiet: bool,
 }
 

@@ -118,7 +118,12 @@ fn start_child(log: &Path) -> anyhow::Result<()> {
         .create(true)
         .append(true)
         .open(log)
-        .with_context(|| format!("cannot write the log file {}", log.display()))?;
+        .with_context(|| {
+            format!(
+                "cannot write the log file {}; choose another with --log-file",
+                log.display()
+            )
+        })?;
     let program = std::env::current_exe().context("cannot find the slabfs binary itself")?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))

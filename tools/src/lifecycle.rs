@@ -1,6 +1,6 @@
 //! The life of a process that keeps running: start, say ready, wait, stop in order.
 //!
-//! SIGINT and SIGTERM are caught from the first moment. One that comes while starting up is obeyed
+//! SIGINT, SIGTERM and SIGHUP are caught from the first moment. One that comes while starting up is obeyed
 //! as soon as the start is over (or at once, when the start still waits for a server after a few
 //! seconds). The first signal stops in order: unmount, flush, sync, servers, sockets. A second one
 //! hurries: what has not stopped within a few seconds is cut off. tokio is here for nothing else
@@ -202,17 +202,25 @@ fn cut_off(shutdown: &Shutdown, status: i32) -> ! {
     std::process::exit(status)
 }
 
-/// The two signals that mean "stop".
+/// The signals that mean "stop".
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// The terminal is gone; nothing where `nohup` said that this does not matter.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     fn new() -> anyhow::Result<Signals> {
+        let hangup = if ignores_hangup() {
+            None
+        } else {
+            Some(signal(SignalKind::hangup()).context("cannot catch SIGHUP")?)
+        };
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt()).context("cannot catch SIGINT")?,
             terminate: signal(SignalKind::terminate()).context("cannot catch SIGTERM")?,
+            hangup,
         })
     }
 
@@ -221,6 +229,23 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
+            _ = hung_up(self.hangup.as_mut()) => "SIGHUP",
         }
     }
+}
+
+async fn hung_up(signal: Option<&mut Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether whoever started this process told it to ignore SIGHUP, as `nohup` does.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit 0 is signal 1, which is SIGHUP.
+    mask.is_some_and(|mask| mask & 1 != 0)
 }
