@@ -108,6 +108,7 @@ where
         return Ok(());
     }
     logging::start(level, daemon::log_file(args).as_deref())?;
+    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -116,6 +117,16 @@ where
     // A wait for the mount's own end may still sit on a blocking thread.
     runtime.shutdown_background();
     outcome
+}
+
+/// Takes as many open files as the system allows: a data server keeps chunks open.
+fn raise_file_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+    if let Err(error) = raised {
+        tracing::debug!("the limit of open files stays as it is: {error}");
+    }
 }
 
 async fn supervise<S>(start: S) -> anyhow::Result<()>
