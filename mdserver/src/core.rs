@@ -1,4 +1,4 @@
-//! What the operations share: the store, the state in memory under one lock, and transactions.
+//! What the operations share: the store, and the state in memory under one lock.
 //!
 //! **Locks, in the order they are taken.** (1) The lock of one object's tiling
 //! ([`crate::tilings::Tilings`]), held by whatever changes its tiling, dims or declaration; this is
@@ -7,27 +7,29 @@
 //! (3) The store's own. Nobody who holds a later one takes an earlier one, and nothing waits for the
 //! network or a disk sync under any of them.
 //!
-//! **What the state keeps true.** The store is the truth, and only a [`Txn`] writes to it, under the
+//! **What the state keeps true.** The store is the truth, and a [`Txn`] writes to it (sessions and servers write
+//! records of their own in the same way), under the
 //! state's lock, in one batch an operation. Caches hold what the store holds and are changed after
 //! the batch is in. A change that must be seen in memory only after it is in the store waits in the
 //! transaction. So an operation that fails at any point has changed nothing.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use slabfs_model::{ServerId, SessionId};
+use slabfs_model::SessionId;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::api::{Ino, Kind, MdError, Reply, Time};
+use crate::api::{Ino, MdError};
 use crate::cache::Cache;
 use crate::keys;
 use crate::kv::{Batch, KvError, MetaKv};
-use crate::placement::{RetireKey, Retired, Servers};
-use crate::records::{Body, Inode, Object, Slot, decode, encode};
+use crate::placement::{Retired, Servers};
+use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
 use crate::sessions::{Session, Sessions};
 use crate::tilings::Tilings;
+use crate::txn::Txn;
 
 /// The service without its threads.
 pub(crate) struct Core {
@@ -164,6 +166,21 @@ impl State {
         Ok(slot)
     }
 
+    /// Notes an inode as it is in the store now.
+    pub(crate) fn cache_inode(&mut self, ino: Ino, inode: Arc<Inode>) {
+        self.inodes.insert(ino, inode);
+    }
+
+    /// Notes that an inode is not in the store any more.
+    pub(crate) fn forget_inode(&mut self, ino: Ino) {
+        self.inodes.remove(&ino);
+    }
+
+    /// Notes a slot as it is in the store now.
+    pub(crate) fn cache_slot(&mut self, at: (Ino, u64), slot: Option<Arc<Slot>>) {
+        self.slots.insert(at, slot);
+    }
+
     /// The session, if it lives.
     pub(crate) fn session(&mut self, session: SessionId) -> Result<&mut Session, MdError> {
         self.sessions
@@ -245,323 +262,7 @@ impl Core {
         if let Some(session) = ctx.session {
             state.session(session)?;
         }
-        Ok(Txn {
-            core: self,
-            ctx: *ctx,
-            state,
-            batch: Batch::new(),
-            now: Time::now(),
-            inodes: SmallVec::new(),
-            slots: SmallVec::new(),
-            opens: SmallVec::new(),
-            retired: Vec::new(),
-            purges: Vec::new(),
-            waiting: Vec::new(),
-            made: 0,
-        })
-    }
-}
-
-/// A change under way: the state's lock, one batch, and what is to be seen once the batch is in.
-pub(crate) struct Txn<'a> {
-    pub(crate) core: &'a Core,
-    pub(crate) ctx: Ctx,
-    pub(crate) state: MutexGuard<'a, State>,
-    /// Keys of other tables than inodes and slots.
-    pub(crate) batch: Batch,
-    /// The time of all changes of this transaction.
-    pub(crate) now: Time,
-    inodes: SmallVec<[(Ino, Option<Arc<Inode>>); 4]>,
-    slots: SmallVec<[((Ino, u64), Option<Arc<Slot>>); 4]>,
-    opens: SmallVec<[(Ino, SessionId, u32); 1]>,
-    retired: Vec<(ServerId, RetireKey)>,
-    purges: Vec<(Ino, u32)>,
-    waiting: Vec<Ino>,
-    made: i64,
-}
-
-impl Txn<'_> {
-    /// An inode as this transaction sees it.
-    pub(crate) fn inode(&mut self, ino: Ino) -> Result<Arc<Inode>, MdError> {
-        match self.inodes.iter().find(|(of, _)| *of == ino) {
-            Some((_, Some(inode))) => Ok(Arc::clone(inode)),
-            Some((_, None)) => Err(MdError::NotFound),
-            None => self.state.inode(&*self.core.kv, ino),
-        }
-    }
-
-    /// A directory that still has a name.
-    pub(crate) fn directory(&mut self, ino: Ino) -> Result<Arc<Inode>, MdError> {
-        let inode = self.inode(ino)?;
-        if inode.attr.kind != Kind::Directory {
-            return Err(MdError::NotDirectory);
-        }
-        if inode.attr.nlink == 0 {
-            return Err(MdError::NotFound);
-        }
-        Ok(inode)
-    }
-
-    /// Stores an inode; its change time and counter are set here.
-    pub(crate) fn put(&mut self, mut inode: Arc<Inode>) {
-        let now = self.now;
-        let attr = &mut Arc::make_mut(&mut inode).attr;
-        attr.ctime = now;
-        attr.change += 1;
-        self.set(attr.ino, Some(inode));
-    }
-
-    /// Stores an inode of which nothing changed that anybody sees.
-    pub(crate) fn put_quietly(&mut self, inode: Arc<Inode>) {
-        self.set(inode.attr.ino, Some(inode));
-    }
-
-    /// Stores a new inode.
-    pub(crate) fn put_new(&mut self, inode: Inode) {
-        self.made += 1;
-        self.set(inode.attr.ino, Some(Arc::new(inode)));
-    }
-
-    fn set(&mut self, ino: Ino, inode: Option<Arc<Inode>>) {
-        match self.inodes.iter_mut().find(|(of, _)| *of == ino) {
-            Some((_, present)) => *present = inode,
-            None => self.inodes.push((ino, inode)),
-        }
-    }
-
-    /// A slot of a directory as this transaction sees it.
-    pub(crate) fn slot(&mut self, parent: Ino, at: u64) -> Result<Option<Arc<Slot>>, MdError> {
-        match self.slots.iter().find(|(key, _)| *key == (parent, at)) {
-            Some((_, slot)) => Ok(slot.clone()),
-            None => self.state.slot(&*self.core.kv, parent, at),
-        }
-    }
-
-    /// Stores or removes a slot of a directory.
-    pub(crate) fn set_slot(&mut self, parent: Ino, at: u64, slot: Option<Slot>) {
-        let slot = slot.map(Arc::new);
-        match self.slots.iter_mut().find(|(key, _)| *key == (parent, at)) {
-            Some((_, present)) => *present = slot,
-            None => self.slots.push(((parent, at), slot)),
-        }
-    }
-
-    /// A new inode number; [`Core::ensure_ids`] comes first.
-    pub(crate) fn new_ino(&mut self) -> Result<Ino, MdError> {
-        let ids = &mut self.state.ids;
-        if ids.ino >= ids.ino_limit {
-            return Err(MdError::Busy);
-        }
-        let ino = slabfs_model::ObjectId(ids.ino);
-        ids.ino += 1;
-        Ok(ino)
-    }
-
-    /// How often `session` has `ino` open, as this transaction sees it.
-    pub(crate) fn opened(&self, ino: Ino, session: SessionId) -> u32 {
-        let changed = self
-            .opens
-            .iter()
-            .find(|(of, by, _)| (*of, *by) == (ino, session));
-        if let Some((_, _, count)) = changed {
-            return *count;
-        }
-        let holders = self.state.opens.get(&ino);
-        let count = holders.and_then(|all| all.iter().find(|(by, _)| *by == session));
-        count.map_or(0, |(_, count)| *count)
-    }
-
-    /// Sets how often `session` has `ino` open.
-    pub(crate) fn set_opened(
-        &mut self,
-        ino: Ino,
-        session: SessionId,
-        count: u32,
-        remote: bool,
-    ) -> Result<(), MdError> {
-        if remote {
-            let key = keys::open(session, ino);
-            if count > 0 {
-                self.batch.put(key, encode(&count)?);
-            } else if self.opened(ino, session) > 0 {
-                self.batch.delete(key);
-            }
-        }
-        match self
-            .opens
-            .iter_mut()
-            .find(|(of, by, _)| (*of, *by) == (ino, session))
-        {
-            Some((_, _, present)) => *present = count,
-            None => self.opens.push((ino, session, count)),
-        }
-        Ok(())
-    }
-
-    /// Whether anybody has `ino` open, as this transaction sees it.
-    pub(crate) fn is_open(&self, ino: Ino) -> bool {
-        let changed = |session| {
-            self.opens
-                .iter()
-                .any(|(of, by, _)| (*of, *by) == (ino, session))
-        };
-        let others = self.state.opens.get(&ino);
-        self.opens
-            .iter()
-            .any(|(of, _, count)| *of == ino && *count > 0)
-            || others.is_some_and(|all| all.iter().any(|(by, _)| !changed(*by)))
-    }
-
-    /// Orders a data server to delete something, once the journal has it.
-    pub(crate) fn retire(&mut self, server: ServerId, what: RetireKey) -> Result<(), MdError> {
-        self.batch.put(what.key(server), encode(&())?);
-        self.retired.push((server, what));
-        Ok(())
-    }
-
-    /// Orders the taking apart of the tilings below a generation, in the background.
-    pub(crate) fn purge(&mut self, ino: Ino, below: u32) -> Result<(), MdError> {
-        let below = below.max(self.state.purges.get(&ino).copied().unwrap_or(0));
-        self.batch.put(keys::purge(ino), encode(&below)?);
-        self.purges.push((ino, below));
-        Ok(())
-    }
-
-    /// Remembers that chunks of the object wait for a settle.
-    pub(crate) fn waits(&mut self, ino: Ino) {
-        self.waiting.push(ino);
-    }
-
-    /// Removes an inode that has no name and that nobody has open, and all that belongs to it.
-    pub(crate) fn destroy(&mut self, inode: &Inode, was_orphan: bool) -> Result<(), MdError> {
-        let ino = inode.attr.ino;
-        if was_orphan {
-            self.batch.delete(keys::orphan(ino));
-        }
-        if inode.xattrs > 0 {
-            let (from, to) = keys::xattrs(ino);
-            for (key, _) in self.core.kv.scan(&from, &to, usize::MAX)? {
-                self.batch.delete(key);
-            }
-        }
-        match &inode.body {
-            Body::Object(object) => self.retire_all(ino, object)?,
-            Body::Directory { collided: true, .. } => {
-                let (from, to) = (keys::slot(ino, 0), keys::slot(ino, u64::MAX));
-                for (key, _) in self.core.kv.scan(&from, &to, usize::MAX)? {
-                    self.batch.delete(key);
-                }
-            }
-            Body::Directory { .. } | Body::Symlink(_) | Body::Node => {}
-        }
-        self.made -= 1;
-        self.set(ino, None);
-        Ok(())
-    }
-
-    fn retire_all(&mut self, ino: Ino, object: &Object) -> Result<(), MdError> {
-        let info = &object.info;
-        if info.is_grid() || object.spare > info.generation {
-            for &server in &info.stripe {
-                self.retire(server, RetireKey::Object(ino))?;
-            }
-        }
-        if object.next_order > 0 {
-            self.purge(ino, u32::MAX)?;
-        }
-        Ok(())
-    }
-
-    /// Writes the batch, with the reply if it has to be kept, and makes all of it seen.
-    pub(crate) fn commit(self, reply: Reply) -> Result<Reply, MdError> {
-        self.commit_then(reply, |_| ())
-    }
-
-    /// As [`Txn::commit`], with one more change of the state that is done if the batch is in.
-    pub(crate) fn commit_then(
-        mut self,
-        reply: Reply,
-        then: impl FnOnce(&mut State),
-    ) -> Result<Reply, MdError> {
-        for (ino, inode) in &self.inodes {
-            match inode {
-                Some(inode) => self.batch.put(keys::inode(*ino), encode(&**inode)?),
-                None => self.batch.delete(keys::inode(*ino)),
-            };
-        }
-        for ((parent, at), slot) in &self.slots {
-            match slot {
-                Some(slot) => self.batch.put(keys::slot(*parent, *at), encode(&**slot)?),
-                None => self.batch.delete(keys::slot(*parent, *at)),
-            };
-        }
-        let forgotten = self.keep_reply(&reply)?;
-        if self.batch.is_empty() {
-            self.show_opens();
-            then(&mut self.state);
-            return Ok(reply);
-        }
-        let lsn = self.core.kv.commit(std::mem::take(&mut self.batch))?;
-        let state = &mut *self.state;
-        for (ino, inode) in self.inodes.drain(..) {
-            match inode {
-                Some(inode) => state.inodes.insert(ino, inode),
-                None => state.inodes.remove(&ino),
-            }
-        }
-        for (key, slot) in self.slots.drain(..) {
-            state.slots.insert(key, slot);
-        }
-        state.ids.inodes = state.ids.inodes.saturating_add_signed(self.made);
-        for (server, what) in self.retired.drain(..) {
-            state.retired.add(server, what, lsn);
-        }
-        state.purges.extend(self.purges.drain(..));
-        state.waiting.extend(self.waiting.drain(..));
-        if let Some(forgotten) = forgotten
-            && let Some(session) = self.ctx.session
-            && let Ok(session) = state.session(session)
-        {
-            session.kept(self.ctx.seq, &forgotten);
-        }
-        self.show_opens();
-        then(&mut self.state);
-        Ok(reply)
-    }
-
-    /// Adds the reply to the batch and takes those out that nobody will ask for again.
-    fn keep_reply(&mut self, reply: &Reply) -> Result<Option<Vec<u64>>, MdError> {
-        let Ctx {
-            session: Some(session),
-            seq,
-            done_below,
-            remote: true,
-        } = self.ctx
-        else {
-            return Ok(None);
-        };
-        if seq == 0 {
-            return Ok(None);
-        }
-        let forgotten = self.state.session(session)?.forgettable(done_below);
-        for &old in &forgotten {
-            self.batch.delete(keys::reply(session, old));
-        }
-        self.batch.put(keys::reply(session, seq), encode(reply)?);
-        Ok(Some(forgotten))
-    }
-
-    fn show_opens(&mut self) {
-        for (ino, session, count) in self.opens.drain(..) {
-            let holders = self.state.opens.entry(ino).or_default();
-            holders.retain(|(by, _)| *by != session);
-            if count > 0 {
-                holders.push((session, count));
-            }
-            if holders.is_empty() {
-                self.state.opens.remove(&ino);
-            }
-        }
+        Ok(Txn::new(self, *ctx, state))
     }
 }
 

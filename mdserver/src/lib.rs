@@ -25,6 +25,10 @@ mod placement;
 mod records;
 mod sessions;
 mod tilings;
+mod txn;
+
+#[cfg(test)]
+mod tests;
 
 pub use client::{LocalMd, RemoteMd};
 pub use server::MdServer;

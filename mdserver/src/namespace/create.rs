@@ -10,8 +10,9 @@ use crate::api::{
     ArrayInfo, Attr, CREATOR_RESERVE, Create, Created, Given, Ino, Kind, MAX_LINKS, MAX_SYMLINK,
     MdError, Reply,
 };
-use crate::core::{Core, Ctx, Txn};
+use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode, Object};
+use crate::txn::Txn;
 
 /// Size a directory shows.
 pub(crate) const DIRECTORY_SIZE: u64 = 4096;

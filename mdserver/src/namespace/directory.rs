@@ -10,8 +10,8 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::api::{Ino, MdError};
-use crate::core::Txn;
 use crate::records::{Body, Inode, Slot};
+use crate::txn::Txn;
 
 /// Cookies below this are free for `.` and `..`.
 const FIRST_SLOT: u64 = 16;

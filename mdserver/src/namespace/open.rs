@@ -6,8 +6,9 @@
 use slabfs_model::SessionId;
 
 use crate::api::{Ino, Kind, MdError, Reply};
-use crate::core::{Core, Ctx, Txn};
+use crate::core::{Core, Ctx};
 use crate::sessions::session_of;
+use crate::txn::Txn;
 
 /// Inodes in one release.
 const MAX_RELEASES: usize = 65_536;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::check_name;
 use super::directory::{Found, remove_subdirectory};
 use crate::api::{Ino, Kind, MdError, Reply};
-use crate::core::{Core, Ctx, Txn};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::{Body, Inode, encode};
+use crate::txn::Txn;
 
 /// Takes a name off anything but a directory.
 pub(crate) fn unlink(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {

@@ -6,8 +6,9 @@ use super::check_name;
 use super::directory::{Found, add_subdirectory, remove_subdirectory};
 use super::remove::check_empty;
 use crate::api::{Ino, Kind, MdError, ROOT, RenameFlags, Reply};
-use crate::core::{Core, Ctx, Txn};
+use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode};
+use crate::txn::Txn;
 
 /// Where a name stands.
 pub(crate) struct Place {

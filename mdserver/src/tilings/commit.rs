@@ -12,12 +12,13 @@ use std::sync::Arc;
 use super::validate::{Checked, check, check_servers};
 use super::{Loaded, Step};
 use crate::api::{ArrayInfo, Commit, CommitReply, Ino, MdError, Reply, Stored};
-use crate::core::{Core, Ctx, Txn};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::namespace::check_time;
 use crate::placement::RetireKey;
 use crate::records::{Inode, Tile, encode};
 use crate::sessions::session_of;
+use crate::txn::Txn;
 
 /// Does a commit.
 pub(crate) fn commit(core: &Core, ctx: &Ctx, commit: Commit) -> Result<Reply, MdError> {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::commit::weight;
 use super::validate::{check, check_servers};
 use crate::api::{Ino, MdError, Reply, Rewrite, SpecChange, SpecPlan};
-use crate::core::{Core, Ctx, Txn};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::{Inode, Object, Tile, encode};
 use crate::sessions::session_of;
+use crate::txn::Txn;
 
 /// Sets what an object is as an array.
 pub(crate) fn declare(

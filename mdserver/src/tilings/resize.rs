@@ -10,10 +10,11 @@ use std::sync::Arc;
 use super::Loaded;
 use super::commit::weight;
 use crate::api::{Ino, MdError, Reply, ResizeHow, Resized, Stored};
-use crate::core::{Core, Ctx, Txn};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::placement::RetireKey;
 use crate::records::{Object, Tile, encode};
+use crate::txn::Txn;
 
 /// Sets the dims.
 pub(crate) fn resize(

@@ -1,0 +1,4 @@
+//! The service as a whole, over a store in memory or on disk.
+
+mod names;
+mod support;

@@ -1,0 +1,146 @@
+//! A service to test, and short ways to ask it.
+
+use slabfs_model::{Codec, Coords, Hyperslab, Region, ServerId};
+use slabfs_objstore::server::{Retire, ServerOrders, ServerReport};
+use slabfs_objstore::store::Space;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{
+    ArrayInfo, Commit, CommitReply, Create, Entry, Ino, Kind, Lease, Md, MdError, ROOT, SpecChange,
+    Stored, StoredChunk,
+};
+use crate::kv::MemoryKv;
+use crate::{LocalMd, Service, ServiceOptions};
+
+pub(super) const UUID: [u8; 16] = [7; 16];
+
+/// Options under which the background thread does nothing by itself.
+pub(super) fn quiet() -> ServiceOptions {
+    ServiceOptions {
+        upkeep: Duration::from_secs(3600),
+        silence: Duration::from_secs(3600),
+        ..ServiceOptions::default()
+    }
+}
+
+pub(super) fn service() -> Arc<Service> {
+    Arc::new(Service::over(Box::new(MemoryKv::new()), quiet()).unwrap().0)
+}
+
+pub(super) fn service_in(dir: &Path) -> Arc<Service> {
+    Arc::new(Service::open(dir, quiet()).unwrap().0)
+}
+
+pub(super) fn attach(service: &Arc<Service>) -> Md {
+    let metadata = Arc::new(LocalMd(Arc::clone(service)));
+    Md::attach(metadata, "here", 1, false).unwrap().0
+}
+
+/// A service, a session in its process, and one data server.
+pub(super) fn ready() -> (Arc<Service>, Md) {
+    let service = service();
+    beat(&service, vec![]);
+    let md = attach(&service);
+    (service, md)
+}
+
+pub(super) fn beat(service: &Service, deleted: Vec<Retire>) -> ServerOrders {
+    beat_of(service, UUID, deleted)
+}
+
+pub(super) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -> ServerOrders {
+    let space = Space {
+        total: 100,
+        free: 60,
+        used: 40,
+    };
+    service
+        .register(ServerReport {
+            uuid,
+            id: None,
+            addr: None,
+            space,
+            deleted,
+        })
+        .unwrap()
+}
+
+pub(super) fn new(parent: Ino, name: &str, kind: Kind) -> Create {
+    Create {
+        parent,
+        name: name.as_bytes().to_vec(),
+        kind,
+        mode: 0o644,
+        uid: 1,
+        gid: 2,
+        rdev: 0,
+        target: (kind == Kind::Symlink).then(|| b"target".to_vec()),
+        exclusive: true,
+        open: false,
+    }
+}
+
+pub(super) fn make(md: &Md, parent: Ino, name: &str, kind: Kind) -> Result<Ino, MdError> {
+    md.create(new(parent, name, kind))
+        .map(|created| created.entry.attr.ino)
+}
+
+pub(super) fn file(md: &Md, name: &str) -> Ino {
+    make(md, ROOT, name, Kind::Object).unwrap()
+}
+
+pub(super) fn info(entry: Entry) -> ArrayInfo {
+    entry.info.unwrap()
+}
+
+/// An `aligned` array of bytes.
+pub(super) fn array(md: &Md, name: &str, dims: &[u64]) -> Ino {
+    let ino = file(md, name);
+    let change = SpecChange {
+        dims: Some(Coords::from_slice(dims)),
+        ..SpecChange::default()
+    };
+    md.declare(ino, change, None).unwrap();
+    ino
+}
+
+pub(super) fn commit_of(md: &Md, ino: Ino) -> Commit {
+    Commit {
+        ino,
+        generation: info(md.getattr(ino).unwrap()).generation,
+        records: vec![],
+        grow_to: None,
+        size_at_least: 0,
+        mtime: None,
+        wrote: true,
+        stored: 0,
+        settled: false,
+    }
+}
+
+pub(super) fn slab(offset: &[u64], shape: &[u64]) -> Hyperslab {
+    Hyperslab::from_region(&Region::new(offset, shape))
+}
+
+pub(super) fn stored(lease: &Lease, at: u64) -> Stored {
+    Stored::Chunk(StoredChunk {
+        chunk: slabfs_model::ChunkId(lease.first.0 + at),
+        server: ServerId(1),
+        codec: Codec::None,
+    })
+}
+
+/// Commits one chunk in a box; the lease is taken for it.
+pub(super) fn put(
+    md: &Md,
+    ino: Ino,
+    offset: &[u64],
+    shape: &[u64],
+) -> Result<(slabfs_model::ChunkId, CommitReply), MdError> {
+    let lease = md.lease_chunks(1)?;
+    let mut commit = commit_of(md, ino);
+    commit.records = vec![(slab(offset, shape), stored(&lease, 0))];
+    Ok((lease.first, md.commit(commit)?))
+}
