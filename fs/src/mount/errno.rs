@@ -41,6 +41,24 @@ impl From<MdError> for Failure {
     }
 }
 
+impl Failure {
+    /// Whether the text says more than the number.
+    fn tells(&self) -> bool {
+        match self {
+            Failure::Client(FsError::Md(error)) => matches!(
+                error,
+                MdError::Invalid(_)
+                    | MdError::TooBig(_)
+                    | MdError::NotPermitted(_)
+                    | MdError::NotSupported(_)
+            ),
+            Failure::Client(FsError::NoSuchExtent) => false,
+            Failure::Refused { errno, .. } => errno.code() == libc::EINVAL,
+            Failure::Client(_) | Failure::Name(_) | Failure::Attribute(_) => true,
+        }
+    }
+}
+
 /// What an operation of the mount comes to.
 pub(super) type Outcome<T> = Result<T, Failure>;
 
@@ -53,17 +71,8 @@ pub(super) fn refused<T>(errno: Errno, why: &'static str) -> Outcome<T> {
 pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
     let errno = number(failure);
     match errno.code() {
-        libc::EIO | libc::ENOSPC => {
-            tracing::warn!(operation, inode, "{failure}");
-        }
-        libc::EINVAL
-        | libc::EFBIG
-        | libc::EOPNOTSUPP
-        | libc::EPERM
-        | libc::ESTALE
-        | libc::EROFS => {
-            tracing::info!(operation, inode, "{failure}");
-        }
+        libc::EIO | libc::ENOSPC => tracing::warn!(operation, inode, "{failure}"),
+        _ if failure.tells() => tracing::info!(operation, inode, "{failure}"),
         _ => tracing::debug!(operation, inode, "{failure}"),
     }
     errno

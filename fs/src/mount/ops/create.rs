@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use fuser::{Errno, FileHandle, Generation, OpenFlags, ReplyCreate};
-use slabfs_mdserver::api::{Create, Kind};
+use slabfs_mdserver::api::{Create, Kind, SetAttr};
 
-use super::{lookup, open, place};
+use super::{lookup, open, place, release};
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::Open;
 use crate::mount::shared::{Caller, Shared, Shown};
@@ -69,8 +69,22 @@ fn create(
         open: true,
     };
     let (entry, handle) = shared.client.create(create, opened)?;
-    let entry = shared.client.with_unflushed(entry);
-    let open = open::file(shared, entry.attr.ino.0, opened, None, handle);
+    let ino = entry.attr.ino;
+    let mut entry = shared.client.with_unflushed(entry);
+    let open = open::file(shared, ino.0, opened, None, handle);
+    // Somebody else has made it since the kernel looked: then nobody but us truncates it.
+    let used = entry.attr.size > 0 || entry.info.as_ref().is_some_and(|info| info.holds);
+    if used && opened.write && flags.0 & libc::O_TRUNC != 0 {
+        match shared.client.setattr(ino, SetAttr::default(), Some(0)) {
+            Ok(emptied) => entry = emptied,
+            Err(error) => {
+                if let Open::File(file) = &open {
+                    release::release(shared, file, ino.0);
+                }
+                return Err(error.into());
+            }
+        }
+    }
     Ok((shared.shown(&entry), open))
 }
 

@@ -6,7 +6,7 @@
 //! with the next: an entry kept here meanwhile could be out of date.
 
 use fuser::{INodeNo, ReplyDirectory};
-use slabfs_mdserver::api::{DirEntry, Ino, Kind, ROOT};
+use slabfs_mdserver::api::{Attr, DirEntry, Ino, Kind, ROOT};
 
 use crate::mount::attr::file_type;
 use crate::mount::errno::{Outcome, refused, report};
@@ -52,8 +52,17 @@ pub(super) struct Listed<'a> {
     pub(super) kind: Kind,
     /// Where to go on after it.
     pub(super) next: u64,
-    /// The inode of the metadata service, if it is one that the kernel may keep.
-    pub(super) entry: Option<&'a DirEntry>,
+    pub(super) what: What<'a>,
+}
+
+/// What a listing names.
+pub(super) enum What<'a> {
+    /// `.` or `..`.
+    Dots,
+    /// An inode of the metadata service.
+    Entry(&'a DirEntry),
+    /// Something hidden, and the attributes of what it repeats, if anything.
+    Hidden(Hidden, Option<&'a Attr>),
 }
 
 /// Gives the entries from `offset` on to `add`, until it says that there is no more room.
@@ -97,7 +106,7 @@ fn dots(
             name,
             kind: Kind::Directory,
             next,
-            entry: None,
+            what: What::Dots,
         })
     };
     if offset < 1 && dot(inode, b".", 1) {
@@ -138,10 +147,11 @@ fn list_entries(
             }
             let name = escape(&entry.name);
             let attr = &entry.entry.attr;
-            let shown = Hidden::layout_of(attr.ino, attr.kind);
-            if hidden.is_some() && shown.is_none() {
-                continue;
-            }
+            let what = match (hidden, Hidden::layout_of(attr.ino, attr.kind)) {
+                (None, _) => What::Entry(entry),
+                (Some(_), Some(repeated)) => What::Hidden(repeated, Some(attr)),
+                (Some(_), None) => continue,
+            };
             let full = add(Listed {
                 inode: if hidden.is_some() {
                     UNNUMBERED
@@ -151,7 +161,7 @@ fn list_entries(
                 name: &name,
                 kind: attr.kind,
                 next: entry.cookie,
-                entry: hidden.is_none().then_some(entry),
+                what,
             });
             if full {
                 return Ok(());
@@ -172,7 +182,7 @@ fn list_fixed(hidden: Hidden, offset: u64, add: &mut dyn FnMut(Listed<'_>) -> bo
             name: name.as_bytes(),
             kind,
             next: at as u64 + 3,
-            entry: None,
+            what: What::Hidden(child, None),
         });
         if full {
             return;

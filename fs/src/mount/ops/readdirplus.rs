@@ -2,15 +2,13 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
 
-use fuser::{FileAttr, Generation, INodeNo, ReplyDirectoryPlus};
-use slabfs_mdserver::api::{Attr, Time};
+use fuser::{Generation, ReplyDirectoryPlus};
 
-use super::readdir::{Listed, list};
-use crate::mount::attr::file_attr;
+use super::readdir::{Listed, What, list};
 use crate::mount::errno::report;
-use crate::mount::shared::Shared;
+use crate::mount::shared::{Shared, Shown};
+use crate::view::hidden::Hidden;
 
 /// Lists `inode` from `offset` on, with attributes, and replies.
 pub(in crate::mount) fn answer(
@@ -29,47 +27,30 @@ pub(in crate::mount) fn answer(
 }
 
 fn add(shared: &Shared, listed: &Listed<'_>, reply: &mut ReplyDirectoryPlus) -> bool {
-    let name = OsStr::from_bytes(listed.name);
-    let Some(entry) = listed.entry else {
-        // Attributes with inode number 0 are none: the kernel counts no lookup and just shows the name.
-        return reply.add(
-            INodeNo(listed.inode),
+    let mut put = |shown: &Shown| {
+        reply.add(
+            shown.attr.ino,
             listed.next,
-            name,
-            &Duration::ZERO,
-            &unnumbered(listed),
+            OsStr::from_bytes(listed.name),
+            &shown.attr_ttl.min(shown.name_ttl),
+            &shown.attr,
             Generation(0),
-        );
+        )
     };
-    let shown = shared.shown(&shared.client.with_unflushed(entry.entry.clone()));
-    let ttl = shown.attr_ttl.min(shown.name_ttl);
-    reply.add(
-        shown.attr.ino,
-        listed.next,
-        name,
-        &ttl,
-        &shown.attr,
-        Generation(0),
-    )
-}
-
-/// What of an entry that is not looked up is shown: its type.
-fn unnumbered(listed: &Listed<'_>) -> FileAttr {
-    let attr = Attr {
-        ino: slabfs_model::ObjectId(0),
-        kind: listed.kind,
-        mode: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        size: 0,
-        stored: 0,
-        atime: Time::default(),
-        mtime: Time::default(),
-        ctime: Time::default(),
-        crtime: Time::default(),
-        change: 0,
-    };
-    file_attr(0, &attr)
+    match listed.what {
+        What::Entry(entry) => {
+            put(&shared.shown(&shared.client.with_unflushed(entry.entry.clone())))
+        }
+        // The kernel looks at number and type only, and counts no lookup.
+        What::Dots => put(&shared.shown_hidden(listed.inode, Hidden::Top, None)),
+        What::Hidden(hidden, repeats) => {
+            let number = shared.nodes.look_up_hidden(hidden);
+            let full = put(&shared.shown_hidden(number, hidden, repeats));
+            if full {
+                // It did not fit, so the kernel has not counted it.
+                shared.nodes.forget(number, 1);
+            }
+            full
+        }
+    }
 }

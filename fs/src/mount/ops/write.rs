@@ -58,26 +58,42 @@ pub(in crate::mount) fn answer(
     let Open::File(file) = &*open else {
         return reply.error(Errno::EBADF);
     };
-    let drop_setid = how.drop_setid && shared.setids.has(file.object);
     let writer = match file.writer(&shared.client, how.append) {
         Ok(writer) => writer,
         Err(error) => return reply.error(report("write", inode, &error.into())),
     };
-    let mapped = !file.family.mapped(Some(file.inode)).is_empty();
-    if how.by_kernel && mapped {
-        by_kernel(shared, &open, offset, data, reply);
-    } else if drop_setid || mapped || writer.may_block_write(data.len()) {
+    let drop_setid = how.drop_setid && shared.setids.has(file.object);
+    let others = !file.family.mapped(Some(file.inode)).is_empty();
+    let waits = writer.may_block_write(data.len());
+    if how.by_kernel && (waits || others) {
+        write_back(shared, &open, offset, data, reply);
+    } else if drop_setid || waits || others {
         elsewhere(shared, &open, offset, data, how, drop_setid, reply);
     } else {
         let written = write(shared, file, offset, data, how.append);
-        let after = file.family.mapped(Some(file.inode));
-        if after.is_empty() {
-            give(inode, written, reply);
-        } else {
-            // Somebody mapped the object through another inode meanwhile.
-            let then = Box::new(move || give(inode, written, reply));
-            shared.inval.forget(after, Forget::Pages, Some(then));
-        }
+        answer_after_drop(shared, file, how, written, reply);
+    }
+}
+
+/// Answers; pages that others have come to hold while the write was done are dropped before, or, for the
+/// kernel's own writes, at their time.
+fn answer_after_drop(
+    shared: &Shared,
+    file: &OpenFile,
+    how: How,
+    written: Outcome<u32>,
+    reply: ReplyWrite,
+) {
+    let inode = file.inode;
+    let after = file.family.mapped(Some(inode));
+    if after.is_empty() {
+        give(inode, written, reply);
+    } else if how.by_kernel {
+        shared.inval.forget(after, Forget::Pages, None);
+        give(inode, written, reply);
+    } else {
+        let then = Box::new(move || give(inode, written, reply));
+        shared.inval.forget(after, Forget::Pages, Some(then));
     }
 }
 
@@ -100,19 +116,20 @@ fn write(
     Ok(data.len() as u32)
 }
 
-/// A write-back while other inodes have pages: it is done and answered, they drop theirs when they can.
-fn by_kernel(shared: &Arc<Shared>, open: &Arc<Open>, offset: u64, data: &[u8], reply: ReplyWrite) {
+/// A write of the kernel's that may wait for a server: on the pool, and answered as soon as it is done.
+fn write_back(shared: &Arc<Shared>, open: &Arc<Open>, offset: u64, data: &[u8], reply: ReplyWrite) {
     let copied = shared.buffers.copy(data);
-    let (shared, open) = (shared.clone(), open.clone());
-    let work = move |shared: &Arc<Shared>| {
+    let (worker, open) = (shared.clone(), open.clone());
+    shared.pool.submit(Box::new(move || {
         let Open::File(file) = &*open else { return };
-        let written = write(shared, file, offset, &copied, false);
-        let others = file.family.mapped(Some(file.inode));
-        shared.inval.forget(others, Forget::Pages, None);
-        give(file.inode, written, reply);
-    };
-    let worker = shared.clone();
-    shared.pool.submit(Box::new(move || work(&worker)));
+        let how = How {
+            by_kernel: true,
+            append: false,
+            drop_setid: false,
+        };
+        let written = write(&worker, file, offset, &copied, how.append);
+        answer_after_drop(&worker, file, how, written, reply);
+    }));
 }
 
 /// A write that may wait: on the pool, with a copy of its bytes.
