@@ -5,7 +5,7 @@
 //! each server's messages are a job of their own for the worker threads. The messages of one server
 //! keep their order.
 
-use std::{io::IoSlice, time::Instant};
+use std::io::IoSlice;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -16,11 +16,14 @@ use super::{Servers, Table, Target, target};
 use crate::{
     error::StoreError,
     store::ChunkStore,
-    wire::{Flight, Incoming, MAX_CONTROL, Pool, WireError, WireResult},
+    wire::{Flight, Incoming, MAX_CONTROL, Pool, Until, WireError, WireResult},
 };
 
 /// Above this many bytes, jobs for several servers go to the worker threads.
 pub(super) const MUCH: u64 = 256 << 10;
+
+/// What is slow by nature may take so many deadlines longer on a server that is there.
+const SLOW: u32 = 9;
 
 /// Which of the caller's pieces failed, and why.
 pub(super) type Failure = (usize, StoreError);
@@ -64,7 +67,10 @@ impl Servers {
         jobs: &mut [Job<M>],
         slow: bool,
     ) -> Result<(), Failure> {
-        let until = self.until();
+        let mut until = Until::from(self.until());
+        if slow {
+            until.reply += self.options.deadline * SLOW;
+        }
         let bytes = jobs
             .iter()
             .flat_map(|job| &job.messages)
@@ -114,20 +120,25 @@ fn note(first: &mut Option<Failure>, failure: Failure) {
 }
 
 /// Sends a remote job's first request ahead; what goes wrong is met again, and handled, in `run`.
-fn depart<'a, M: Message<'a>>(table: &Table, job: &Job<M>, until: Instant) -> Option<Flight> {
+fn depart<'a, M: Message<'a>>(table: &Table, job: &Job<M>, until: Until) -> Option<Flight> {
     let Some(Target::Remote(pool)) = table.get(&job.server) else {
         return None;
     };
     let request = job.messages.first()?.request().ok()?;
-    pool.begin(request.kind, &request.control, &request.payload, until)
-        .ok()
+    pool.begin(
+        request.kind,
+        &request.control,
+        &request.payload,
+        until.tries,
+    )
+    .ok()
 }
 
 fn run<'a, M: Message<'a>>(
     table: &Table,
     job: &mut Job<M>,
     mut flight: Option<Flight>,
-    until: Instant,
+    until: Until,
 ) -> Result<(), Failure> {
     for message in &mut job.messages {
         match target(table, job.server).map_err(|e| (message.first(), e))? {
@@ -146,10 +157,10 @@ fn remote<'a, M: Message<'a>>(
     pool: &Pool,
     message: &mut M,
     flight: Option<Flight>,
-    until: Instant,
+    until: Until,
 ) -> WireResult<()> {
     if let Some(flight) = flight {
-        match pool.finish(flight, until, &mut |control, incoming| {
+        match pool.finish(flight, until.reply, &mut |control, incoming| {
             message.take(control, incoming)
         }) {
             Err(e) if e.is_transient() => {}

@@ -27,7 +27,7 @@ impl Servers {
         let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
             each(items, |i| store.seal(i.name, i.form))
         };
-        self.act(kind::SEAL, true, local, pieces, |p| {
+        self.act(kind::SEAL, local, pieces, |p| {
             (
                 p.server,
                 weight(p.name, Some(p.form), None),
@@ -45,7 +45,7 @@ impl Servers {
         let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
             each(items, |i| store.clip(i.name, i.form, i.keep))
         };
-        self.act(kind::CLIP, true, local, pieces, |p| {
+        self.act(kind::CLIP, local, pieces, |p| {
             let weight = weight(p.name, Some(p.form), None) + 10 * p.keep.len() as u64;
             (
                 p.server,
@@ -65,7 +65,7 @@ impl Servers {
         let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
             each(items, |i| store.punch(i.name, i.form, i.slab))
         };
-        self.act(kind::PUNCH, true, local, pieces, |p| {
+        self.act(kind::PUNCH, local, pieces, |p| {
             let weight = weight(p.name, Some(p.form), Some(p.slab));
             (
                 p.server,
@@ -83,7 +83,7 @@ impl Servers {
     pub fn delete(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
         let local =
             |store: &dyn ChunkStore, names: &[ChunkName]| store.delete(names).map_err(|e| (0, e));
-        self.act(kind::DELETE, true, local, names, |(server, name)| {
+        self.act(kind::DELETE, local, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
     }
@@ -92,7 +92,7 @@ impl Servers {
     pub fn sync(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
         let local =
             |store: &dyn ChunkStore, names: &[ChunkName]| store.sync(names).map_err(|e| (0, e));
-        self.act(kind::SYNC, true, local, names, |(server, name)| {
+        self.act(kind::SYNC, local, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
     }
@@ -148,21 +148,15 @@ impl Servers {
                 None => store.delete_grid(i.object),
             })
         };
-        self.act(kind::WIPE, true, local, servers, |&server| {
-            (server, 32, wipe)
-        })
+        self.act(kind::WIPE, local, servers, |&server| (server, 32, wipe))
     }
 
     /// Reads all of a chunk on its server, and checks it.
     pub fn verify(&self, server: ServerId, name: &ChunkName) -> Result<()> {
         let local = |store: &dyn ChunkStore, names: &[ChunkName]| each(names, |n| store.verify(n));
-        self.act(
-            kind::VERIFY,
-            false,
-            local,
-            std::slice::from_ref(name),
-            |name| (server, weight(name, None, None), name.clone()),
-        )
+        self.act(kind::VERIFY, local, std::slice::from_ref(name), |name| {
+            (server, weight(name, None, None), name.clone())
+        })
     }
 
     /// The room of a server.
@@ -183,7 +177,6 @@ impl Servers {
     fn act<'a, P, T: Serialize + Send + Sync>(
         &self,
         kind: u16,
-        slow: bool,
         local: fn(&dyn ChunkStore, &[T]) -> Result<(), Failure>,
         pieces: &'a [P],
         item: impl Fn(&'a P) -> (ServerId, u64, T),
@@ -202,7 +195,7 @@ impl Servers {
             message.items.push(item);
             message.numbers.push(number);
         }
-        self.fan_out(&self.table(), &mut sorter.jobs(), slow)
+        self.fan_out(&self.table(), &mut sorter.jobs(), true)
             .map_err(|(_, e)| e)
     }
 

@@ -176,9 +176,7 @@ fn beat(shared: &Shared) {
                 burst = 0;
                 let mut state = shared.state.lock();
                 if state.last_error.as_ref() != Some(&e) {
-                    tracing::warn!(
-                        "the heartbeat does not reach the metadata service, trying on: {e}"
-                    );
+                    tracing::warn!("the heartbeat fails, trying on: {e}");
                 }
                 state.last_error = Some(e);
             }
@@ -222,7 +220,7 @@ fn report(shared: &Shared, done: &mut Vec<Retire>) -> Result<Vec<Retire>> {
         );
     }
     if state.last_error.take().is_some() {
-        tracing::info!("the heartbeat reaches the metadata service again");
+        tracing::info!("the heartbeat arrives again");
     }
     shared.changed.notify_all();
     Ok(orders.delete)

@@ -44,5 +44,5 @@ pub use error::{WireError, WireResult};
 pub use frame::{FIRST_FREE_KIND, MAX_CONTROL, MAX_PAYLOAD, REPLY, VERSIONS};
 pub use key::Key;
 pub use listener::Listener;
-pub use pool::{Flight, Pool, Take};
+pub use pool::{Flight, Pool, Take, Until};
 pub use serve::{Call, Handler, Replier, ServeOptions, Serving, serve, serve_with};

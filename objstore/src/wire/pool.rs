@@ -33,6 +33,25 @@ const LAST_PAUSE: Duration = Duration::from_millis(250);
 /// again when a call is tried again.
 pub type Take<'t> = &'t mut dyn FnMut(&[u8], &mut Incoming<'_>) -> WireResult<()>;
 
+/// How long a call may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Until {
+    /// Until then a server that is away is tried again.
+    pub tries: Instant,
+    /// Until then a request that has reached a server may go unanswered: not before `tries`, and
+    /// later for what is slow by nature, such as a sync.
+    pub reply: Instant,
+}
+
+impl From<Instant> for Until {
+    fn from(at: Instant) -> Until {
+        Until {
+            tries: at,
+            reply: at,
+        }
+    }
+}
+
 /// Connections to one server. Shared by all threads that call it.
 #[derive(Debug)]
 pub struct Pool {
@@ -125,9 +144,10 @@ impl Pool {
         kind: u16,
         control: &[u8],
         payload: &[IoSlice<'_>],
-        until: Instant,
+        until: impl Into<Until>,
         take: Take<'_>,
     ) -> WireResult<()> {
+        let until = until.into();
         let mut pause = FIRST_PAUSE;
         loop {
             let (used, error) = match self.attempt(kind, control, payload, until, take) {
@@ -137,12 +157,12 @@ impl Pool {
             if !error.is_transient() {
                 return Err(error);
             }
-            if Instant::now() >= until {
+            if Instant::now() >= until.tries {
                 return Err(self.unavailable(&error, self.tried()));
             }
             // A kept connection that had died says nothing about the server that is there now.
             if !used {
-                self.pause(&mut pause, until)
+                self.pause(&mut pause, until.tries)
                     .map_err(|why| self.unavailable(&error, why))?;
             }
         }
@@ -179,14 +199,15 @@ impl Pool {
         kind: u16,
         control: &[u8],
         payload: &[IoSlice<'_>],
-        until: Instant,
+        until: Until,
         take: Take<'_>,
     ) -> Result<(), (bool, WireError)> {
-        let (used, line) = self.line(until).map_err(|e| (false, e))?;
+        let (used, line) = self.line(until.tries).map_err(|e| (false, e))?;
         let flight = self
-            .send_on(line, kind, control, payload, until)
+            .send_on(line, kind, control, payload, until.tries)
             .map_err(|e| (used, e))?;
-        self.receive(flight, until, take).map_err(|e| (used, e))
+        self.receive(flight, until.reply, take)
+            .map_err(|e| (used, e))
     }
 
     fn send(

@@ -18,6 +18,8 @@ use crate::addr::Addr;
 const ECHO: u16 = 0x0200;
 const PANIC: u16 = 0x0201;
 const SILENT: u16 = 0x0202;
+/// Answered after 300 ms.
+const SLOW: u16 = 0x0203;
 
 /// Sends back what it got.
 struct Echo;
@@ -27,6 +29,10 @@ impl Handler for Echo {
         match call.kind {
             PANIC => panic!("as asked"),
             SILENT => Ok(()),
+            SLOW => {
+                std::thread::sleep(Duration::from_millis(300));
+                call.reply(b"", &[])
+            }
             ECHO => {
                 let (control, payload) = (call.control, call.payload);
                 call.reply.send(control, &[std::io::IoSlice::new(payload)])

@@ -77,6 +77,25 @@ fn a_server_that_hangs() {
 }
 
 #[test]
+fn a_live_server_may_be_given_longer_than_a_dead_one() {
+    let (_dir, addr) = place();
+    let serving = echo_at(&addr, ServeOptions::default());
+    let pool = pool(&addr);
+    let until = |reply| Until {
+        tries: Instant::now() + Duration::from_millis(100),
+        reply: Instant::now() + Duration::from_millis(reply),
+    };
+    let call = |until| pool.call_with(SLOW, b"", &[], until, &mut |_, _| Ok(()));
+    let error = call(until(150)).unwrap_err();
+    assert!(matches!(error, WireError::Unavailable { .. }), "{error}");
+    call(until(10_000)).unwrap();
+    serving.stop();
+    let begun = Instant::now();
+    assert!(call(until(10_000)).is_err());
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn a_closed_pool_waits_no_more() {
     let (_dir, addr) = place();
     let pool = Pool::new(addr.clone(), None, Duration::from_secs(60));
