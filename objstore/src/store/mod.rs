@@ -9,6 +9,12 @@
 //! survives the loss of power after [`ChunkStore::sync`]. A call that failed left nothing
 //! half-written that could be read.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod local;
+
+pub use local::{LocalOptions, LocalStore};
+
 use std::io::IoSlice;
 
 use serde::{Deserialize, Serialize};
@@ -78,8 +84,9 @@ pub trait ChunkStore: Send + Sync {
     /// Deletes all grid chunks of an object.
     fn delete_grid(&self, object: ObjectId) -> Result<()>;
 
-    /// Returns when these chunks, as they are now, survive the loss of power; missing ones are
-    /// [`Missing`](crate::StoreError::Missing). With no names: everything, deletions included.
+    /// Returns when these chunks, as they are now, survive the loss of power. A free chunk that does
+    /// not exist is [`Missing`](crate::StoreError::Missing); a grid chunk that does not exist will not
+    /// come back. With no names: everything, deletions included.
     fn sync(&self, names: &[ChunkName]) -> Result<()>;
 
     /// Up to `limit` chunks after `after`, in the order of names, each with the bytes it takes.

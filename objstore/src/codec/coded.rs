@@ -1,0 +1,234 @@
+//! A whole chunk, packed, in blocks that unpack one by one.
+//!
+//! The bytes of the chunk are cut into blocks of one length, whole rows where rows are shorter than
+//! 1 MiB, so that a small read unpacks little. Packed, they follow each other; behind them stands a
+//! table of their lengths (u32 each; a length equal to that of the raw block means "as it is"), and
+//! behind the table a tail of 24 bytes: raw bytes (u64), raw bytes a block (u32), number of blocks
+//! (u32), CRC-32C of the table and the 16 bytes before it (u32), and the magic `SLCB`.
+
+use slabfs_model::Codec;
+
+use super::{CodecError, pack, unpack};
+use crate::checksum::crc32c;
+
+/// The most raw bytes in a block.
+pub const BLOCK_MAX: u64 = 1 << 20;
+
+/// The bytes of the tail.
+pub const TAIL_LEN: u64 = 24;
+
+const MAGIC: [u8; 4] = *b"SLCB";
+
+/// The raw bytes of a block of a chunk of this shape: as many whole rows (planes, cubes ..) as make
+/// at most 1 MiB.
+#[must_use]
+pub fn block_len(shape: &[u64]) -> u32 {
+    let mut unit = 1;
+    for &len in shape.iter().rev() {
+        match u64::checked_mul(unit, len.max(1)) {
+            Some(more) if more <= BLOCK_MAX => unit = more,
+            _ => return (BLOCK_MAX / unit * unit) as u32,
+        }
+    }
+    unit as u32
+}
+
+/// Packs a chunk, block after block.
+#[derive(Debug)]
+pub struct Encoder {
+    codec: Codec,
+    elem: usize,
+    block: u32,
+    raw: u64,
+    lens: Vec<u32>,
+    out: Vec<u8>,
+}
+
+impl Encoder {
+    /// For a chunk with blocks of `block` raw bytes.
+    #[must_use]
+    pub fn new(codec: Codec, elem: usize, block: u32) -> Self {
+        Self { codec, elem, block, raw: 0, lens: Vec::new(), out: Vec::new() }
+    }
+
+    /// Adds the next block: all but the last have exactly the length given.
+    pub fn push(&mut self, raw: &[u8]) -> Result<(), CodecError> {
+        if raw.len() > self.block as usize || self.raw != self.lens.len() as u64 * u64::from(self.block) {
+            let detail = "a block of another length than announced".to_owned();
+            return Err(CodecError { codec: self.codec, detail });
+        }
+        let len = pack(self.codec, self.elem, raw, &mut self.out)?;
+        self.lens.push(len as u32);
+        self.raw += raw.len() as u64;
+        Ok(())
+    }
+
+    /// The bytes to store.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
+        let table = self.out.len();
+        for len in &self.lens {
+            self.out.extend_from_slice(&len.to_le_bytes());
+        }
+        self.out.extend_from_slice(&self.raw.to_le_bytes());
+        self.out.extend_from_slice(&self.block.to_le_bytes());
+        self.out.extend_from_slice(&(self.lens.len() as u32).to_le_bytes());
+        let crc = crc32c(&self.out[table..]);
+        self.out.extend_from_slice(&crc.to_le_bytes());
+        self.out.extend_from_slice(&MAGIC);
+        self.out
+    }
+}
+
+/// Where the blocks of a packed chunk are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    raw: u64,
+    block: u32,
+    /// Where each block begins in the stored bytes, and where the last one ends.
+    starts: Vec<u64>,
+}
+
+impl Table {
+    /// How many of the last bytes of a chunk [`Self::parse`] needs, from its last [`TAIL_LEN`] bytes.
+    pub fn needs(tail: &[u8]) -> Result<u64, String> {
+        let (blocks, magic) = match (field(tail, 12), tail.last_chunk::<4>()) {
+            (Some(blocks), Some(magic)) if tail.len() as u64 == TAIL_LEN => (blocks, magic),
+            _ => return Err(format!("a packed chunk of {} bytes has no table", tail.len())),
+        };
+        if *magic != MAGIC {
+            return Err("the table of packed blocks does not end as it should".to_owned());
+        }
+        Ok(TAIL_LEN + u64::from(blocks) * 4)
+    }
+
+    /// Reads table and tail, the last bytes of a chunk that has `stored` bytes altogether.
+    pub fn parse(bytes: &[u8], stored: u64) -> Result<Self, String> {
+        let bad = |why: &str| Err(format!("the table of packed blocks is wrong: {why}"));
+        let Some((table, tail)) = bytes.len().checked_sub(TAIL_LEN as usize).map(|at| bytes.split_at(at)) else {
+            return bad("too short");
+        };
+        let crc = field(tail, 16);
+        if crc != Some(crc32c(&bytes[..bytes.len() - 8])) {
+            return bad("its checksum does not match");
+        }
+        let (Some(raw), Some(block), Some(blocks)) =
+            (tail.first_chunk().map(|b| u64::from_le_bytes(*b)), field(tail, 8), field(tail, 12))
+        else {
+            return bad("too short");
+        };
+        if block == 0 || raw.div_ceil(u64::from(block)) != u64::from(blocks) || table.len() as u64 != u64::from(blocks) * 4 {
+            return bad("the number of blocks");
+        }
+        let mut starts = Vec::with_capacity(blocks as usize + 1);
+        let mut at = 0u64;
+        starts.push(at);
+        for len in table.as_chunks::<4>().0 {
+            at += u64::from(u32::from_le_bytes(*len));
+            starts.push(at);
+        }
+        if at + bytes.len() as u64 != stored {
+            return bad("the lengths of the blocks");
+        }
+        Ok(Self { raw, block, starts })
+    }
+
+    /// The raw bytes of the chunk.
+    #[must_use]
+    pub fn raw_len(&self) -> u64 {
+        self.raw
+    }
+
+    /// The block that holds the raw byte `at`.
+    #[must_use]
+    pub fn block_at(&self, at: u64) -> usize {
+        (at / u64::from(self.block)) as usize
+    }
+
+    /// The number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The raw bytes of a block.
+    #[must_use]
+    pub fn raw_range(&self, block: usize) -> std::ops::Range<u64> {
+        let start = block as u64 * u64::from(self.block);
+        start..self.raw.min(start + u64::from(self.block))
+    }
+
+    /// The stored bytes of a block.
+    #[must_use]
+    pub fn stored_range(&self, block: usize) -> std::ops::Range<u64> {
+        self.starts[block]..self.starts[block + 1]
+    }
+
+    /// Unpacks the stored bytes of a block into `raw`, which is made as long as its raw bytes.
+    pub fn unpack_block(
+        &self,
+        block: usize,
+        codec: Codec,
+        elem: usize,
+        packed: &[u8],
+        raw: &mut Vec<u8>,
+    ) -> Result<(), CodecError> {
+        let range = self.raw_range(block);
+        raw.resize((range.end - range.start) as usize, 0);
+        unpack(codec, elem, packed, raw)
+    }
+}
+
+fn field(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_whole_rows() {
+        assert_eq!(block_len(&[]), 1);
+        assert_eq!(block_len(&[10, 9]), 90);
+        assert_eq!(block_len(&[1000, 300_000]), 900_000);
+        assert_eq!(block_len(&[5, 1000, 1000]), 1_000_000);
+        assert_eq!(block_len(&[1 << 30]), 1 << 20);
+        assert_eq!(block_len(&[u64::MAX, 4096]), 1 << 20);
+    }
+
+    #[test]
+    fn a_chunk_comes_back_block_by_block() {
+        let raw: Vec<u8> = (0..10_000u32).flat_map(|x| x.to_le_bytes()).collect();
+        let mut encoder = Encoder::new(Codec::ShuffleZstd(3), 4, 900);
+        for block in raw.chunks(900) {
+            encoder.push(block).unwrap();
+        }
+        let stored = encoder.finish();
+        let tail = &stored[stored.len() - TAIL_LEN as usize..];
+        let needs = Table::needs(tail).unwrap() as usize;
+        let table = Table::parse(&stored[stored.len() - needs..], stored.len() as u64).unwrap();
+        assert_eq!((table.raw_len(), table.blocks()), (40_000, 45));
+        let mut out = Vec::new();
+        for block in (0..45).rev() {
+            let at = table.stored_range(block);
+            let packed = &stored[at.start as usize..at.end as usize];
+            table.unpack_block(block, Codec::ShuffleZstd(3), 4, packed, &mut out).unwrap();
+            let raw_at = table.raw_range(block);
+            assert_eq!(out, raw[raw_at.start as usize..raw_at.end as usize]);
+        }
+        for flip in 0..needs {
+            let mut bad = stored[stored.len() - needs..].to_vec();
+            bad[flip] ^= 0x10;
+            let told = Table::needs(&bad[needs - TAIL_LEN as usize..]);
+            assert!(told != Ok(needs as u64) || Table::parse(&bad, stored.len() as u64).is_err(), "{flip}");
+        }
+    }
+
+    #[test]
+    fn an_empty_chunk_has_a_table() {
+        let stored = Encoder::new(Codec::Lz4, 4, 1).finish();
+        assert_eq!(Table::parse(&stored, TAIL_LEN).unwrap().blocks(), 0);
+    }
+}

@@ -1,0 +1,113 @@
+//! Reading cells of a packed chunk: only the blocks they lie in are unpacked, each once.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use slabfs_model::Codec;
+
+use super::extent::Extent;
+use crate::codec::coded::{TAIL_LEN, Table};
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+
+thread_local! {
+    /// The raw bytes of the block at hand.
+    static BLOCK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Gives a closure the stored bytes of a range.
+pub(super) type Fetch<'a> = dyn FnMut(Range<u64>, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + 'a;
+
+/// A packed chunk: what is needed to unpack it.
+pub(super) struct Packed<'a> {
+    pub(super) name: &'a ChunkName,
+    pub(super) codec: Codec,
+    pub(super) elem: usize,
+    pub(super) table: &'a Table,
+}
+
+/// Reads the table of a packed chunk of `stored` bytes.
+pub(super) fn table(name: &ChunkName, form: &ChunkForm, stored: u64, fetch: &mut Fetch<'_>) -> Result<Table> {
+    let damaged = |detail: String| StoreError::Damaged { name: name.clone(), detail };
+    let mut needs = Err("it is too short to have one".to_owned());
+    if stored >= TAIL_LEN {
+        fetch(stored - TAIL_LEN..stored, &mut |tail| {
+            needs = Table::needs(tail);
+            Ok(())
+        })?;
+    }
+    let needs = needs.and_then(|needs| if needs <= stored { Ok(needs) } else { Err("it is larger than the chunk".to_owned()) });
+    let needs = needs.map_err(|why| damaged(format!("the table of packed blocks: {why}")))?;
+    let mut table = Err(String::new());
+    fetch(stored - needs..stored, &mut |bytes| {
+        table = Table::parse(bytes, stored);
+        Ok(())
+    })?;
+    let table = table.map_err(damaged)?;
+    if form.volume() != Some(table.raw_len()) {
+        let detail = format!("it unpacks to {} bytes, and its shape is {:?}", table.raw_len(), form.shape);
+        return Err(damaged(detail));
+    }
+    Ok(table)
+}
+
+impl Packed<'_> {
+    /// Reads the cells, packed together, into `out`.
+    pub(super) fn read(&self, extent: &Extent<'_>, out: &mut [u8], fetch: &mut Fetch<'_>) -> Result<()> {
+        let mut raw = BLOCK.take();
+        let outcome = self.read_with(&mut raw, extent, out, fetch);
+        BLOCK.set(raw);
+        outcome
+    }
+
+    fn read_with(&self, raw: &mut Vec<u8>, extent: &Extent<'_>, out: &mut [u8], fetch: &mut Fetch<'_>) -> Result<()> {
+        let mut held = None;
+        let mut packed = 0;
+        extent.runs(&mut |at, len| {
+            let mut at = at;
+            let end = at + len;
+            while at < end {
+                let block = self.table.block_at(at);
+                let range = self.table.raw_range(block);
+                let upto = end.min(range.end);
+                let part = &mut out[packed..packed + (upto - at) as usize];
+                packed += part.len();
+                if held != Some(block) && at == range.start && upto == range.end {
+                    fetch(self.table.stored_range(block), &mut |bytes| {
+                        crate::codec::unpack(self.codec, self.elem, bytes, part).map_err(|e| self.damaged(block, &e))
+                    })?;
+                } else {
+                    if held != Some(block) {
+                        held = None;
+                        fetch(self.table.stored_range(block), &mut |bytes| {
+                            let unpacked = self.table.unpack_block(block, self.codec, self.elem, bytes, raw);
+                            unpacked.map_err(|e| self.damaged(block, &e))
+                        })?;
+                        held = Some(block);
+                    }
+                    let from = (at - range.start) as usize;
+                    part.copy_from_slice(&raw[from..from + part.len()]);
+                }
+                at = upto;
+            }
+            Ok(())
+        })
+    }
+
+    /// Unpacks all blocks, and forgets them.
+    pub(super) fn verify(&self, fetch: &mut Fetch<'_>) -> Result<()> {
+        let mut raw = Vec::new();
+        for block in 0..self.table.blocks() {
+            fetch(self.table.stored_range(block), &mut |bytes| {
+                let unpacked = self.table.unpack_block(block, self.codec, self.elem, bytes, &mut raw);
+                unpacked.map_err(|e| self.damaged(block, &e))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, block: usize, error: &impl std::fmt::Display) -> StoreError {
+        let detail = format!("packed block {block} cannot be unpacked, although its checksum matches: {error}");
+        StoreError::Damaged { name: self.name.clone(), detail }
+    }
+}

@@ -1,0 +1,219 @@
+//! The checksums of a group: of 512 blocks of 64 KiB each.
+//!
+//! They stand in a page before the group's data:
+//!
+//! ```text
+//!    0    4  magic "SLGP"
+//!    4    4  number of the group
+//!    8    8  writer: 0, or the mark of the process that writes to the group in place
+//!   16    4  CRC-32C of bytes 0..2176, with this field zero
+//!   20   44  zero
+//!   64   64  one bit a block: whether it was ever written (else it reads as fill)
+//!  128 2048  one CRC-32C a block (u32), of its bytes with zeros to 64 KiB
+//! ```
+//!
+//! A page whose writer is a process that is gone was not brought up to date: the sums of its group
+//! are then made anew from the data, and nothing is failed that was merely overwritten.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::PAGE;
+use crate::checksum::{crc32c, padded};
+
+/// Bytes of a block.
+pub(in crate::store::local) const BLOCK: u64 = 64 << 10;
+/// Blocks of a group.
+pub(in crate::store::local) const BLOCKS: usize = 512;
+/// Bytes of data of a group.
+pub(in crate::store::local) const GROUP: u64 = BLOCK * BLOCKS as u64;
+/// Bytes of the page that mean something.
+pub(super) const USED: usize = 2176;
+
+const MAGIC: &[u8; 4] = b"SLGP";
+const WORDS: usize = BLOCKS / 64;
+
+/// The sums of a group, as they are to be; the page may be behind.
+#[derive(Debug)]
+pub(super) struct Group {
+    sums: [u32; BLOCKS],
+    present: [u64; WORDS],
+    /// Blocks whose data matched lately, and when (milliseconds of the store's clock).
+    checked: [AtomicU64; WORDS],
+    checked_at: AtomicU64,
+    /// The page does not say what stands here.
+    pub(super) dirty: bool,
+    /// The page names this process as the writer.
+    pub(super) marked: bool,
+    /// The page is in the file.
+    pub(super) stored: bool,
+}
+
+/// What a page turned out to be.
+pub(super) enum Read {
+    /// Nothing was ever written to the group.
+    Empty,
+    /// The sums are right.
+    Good(Group),
+    /// A process that is gone was writing; the sums are as good as any hint.
+    Stale(Group),
+    /// Damaged.
+    Bad(String),
+}
+
+impl Group {
+    pub(super) fn new() -> Self {
+        Self {
+            sums: [0; BLOCKS],
+            present: [0; WORDS],
+            checked: Default::default(),
+            checked_at: AtomicU64::new(0),
+            dirty: false,
+            marked: false,
+            stored: false,
+        }
+    }
+
+    pub(super) fn has(&self, block: usize) -> bool {
+        self.present[block / 64] & bit(block) != 0
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.present == [0; WORDS]
+    }
+
+    /// The sum of a block that was written.
+    pub(super) fn sum(&self, block: usize) -> Option<u32> {
+        self.has(block).then(|| self.sums[block])
+    }
+
+    pub(super) fn set(&mut self, block: usize, sum: Option<u32>) {
+        match sum {
+            Some(_) => self.present[block / 64] |= bit(block),
+            None => self.present[block / 64] &= !bit(block),
+        }
+        self.sums[block] = sum.unwrap_or(0);
+        self.checked[block / 64].fetch_and(!bit(block), Ordering::Relaxed);
+        self.dirty = true;
+    }
+
+    /// Whether the block's data matched within the last `life` milliseconds before `now`.
+    pub(super) fn is_checked(&self, block: usize, now: u64, life: u64) -> bool {
+        let at = self.checked_at.load(Ordering::Acquire);
+        if now.saturating_sub(at) > life {
+            if self.checked_at.compare_exchange(at, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                for word in &self.checked {
+                    word.store(0, Ordering::Release);
+                }
+            }
+            return false;
+        }
+        self.checked[block / 64].load(Ordering::Acquire) & bit(block) != 0
+    }
+
+    pub(super) fn note_checked(&self, block: usize) {
+        self.checked[block / 64].fetch_or(bit(block), Ordering::Release);
+    }
+
+    /// The page, to stand with this writer.
+    pub(super) fn page(&self, number: u32, writer: u64) -> [u8; USED] {
+        let mut page = [0; USED];
+        page[..4].copy_from_slice(MAGIC);
+        page[4..8].copy_from_slice(&number.to_le_bytes());
+        page[8..16].copy_from_slice(&writer.to_le_bytes());
+        for (out, word) in page[64..128].as_chunks_mut::<8>().0.iter_mut().zip(&self.present) {
+            *out = word.to_le_bytes();
+        }
+        for (out, sum) in page[128..].as_chunks_mut::<4>().0.iter_mut().zip(&self.sums) {
+            *out = sum.to_le_bytes();
+        }
+        let crc = crc32c(&page);
+        page[16..20].copy_from_slice(&crc.to_le_bytes());
+        page
+    }
+
+    /// Reads the page of group `number`; `me` is the mark of this process.
+    pub(super) fn read(page: &[u8], number: u32, me: u64) -> Read {
+        debug_assert!(USED <= PAGE as usize);
+        if page.iter().all(|&b| b == 0) {
+            return Read::Empty;
+        }
+        let Some(page) = page.first_chunk::<USED>() else {
+            return Read::Bad(format!("the file ends within the checksums of group {number}"));
+        };
+        let mut group = Self::new();
+        group.stored = true;
+        let mut words = page[64..128].as_chunks::<8>().0.iter();
+        group.present = std::array::from_fn(|_| words.next().map_or(0, |w| u64::from_le_bytes(*w)));
+        let mut sums = page[128..].as_chunks::<4>().0.iter();
+        group.sums = std::array::from_fn(|_| sums.next().map_or(0, |w| u32::from_le_bytes(*w)));
+        let field = |at: usize| page[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+        let writer = u64::from(field(8)) | u64::from(field(12)) << 32;
+        let mut blank = *page;
+        blank[16..20].fill(0);
+        let sound = crc32c(&blank) == field(16) && &page[..4] == MAGIC && field(4) == number;
+        match (sound, writer) {
+            (true, 0) => Read::Good(group),
+            (true, writer) if writer == me => {
+                group.marked = true;
+                Read::Good(group)
+            }
+            (true, _) => Read::Stale(group),
+            (false, 0) => Read::Bad(format!("the page with the checksums of group {number} does not match its own")),
+            (false, _) => {
+                // Torn while it was rewritten: what it says is worth nothing.
+                let mut group = Self::new();
+                group.stored = true;
+                Read::Stale(group)
+            }
+        }
+    }
+}
+
+fn bit(block: usize) -> u64 {
+    1 << (block % 64)
+}
+
+/// The sum of a block of which only these bytes are not zero.
+pub(super) fn sum_of(bytes: &[u8]) -> u32 {
+    padded(crc32c(bytes), BLOCK - bytes.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_read_back() {
+        let mut group = Group::new();
+        group.set(0, Some(0));
+        group.set(511, Some(7));
+        group.set(64, Some(9));
+        group.set(64, None);
+        let page = group.page(5, 0);
+        let Read::Good(back) = Group::read(&page, 5, 42) else { panic!("not good") };
+        assert_eq!((back.sum(0), back.sum(64), back.sum(511)), (Some(0), None, Some(7)));
+        assert!(!back.marked && back.stored);
+        assert!(matches!(Group::read(&page, 6, 42), Read::Bad(_)));
+        assert!(matches!(Group::read(&group.page(5, 42), 5, 42), Read::Good(g) if g.marked));
+        assert!(matches!(Group::read(&group.page(5, 41), 5, 42), Read::Stale(g) if g.sum(511) == Some(7)));
+        assert!(matches!(Group::read(&[0; 4096], 5, 42), Read::Empty));
+        assert!(matches!(Group::read(&page[..1000], 5, 42), Read::Bad(_)));
+        for at in 0..USED {
+            let mut bad = page;
+            bad[at] ^= 1;
+            assert!(!matches!(Group::read(&bad, 5, 42), Read::Good(_)), "{at}");
+        }
+    }
+
+    #[test]
+    fn checks_expire_and_writes_undo_them() {
+        let mut group = Group::new();
+        assert!(!group.is_checked(3, 5000, 1000));
+        group.note_checked(3);
+        group.note_checked(4);
+        assert!(group.is_checked(3, 5900, 1000));
+        group.set(3, Some(1));
+        assert!(!group.is_checked(3, 5900, 1000) && group.is_checked(4, 5900, 1000));
+        assert!(!group.is_checked(4, 6100, 1000));
+    }
+}

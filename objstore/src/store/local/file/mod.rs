@@ -1,0 +1,356 @@
+//! A large chunk: a file of its own.
+//!
+//! ```text
+//! head | page of sums | 32 MiB of data | page of sums | 32 MiB of data | ...
+//! ```
+//!
+//! The head ([`head`]) says what the file is; before each 32 MiB of data, a *group*, stands a page
+//! with the checksums of its 512 blocks ([`group`]). A block that was never written is a hole and
+//! reads as the fill. All of a file needs one `fdatasync`, and a chunk written whole one `pwritev`.
+//!
+//! Sums are kept in memory while the file is open, and brought to their pages when the chunk is
+//! sealed, synced or closed. So that a crash in between costs nothing, a page is *marked* with the
+//! number of this opening of the store before its group is written in place, and the mark is on disk
+//! before the data can be; a mark of an earlier opening says that the sums are out of date, and they
+//! are made anew. Marks go when a file is closed with everything on disk.
+//!
+//! Readers hold the state's lock shared and look at the file through a mapping ([`map`]); writers
+//! hold it exclusively. Elsewhere: what the bytes mean (`large`), which files are open (`files`).
+
+pub(super) mod clear;
+pub(super) mod group;
+pub(super) mod head;
+mod map;
+mod read;
+mod sync;
+mod write;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use self::group::{BLOCK, BLOCKS, GROUP, Group};
+use self::head::Head;
+use self::map::Map;
+use super::shared::Shared;
+use crate::codec::coded::Table;
+use crate::error::{Result, StoreError};
+use crate::name::ChunkName;
+
+/// What heads and pages of sums are multiples of.
+pub(super) const PAGE: u64 = 4096;
+
+/// A file that holds one chunk, open.
+#[derive(Debug)]
+pub(super) struct FileChunk {
+    pub(super) name: ChunkName,
+    pub(super) path: PathBuf,
+    file: File,
+    shared: Arc<Shared>,
+    state: RwLock<State>,
+    maps: Mutex<Vec<(usize, Arc<Map>)>>,
+    /// Held while the file is being synced: who finds nothing to do must have waited for who does.
+    syncing: Mutex<()>,
+    /// The table of a packed chunk, once it was needed.
+    pub(super) table: OnceLock<Table>,
+}
+
+/// What changes about it.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) head: Head,
+    /// Bytes of the head area.
+    area: u64,
+    /// Bytes of content: behind the last one ever written.
+    pub(super) len: u64,
+    groups: Vec<Slot>,
+    head_dirty: bool,
+    /// Something is not on disk yet.
+    unsynced: bool,
+    /// A sync failed: what was written may be lost, and the kernel will not say so again.
+    poisoned: bool,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// Its page was not read yet.
+    Unread,
+    Loaded(Box<Group>),
+    /// Its page is damaged.
+    Bad(String),
+}
+
+impl FileChunk {
+    /// Makes the file of a new chunk; its head is written with the first data.
+    pub(super) fn create(path: &Path, head: Head, shared: &Arc<Shared>) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let area = head.bytes().len() as u64;
+        let state = State { head, area, len: 0, groups: Vec::new(), head_dirty: true, unsynced: true, poisoned: false };
+        Ok(Self::assemble(path, file, shared, state))
+    }
+
+    /// Opens the file of a chunk. A head that does not check is damage of the chunk `name`.
+    pub(super) fn open(path: &Path, name: &ChunkName, shared: &Arc<Shared>) -> Result<Self> {
+        let damaged = |detail: String| StoreError::Damaged { name: name.clone(), detail: format!("{}: {detail}", path.display()) };
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(damaged("the file is gone".to_owned())),
+            Err(e) => return Err(StoreError::from_io("open", path, &e)),
+        };
+        let head = read_head(&file).map_err(|e| e.into_error(path, name))?;
+        if head.name != *name {
+            return Err(damaged(format!("the file says that it holds {}", head.name)));
+        }
+        let size = file.metadata().map_err(|e| StoreError::from_io("stat", path, &e))?.len();
+        let area = head.bytes().len() as u64;
+        let len = len_of(size, area);
+        let groups = (0..len.div_ceil(GROUP)).map(|_| Slot::Unread).collect();
+        let state = State { head, area, len, groups, head_dirty: false, unsynced: false, poisoned: false };
+        let chunk = Self::assemble(path, file, shared, state);
+        chunk.note_cut(&mut chunk.state.write());
+        Ok(chunk)
+    }
+
+    fn assemble(path: &Path, file: File, shared: &Arc<Shared>, state: State) -> Self {
+        Self {
+            name: state.head.name.clone(),
+            path: path.to_owned(),
+            file,
+            shared: Arc::clone(shared),
+            state: RwLock::new(state),
+            maps: Mutex::default(),
+            syncing: Mutex::default(),
+            table: OnceLock::new(),
+        }
+    }
+
+    /// The state, to change it.
+    pub(super) fn write_lock(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write()
+    }
+
+    /// The state, to look at it, with the sums of the groups of `offset..end` loaded.
+    pub(super) fn read_lock(&self, offset: u64, end: u64) -> RwLockReadGuard<'_, State> {
+        let state = self.state.read();
+        let groups = offset / GROUP..end.div_ceil(GROUP);
+        let unread = |g: u64| matches!(state.groups.get(g as usize), Some(Slot::Unread));
+        if !groups.clone().any(unread) {
+            return state;
+        }
+        drop(state);
+        let mut state = self.state.write();
+        for g in groups {
+            if (g as usize) < state.groups.len() {
+                self.load(&mut state, g as usize);
+            }
+        }
+        RwLockWriteGuard::downgrade(state)
+    }
+
+    /// Whether something is not on disk yet.
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.state.read().unsynced
+    }
+
+    /// Whether a sync failed.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.state.read().poisoned
+    }
+
+    /// Notes that something may not be on disk, of which this opening of the file knows nothing.
+    pub(super) fn note_unsynced(&self) {
+        self.state.write().unsynced = true;
+    }
+
+    fn damaged(&self, detail: impl std::fmt::Display) -> StoreError {
+        StoreError::Damaged { name: self.name.clone(), detail: format!("{}: {detail}", self.path.display()) }
+    }
+
+    /// An error while the file was read: the disk's own damage is the chunk's.
+    fn read_error(&self, what: &str, error: &io::Error) -> StoreError {
+        match error.raw_os_error() {
+            Some(libc::EIO | libc::EFAULT | libc::EHWPOISON | libc::EUCLEAN | libc::EBADMSG) | None => {
+                self.damaged(format!("{what} cannot be read: {error}"))
+            }
+            Some(_) => StoreError::from_io("read", &self.path, error),
+        }
+    }
+
+    fn write_error(&self, error: &io::Error) -> StoreError {
+        StoreError::from_io("write", &self.path, error)
+    }
+
+    /// Reads the page of a group unless that was done.
+    fn load(&self, state: &mut State, g: usize) {
+        while state.groups.len() <= g {
+            // Behind what is stored: nothing to read.
+            state.groups.push(Slot::Loaded(Box::new(Group::new())));
+        }
+        if !matches!(state.groups[g], Slot::Unread) {
+            return;
+        }
+        let mut page = [0; PAGE as usize];
+        let slot = match read_up_to(&self.file, page_at(state.area, g), &mut page) {
+            Err(e) => Slot::Bad(format!("the page with the checksums of group {g} cannot be read: {e}")),
+            Ok(have) => match Group::read(&page[..have], g as u32, self.shared.mark) {
+                group::Read::Empty => Slot::Loaded(Box::new(Group::new())),
+                group::Read::Good(group) => Slot::Loaded(Box::new(group)),
+                group::Read::Bad(why) => Slot::Bad(why),
+                group::Read::Stale(old) => Slot::Loaded(Box::new(self.resum(state, g, &old))),
+            },
+        };
+        state.groups[g] = slot;
+    }
+
+    /// Makes the sums of a group anew, whose writer is gone.
+    fn resum(&self, state: &State, g: usize, old: &Group) -> Group {
+        let mut group = Group::new();
+        let mut buf = vec![0; BLOCK as usize];
+        for block in 0..BLOCKS {
+            let at = g as u64 * GROUP + block as u64 * BLOCK;
+            let have = state.len.saturating_sub(at).min(BLOCK) as usize;
+            if have == 0 {
+                break;
+            }
+            match self.file.read_exact_at(&mut buf[..have], data_at(state.area, at)) {
+                Ok(()) => {
+                    let zero = buf[..have].iter().all(|&b| b == 0);
+                    let written = !zero || old.has(block) || state.fills() && self.is_allocated(state, at);
+                    if written {
+                        group.set(block, Some(group::sum_of(&buf[..have])));
+                    }
+                }
+                // The block says so again when it is read.
+                Err(error) => {
+                    tracing::error!("{}: block {block} of group {g} of {} cannot be read: {error}", self.path.display(), self.name);
+                    group.set(block, Some(old.sum(block).unwrap_or(0)));
+                }
+            }
+        }
+        tracing::info!("{}: checksums of group {g} of {} made anew after a crash", self.path.display(), self.name);
+        group.stored = true;
+        // The page has another process's mark, which serves as well as ours until it is rewritten.
+        group.marked = true;
+        group.dirty = true;
+        group
+    }
+
+    fn is_allocated(&self, state: &State, at: u64) -> bool {
+        let from = data_at(state.area, at) as i64;
+        match nix::unistd::lseek(&self.file, from, nix::unistd::Whence::SeekData) {
+            Ok(found) => found < from + BLOCK as i64,
+            Err(_) => false,
+        }
+    }
+
+    /// The mapping of a group: its page and its data, as far as the file goes.
+    fn map(&self, state: &State, g: usize) -> Result<Arc<Map>> {
+        /// Mappings kept a file: 8 GiB of data.
+        const KEPT: usize = 256;
+        let mut maps = self.maps.lock();
+        if let Some((_, map)) = maps.iter().rev().find(|(at, _)| *at == g) {
+            return Ok(Arc::clone(map));
+        }
+        let map = Map::new(&self.file, page_at(state.area, g), (PAGE + GROUP) as usize)
+            .map_err(|e| StoreError::from_io("map", &self.path, &e))?;
+        if maps.len() >= KEPT {
+            maps.clear();
+        }
+        let map = Arc::new(map);
+        maps.push((g, Arc::clone(&map)));
+        Ok(map)
+    }
+}
+
+impl State {
+    /// Whether holes read as something other than zeros, so that blocks are written whole.
+    fn fills(&self) -> bool {
+        !self.head.form.fill.is_zero() && matches!(self.head.name, ChunkName::Grid { .. })
+    }
+
+    /// The loaded sums of a group; nothing for a group behind the end.
+    fn group(&self, g: usize) -> Result<Option<&Group>, String> {
+        match self.groups.get(g) {
+            None => Ok(None),
+            Some(Slot::Loaded(group)) => Ok(Some(group)),
+            Some(Slot::Bad(why)) => Err(why.clone()),
+            Some(Slot::Unread) => Err(format!("the checksums of group {g} were not loaded")),
+        }
+    }
+
+    fn group_mut(&mut self, g: usize) -> Result<&mut Group, String> {
+        match self.groups.get_mut(g) {
+            Some(Slot::Loaded(group)) => Ok(group),
+            Some(Slot::Bad(why)) => Err(why.clone()),
+            Some(Slot::Unread) | None => Err(format!("the checksums of group {g} were not loaded")),
+        }
+    }
+}
+
+/// Where the page of a group stands.
+fn page_at(area: u64, g: usize) -> u64 {
+    area + g as u64 * (PAGE + GROUP)
+}
+
+/// Where a byte of content stands.
+fn data_at(area: u64, offset: u64) -> u64 {
+    area + (offset / GROUP + 1) * PAGE + offset
+}
+
+/// How long a file is that has this much content.
+fn size_of(len: u64, area: u64) -> u64 {
+    if len == 0 { area } else { data_at(area, len - 1) + 1 }
+}
+
+/// How much content a file of this size has.
+fn len_of(size: u64, area: u64) -> u64 {
+    let rest = size.saturating_sub(area);
+    rest / (PAGE + GROUP) * GROUP + (rest % (PAGE + GROUP)).saturating_sub(PAGE)
+}
+
+/// Why a head could not be read.
+pub(super) enum HeadError {
+    Io(io::Error),
+    Damaged(String),
+}
+
+impl HeadError {
+    pub(super) fn into_error(self, path: &Path, name: &ChunkName) -> StoreError {
+        match self {
+            Self::Io(e) if e.raw_os_error() != Some(libc::EIO) => StoreError::from_io("read", path, &e),
+            Self::Io(e) => StoreError::Damaged { name: name.clone(), detail: format!("{}: its head cannot be read: {e}", path.display()) },
+            Self::Damaged(why) => StoreError::Damaged { name: name.clone(), detail: format!("{}: {why}", path.display()) },
+        }
+    }
+}
+
+/// Reads the head of a chunk's file.
+pub(super) fn read_head(file: &File) -> std::result::Result<Head, HeadError> {
+    let mut area = vec![0; PAGE as usize];
+    let have = read_up_to(file, 0, &mut area).map_err(HeadError::Io)?;
+    let len = Head::area(&area[..have]).map_err(HeadError::Damaged)?;
+    area.resize(len.max(PAGE as usize), 0);
+    let have = if len > PAGE as usize { read_up_to(file, 0, &mut area).map_err(HeadError::Io)? } else { have };
+    Head::parse(&area[..have]).map_err(HeadError::Damaged)
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_up_to(file: &File, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(more) => done += more,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests;

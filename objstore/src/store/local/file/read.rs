@@ -1,0 +1,140 @@
+//! Reading a chunk's file: through its mapping, each block checked before a byte of it goes out.
+//!
+//! A block that matched counts as checked for a second, so that many small reads sum it once; the
+//! pages in between are the page cache's, where they do not rot.
+
+use std::ops::Range;
+
+use super::group::{BLOCK, GROUP, Group, sum_of};
+use super::map::Map;
+use super::{FileChunk, PAGE, State};
+use crate::error::Result;
+use crate::store::local::fill::paint;
+
+/// For how long a block that matched is trusted, in milliseconds.
+const CHECK_LIFE: u64 = 1000;
+
+impl FileChunk {
+    /// Copies content into `out`, which it fills; holes are fill. The state came from
+    /// [`FileChunk::read_lock`] for at least this range.
+    pub(in crate::store::local) fn read(&self, state: &State, offset: u64, out: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let len = ((out.len() - done) as u64).min(GROUP - at % GROUP) as usize;
+            self.read_in_group(state, at, &mut out[done..done + len])?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn read_in_group(&self, state: &State, offset: u64, out: &mut [u8]) -> Result<()> {
+        let g = (offset / GROUP) as usize;
+        let group = state.group(g).map_err(|why| self.damaged(why))?;
+        let end = offset + out.len() as u64;
+        let mut map = None;
+        let mut at = offset;
+        while at < end {
+            let present = group.filter(|group| group.has(block_of(at)));
+            let mut upto = at;
+            while upto < end && group.is_some_and(|group| group.has(block_of(upto))) == present.is_some() {
+                upto = end.min((upto / BLOCK + 1) * BLOCK);
+            }
+            let out = &mut out[(at - offset) as usize..(upto - offset) as usize];
+            match present {
+                None => self.paint_hole(state, at, out)?,
+                Some(group) => {
+                    if map.is_none() {
+                        map = Some(self.map(state, g)?);
+                    }
+                    let Some(map) = &map else { continue };
+                    self.check(state, group, map, at..upto)?;
+                    let have = (state.len.clamp(at, upto) - at) as usize;
+                    let from = (PAGE + at % GROUP) as usize;
+                    let bytes = self.look(map, at, from..from + have)?;
+                    out[..have].copy_from_slice(bytes);
+                    out[have..].fill(0);
+                }
+            }
+            at = upto;
+        }
+        Ok(())
+    }
+
+    fn paint_hole(&self, state: &State, offset: u64, out: &mut [u8]) -> Result<()> {
+        if state.head.sealed {
+            return Err(self.damaged(format!("bytes {offset}..{} are missing", offset + out.len() as u64)));
+        }
+        paint(&state.head.form, offset, out);
+        Ok(())
+    }
+
+    /// Gives `f` the bytes where they lie, when they lie together and none is a hole.
+    pub(in crate::store::local) fn show(&self, state: &State, offset: u64, len: u64, f: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let end = offset + len;
+        let g = (offset / GROUP) as usize;
+        if len == 0 || end > state.len || (end - 1) / GROUP != g as u64 {
+            return Ok(false);
+        }
+        let group = state.group(g).map_err(|why| self.damaged(why))?;
+        let Some(group) = group.filter(|group| (block_of(offset)..=block_of(end - 1)).all(|block| group.has(block))) else {
+            return Ok(false);
+        };
+        let map = self.map(state, g)?;
+        self.check(state, group, &map, offset..end)?;
+        let from = (PAGE + offset % GROUP) as usize;
+        f(self.look(&map, offset, from..from + len as usize)?);
+        Ok(true)
+    }
+
+    /// Checks the blocks of a range of one group, all of them present, unless that was done lately.
+    fn check(&self, state: &State, group: &Group, map: &Map, range: Range<u64>) -> Result<()> {
+        let now = self.shared.now();
+        let blocks = block_of(range.start)..=block_of(range.end - 1);
+        if blocks.clone().all(|block| group.is_checked(block, now, CHECK_LIFE)) {
+            return Ok(());
+        }
+        let start = range.start / BLOCK * BLOCK;
+        let end = range.end.next_multiple_of(BLOCK).min(state.len).max(start);
+        let from = (PAGE + start % GROUP) as usize;
+        let bytes = self.look(map, start, from..from + (end - start) as usize)?;
+        for (i, block) in blocks.enumerate() {
+            if group.is_checked(block, now, CHECK_LIFE) {
+                continue;
+            }
+            let at = (i * BLOCK as usize).min(bytes.len());
+            let bytes = &bytes[at..bytes.len().min(at + BLOCK as usize)];
+            if group.sum(block) != Some(sum_of(bytes)) {
+                let first = start + i as u64 * BLOCK;
+                let number = first / BLOCK;
+                return Err(self.damaged(format!("block {number} (bytes {first}..{}) does not match its checksum", first + BLOCK)));
+            }
+            group.note_checked(block);
+        }
+        Ok(())
+    }
+
+    /// Checks all blocks up to `end` that were ever written.
+    pub(in crate::store::local) fn verify_blocks(&self, state: &State, end: u64) -> Result<()> {
+        let mut at = 0;
+        while at < end {
+            let group = state.group((at / GROUP) as usize).map_err(|why| self.damaged(why))?;
+            match group.filter(|group| group.has(block_of(at))) {
+                Some(group) => self.check(state, group, &*self.map(state, (at / GROUP) as usize)?, at..end.min(at + BLOCK))?,
+                None if state.head.sealed => return Err(self.damaged(format!("block {} is missing", at / BLOCK))),
+                None => {}
+            }
+            at += BLOCK;
+        }
+        Ok(())
+    }
+
+    fn look<'m>(&self, map: &'m Map, at: u64, range: Range<usize>) -> Result<&'m [u8]> {
+        let len = range.len() as u64;
+        map.look(range).map_err(|e| self.read_error(&format!("block {} (bytes {at}..{})", at / BLOCK, at + len), &e))
+    }
+}
+
+fn block_of(offset: u64) -> usize {
+    (offset % GROUP / BLOCK) as usize
+}

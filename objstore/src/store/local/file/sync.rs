@@ -1,0 +1,140 @@
+//! Bringing a chunk's file to the disk, sealing it, and leaving it in order.
+
+use std::io::IoSlice;
+
+use super::group::{BLOCK, BLOCKS, GROUP, sum_of};
+use super::{FileChunk, Slot, State, page_at};
+use crate::error::{Result, StoreError};
+use crate::name::ChunkForm;
+use crate::store::local::pieces;
+
+impl FileChunk {
+    /// Brings head and pages of sums up to date in the file.
+    pub(in crate::store::local) fn flush(&self, state: &mut State) -> Result<()> {
+        let writer = if state.head.sealed { 0 } else { self.shared.mark };
+        if state.head_dirty {
+            self.write_head(state)?;
+        }
+        let area = state.area;
+        for (g, slot) in state.groups.iter_mut().enumerate() {
+            let Slot::Loaded(group) = slot else { continue };
+            if !group.dirty && !(writer == 0 && group.marked) {
+                continue;
+            }
+            let page = group.page(g as u32, writer);
+            pieces::write_at(&self.file, page_at(area, g), &[IoSlice::new(&page)]).map_err(|(_, e)| self.write_error(&e))?;
+            (group.stored, group.dirty, group.marked) = (true, false, writer != 0);
+            state.unsynced = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_head(&self, state: &mut State) -> Result<()> {
+        let head = state.head.bytes();
+        pieces::write_at(&self.file, 0, &[IoSlice::new(&head)]).map_err(|(_, e)| self.write_error(&e))?;
+        state.head_dirty = false;
+        state.unsynced = true;
+        Ok(())
+    }
+
+    /// Makes the chunk immutable, with this form; the content is already as long as that.
+    pub(in crate::store::local) fn set_sealed(&self, state: &mut State, form: &ChunkForm) -> Result<()> {
+        let before = state.head.clone();
+        state.head.form = form.clone();
+        state.head.sealed = true;
+        state.head.content = state.len;
+        let outcome = self.flush(state).and_then(|()| self.write_head(state));
+        if outcome.is_err() {
+            state.head = before;
+            state.head_dirty = true;
+        }
+        outcome
+    }
+
+    /// Returns when the file, as it is now, is on disk. (Its name is the directory's matter.)
+    pub(in crate::store::local) fn sync(&self) -> Result<()> {
+        let _one_at_a_time = self.syncing.lock();
+        {
+            let mut state = self.state.write();
+            if state.poisoned {
+                return Err(self.lost());
+            }
+            self.flush(&mut state)?;
+            if !state.unsynced {
+                return Ok(());
+            }
+            state.unsynced = false;
+        }
+        if !self.shared.durable {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|e| {
+            let mut state = self.state.write();
+            (state.unsynced, state.poisoned) = (true, true);
+            StoreError::from_io("sync", &self.path, &e)
+        })
+    }
+
+    fn lost(&self) -> StoreError {
+        StoreError::Io {
+            what: format!("sync {}", self.path.display()),
+            detail: "an earlier sync failed, and what it was to save may be lost".to_owned(),
+            errno: Some(libc::EIO),
+        }
+    }
+
+    /// Starts writing the file to the disk, so that a later sync waits for less.
+    pub(in crate::store::local) fn start_sync(&self) -> Result<()> {
+        let mut state = self.state.write();
+        self.flush(&mut state)
+    }
+
+    /// Leaves the file so that it can be closed: the pages say what is known here, and where
+    /// everything is on disk, the marks go and the head notes how long the content is.
+    pub(in crate::store::local) fn settle(&self) -> Result<()> {
+        let _one_at_a_time = self.syncing.lock();
+        let mut state = self.state.write();
+        self.flush(&mut state)?;
+        if state.unsynced || state.poisoned || state.head.sealed {
+            return Ok(());
+        }
+        let area = state.area;
+        for (g, slot) in state.groups.iter_mut().enumerate() {
+            let Slot::Loaded(group) = slot else { continue };
+            if group.marked {
+                let page = group.page(g as u32, 0);
+                pieces::write_at(&self.file, page_at(area, g), &[IoSlice::new(&page)]).map_err(|(_, e)| self.write_error(&e))?;
+                group.marked = false;
+            }
+        }
+        if state.head.content != state.len {
+            state.head.content = state.len;
+            self.write_head(&mut state)?;
+        }
+        // What was written just now changes nothing that matters: marks that come back after a loss
+        // of power only cost summing anew.
+        state.unsynced = false;
+        Ok(())
+    }
+
+    /// A file that is shorter than its head says was cut: what is gone must not read as fill, so its
+    /// blocks get sums that no hole has.
+    pub(super) fn note_cut(&self, state: &mut State) {
+        let (len, promised) = (state.len, state.head.content);
+        if state.head.sealed || len >= promised {
+            return;
+        }
+        tracing::error!("{}: {} lost its end: {len} bytes of {promised} are left", self.path.display(), self.name);
+        for g in len / GROUP..promised.div_ceil(GROUP) {
+            self.load(state, g as usize);
+            let Ok(group) = state.group_mut(g as usize) else { continue };
+            for block in 0..BLOCKS {
+                let at = g * GROUP + block as u64 * BLOCK;
+                if at + BLOCK > len && at < promised && !group.has(block) {
+                    group.set(block, Some(!sum_of(&[])));
+                }
+            }
+        }
+        state.len = promised;
+    }
+}

@@ -1,0 +1,236 @@
+//! Free chunks: put whole, or appended and sealed; then immutable.
+
+use std::io::IoSlice;
+use std::path::PathBuf;
+
+use super::file::FileChunk;
+use super::file::head::{Encoding, Head};
+use super::index::Home;
+use super::segment::Kind;
+use super::{LocalStore, SMALL, pieces};
+use crate::codec::coded::{Encoder, block_len};
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+
+fn require_free(name: &ChunkName) -> Result<()> {
+    match name {
+        ChunkName::Free(_) => Ok(()),
+        ChunkName::Grid { .. } => Err(StoreError::Invalid(format!("{name} is written in place; put, append and seal are for free chunks"))),
+    }
+}
+
+fn require_volume(name: &ChunkName, form: &ChunkForm) -> Result<u64> {
+    form.volume().ok_or_else(|| StoreError::Invalid(format!("{name} of shape {:?} is too large", form.shape)))
+}
+
+impl LocalStore {
+    pub(super) fn put_free(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        require_free(name)?;
+        let volume = require_volume(name, form)?;
+        if pieces::len(data) != volume {
+            return Err(StoreError::Invalid(format!("{name} of shape {:?} has {volume} bytes, and {} were given", form.shape, pieces::len(data))));
+        }
+        let _lock = self.lock(name);
+        if self.home(name).is_some() {
+            return self.check_resend(name, form, data);
+        }
+        if form.codec.is_none() {
+            return self.store_whole(name, form, Encoding::Raw, data);
+        }
+        let coded = encode(form, volume, data)?;
+        if coded.len() as u64 >= volume {
+            return self.store_whole(name, form, Encoding::Raw, data);
+        }
+        self.store_whole(name, form, Encoding::Coded, &[IoSlice::new(&coded)])
+    }
+
+    /// A chunk that is there already was sent once more; anything else is a mistake.
+    fn check_resend(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        use crate::store::ChunkStore;
+        let mut there = vec![0; pieces::len(data) as usize];
+        self.read(name, form, &slabfs_model::Hyperslab::whole(&form.shape), &mut there)?;
+        let mut rest = &there[..];
+        let same = data.iter().all(|piece| {
+            let (head, tail) = rest.split_at(piece.len());
+            rest = tail;
+            head == &**piece
+        });
+        let sealed = match self.home(name) {
+            Some(Home::File) => self.files.get(name)?.read_lock(0, 0).head.sealed,
+            _ => true,
+        };
+        if same && sealed {
+            return Ok(());
+        }
+        Err(StoreError::Invalid(format!("{name} exists already, with other content")))
+    }
+
+    fn store_whole(&self, name: &ChunkName, form: &ChunkForm, encoding: Encoding, content: &[IoSlice<'_>]) -> Result<()> {
+        let len = pieces::len(content);
+        if len < SMALL {
+            let kind = if encoding == Encoding::Coded { Kind::Coded } else { Kind::Raw };
+            return self.store_small(name, form, kind, content);
+        }
+        let path = self.directory.chunk_path(name);
+        let chunk = self.make_whole(&path, name, form, encoding, content)?;
+        self.files.adopt(chunk);
+        self.index.write().set(name, Home::File);
+        Ok(())
+    }
+
+    /// Writes the file of a sealed chunk; when that fails there is none.
+    fn make_whole(&self, path: &PathBuf, name: &ChunkName, form: &ChunkForm, encoding: Encoding, content: &[IoSlice<'_>]) -> Result<FileChunk> {
+        let mut head = self.new_head(name, form);
+        head.encoding = encoding;
+        head.sealed = true;
+        head.content = pieces::len(content);
+        let chunk = self.files.create(path, head)?;
+        let written = chunk.write(&mut chunk.write_lock(), 0, content);
+        if let Err(error) = written {
+            self.files.unlink(path)?;
+            return Err(error);
+        }
+        Ok(chunk)
+    }
+
+    pub(super) fn new_head(&self, name: &ChunkName, form: &ChunkForm) -> Head {
+        Head {
+            name: name.clone(),
+            form: form.clone(),
+            sequence: self.segments.next_sequence(),
+            encoding: Encoding::Raw,
+            sealed: false,
+            content: 0,
+        }
+    }
+
+    pub(super) fn append_free(&self, name: &ChunkName, form: &ChunkForm, at: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        require_free(name)?;
+        let volume = require_volume(name, form)?;
+        let end = at.checked_add(pieces::len(data)).filter(|end| *end <= volume).ok_or_else(|| {
+            StoreError::Invalid(format!("{name} of shape {:?} has {volume} bytes, and more than that were appended", form.shape))
+        })?;
+        let _lock = self.lock(name);
+        match self.home(name) {
+            None if at > 0 => Err(StoreError::Missing(name.clone())),
+            None => self.begin_stream(name, form, data),
+            Some(Home::Small(_)) => Err(StoreError::Invalid(format!("{name} is sealed"))),
+            Some(Home::File) => {
+                let chunk = self.files.get(name)?;
+                let mut state = chunk.write_lock();
+                if state.head.sealed {
+                    return Err(StoreError::Invalid(format!("{name} is sealed")));
+                }
+                if at > state.len {
+                    let detail = format!("{name} has {} bytes so far, and bytes {at}..{end} were appended", state.len);
+                    return Err(StoreError::Invalid(detail));
+                }
+                chunk.write(&mut state, at, data)?;
+                drop(state);
+                self.files.note_unsynced(name);
+                Ok(())
+            }
+        }
+    }
+
+    fn begin_stream(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        let path = self.directory.chunk_path(name);
+        let chunk = self.files.create(&path, self.new_head(name, form))?;
+        let written = {
+            let mut state = chunk.write_lock();
+            let written = chunk.write(&mut state, 0, data);
+            // With no data yet, the head is still to be written.
+            written.and_then(|()| if state.len == 0 { chunk.flush(&mut state) } else { Ok(()) })
+        };
+        if let Err(error) = written {
+            self.files.unlink(&path)?;
+            return Err(error);
+        }
+        self.files.adopt(chunk);
+        self.index.write().set(name, Home::File);
+        Ok(())
+    }
+
+    pub(super) fn seal_free(&self, name: &ChunkName, form: &ChunkForm) -> Result<()> {
+        require_free(name)?;
+        let volume = require_volume(name, form)?;
+        let _lock = self.lock(name);
+        match self.home(name) {
+            None => Err(StoreError::Missing(name.clone())),
+            // Only sealed chunks are small.
+            Some(Home::Small(_)) => Ok(()),
+            Some(Home::File) => {
+                let chunk = self.files.get(name)?;
+                self.seal_file(&chunk, form, volume)
+            }
+        }
+    }
+
+    fn seal_file(&self, chunk: &FileChunk, form: &ChunkForm, volume: u64) -> Result<()> {
+        let name = &chunk.name;
+        {
+            let state = chunk.read_lock(0, volume);
+            if state.head.sealed {
+                let same = state.head.form == *form;
+                return if same { Ok(()) } else { Err(StoreError::Invalid(format!("{name} is sealed with another form"))) };
+            }
+            if volume > state.len {
+                let detail = format!("{name} has {} bytes, and was to be sealed with {volume}", state.len);
+                return Err(StoreError::Invalid(detail));
+            }
+            if !form.codec.is_none() {
+                let coded = chunk.encode(&state, form, volume)?;
+                drop(state);
+                if (coded.len() as u64) < volume {
+                    return self.replace_coded(chunk, form, &coded);
+                }
+            }
+        }
+        let mut state = chunk.write_lock();
+        chunk.truncate(&mut state, volume)?;
+        chunk.set_sealed(&mut state, form)?;
+        drop(state);
+        self.files.note_unsynced(name);
+        Ok(())
+    }
+
+    /// Puts a packed file in the place of the appended one, which stays as it is if that fails.
+    fn replace_coded(&self, chunk: &FileChunk, form: &ChunkForm, coded: &[u8]) -> Result<()> {
+        let path = self.directory.chunk_path(&chunk.name);
+        let temporary = path.with_extension("tmp");
+        let mut packed = self.make_whole(&temporary, &chunk.name, form, Encoding::Coded, &[IoSlice::new(coded)])?;
+        // What was on disk stays on disk.
+        let outcome = if chunk.is_unsynced() { Ok(()) } else { packed.sync() };
+        let outcome = outcome.and_then(|()| std::fs::rename(&temporary, &path).map_err(|e| StoreError::from_io("rename", &temporary, &e)));
+        if let Err(error) = outcome {
+            self.files.unlink(&temporary)?;
+            return Err(error);
+        }
+        self.directory.note_change(&path);
+        packed.path = path;
+        self.files.adopt(packed);
+        Ok(())
+    }
+}
+
+fn encode(form: &ChunkForm, volume: u64, data: &[IoSlice<'_>]) -> Result<Vec<u8>> {
+    let block = block_len(&form.shape);
+    let mut encoder = Encoder::new(form.codec, form.elem as usize, block);
+    let mut joined = Vec::new();
+    let mut at = 0;
+    while at < volume {
+        let len = (volume - at).min(u64::from(block));
+        let parts = pieces::part(data, at, len);
+        let outcome = match &parts[..] {
+            [one] => encoder.push(one),
+            _ => {
+                joined.resize(len as usize, 0);
+                pieces::copy(data, at, &mut joined);
+                encoder.push(&joined)
+            }
+        };
+        outcome.map_err(|e| StoreError::Invalid(e.to_string()))?;
+        at += len;
+    }
+    Ok(encoder.finish())
+}

@@ -1,0 +1,170 @@
+//! Grid chunks: written in place, begun as records, files once they are large.
+
+use std::fs;
+use std::io::IoSlice;
+
+use slabfs_model::Hyperslab;
+
+use super::extent::Extent;
+use super::index::Home;
+use super::large::{clip_boxes, clip_rows};
+use super::segment::{Kind, Place};
+use super::small::{cleared, written};
+use super::{LocalStore, SMALL, check_len, pieces};
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+
+fn require_grid(name: &ChunkName) -> Result<()> {
+    match name {
+        ChunkName::Grid { .. } => Ok(()),
+        ChunkName::Free(_) => Err(StoreError::Invalid(format!("{name} is immutable; write, clip and punch are for grid chunks"))),
+    }
+}
+
+impl LocalStore {
+    pub(super) fn write_grid(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, data: &[IoSlice<'_>]) -> Result<()> {
+        require_grid(name)?;
+        let extent = Extent::new(form, slab)?;
+        check_len(&extent, pieces::len(data))?;
+        if extent.volume == 0 {
+            return Ok(());
+        }
+        let _lock = self.lock(name);
+        match self.home(name) {
+            None if extent.end < SMALL => self.write_small(name, form, None, &extent, data),
+            None => self.begin_file(name, form, &extent, data),
+            Some(Home::Small(place)) if extent.end < SMALL => self.write_small(name, form, Some(place), &extent, data),
+            Some(Home::Small(place)) => {
+                self.move_to_file(name, form, &place)?;
+                self.write_file(name, form, &extent, data)
+            }
+            Some(Home::File) => self.write_file(name, form, &extent, data),
+        }
+    }
+
+    fn write_small(&self, name: &ChunkName, form: &ChunkForm, old: Option<Place>, extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<()> {
+        let len = old.map_or(0, |place| u64::from(place.data_len()));
+        if extent.single() == Some((0, extent.end)) && extent.end >= len {
+            return self.store_small(name, form, Kind::Grid, data);
+        }
+        let bytes = match old {
+            None => written(form, &[], extent, data)?,
+            Some(place) => self.with_record(name, &place, |old| written(form, old, extent, data))?,
+        };
+        self.store_small(name, form, Kind::Grid, &[IoSlice::new(&bytes)])
+    }
+
+    fn write_file(&self, name: &ChunkName, form: &ChunkForm, extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<()> {
+        let chunk = self.files.get(name)?;
+        let outcome = chunk.write_slab(form, extent, data);
+        self.files.note_unsynced(name);
+        outcome
+    }
+
+    /// A chunk whose first write makes it large.
+    fn begin_file(&self, name: &ChunkName, form: &ChunkForm, extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<()> {
+        let path = self.directory.chunk_path(name);
+        let chunk = self.files.create(&path, self.new_head(name, form))?;
+        if let Err(error) = chunk.write_slab(form, extent, data) {
+            self.files.unlink(&path)?;
+            return Err(error);
+        }
+        self.files.adopt(chunk);
+        self.index.write().set(name, Home::File);
+        Ok(())
+    }
+
+    /// Gives a small chunk a file. What of it was on disk is there before its records may die.
+    fn move_to_file(&self, name: &ChunkName, form: &ChunkForm, place: &Place) -> Result<()> {
+        let path = self.directory.chunk_path(name);
+        let temporary = path.with_extension("tmp");
+        let mut chunk = self.files.create(&temporary, self.new_head(name, form))?;
+        let fill = |bytes: &[u8]| {
+            let mut state = chunk.write_lock();
+            chunk.write(&mut state, 0, &[IoSlice::new(bytes)])?;
+            if state.len == 0 { chunk.flush(&mut state) } else { Ok(()) }
+        };
+        let must_last = self.has_durable_past(name, place);
+        let outcome = self
+            .with_record(name, place, fill)
+            .and_then(|()| if must_last { chunk.sync() } else { Ok(()) })
+            .and_then(|()| fs::rename(&temporary, &path).map_err(|e| StoreError::from_io("rename", &temporary, &e)));
+        if let Err(error) = outcome {
+            self.files.unlink(&temporary)?;
+            return Err(error);
+        }
+        self.directory.note_change(&path);
+        if must_last && self.shared.durable {
+            self.directory.sync([path.as_path()], false)?;
+        }
+        chunk.path = path;
+        self.files.adopt(chunk);
+        self.index.write().set(name, Home::File);
+        self.retire_for_file(name, place)
+    }
+
+    pub(super) fn clip_grid(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
+        require_grid(name)?;
+        if keep.len() != form.shape.len() {
+            let detail = format!("{name} has {} axes, and {} were given to keep", form.shape.len(), keep.len());
+            return Err(StoreError::Invalid(detail));
+        }
+        self.change(
+            name,
+            &|bytes| {
+                bytes.truncate(clip_rows(form, keep).min(bytes.len() as u64) as usize);
+                let boxes = clip_boxes(form, keep, bytes.len() as u64);
+                boxes.iter().try_for_each(|slab| cleared(form, bytes, &Extent::new(form, slab)?))
+            },
+            &|chunk| chunk.clip_to(form, keep),
+            form,
+        )
+    }
+
+    pub(super) fn punch_grid(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
+        require_grid(name)?;
+        let extent = Extent::new(form, slab)?;
+        self.change(name, &|bytes| cleared(form, bytes, &extent), &|chunk| chunk.punch_slab(form, &extent), form)
+    }
+
+    /// Changes a chunk, wherever it is; one that does not exist stays so.
+    fn change(
+        &self,
+        name: &ChunkName,
+        small: &dyn Fn(&mut Vec<u8>) -> Result<()>,
+        large: &dyn Fn(&super::file::FileChunk) -> Result<()>,
+        form: &ChunkForm,
+    ) -> Result<()> {
+        let _lock = self.lock(name);
+        match self.home(name) {
+            None => Ok(()),
+            Some(Home::Small(place)) => {
+                let mut bytes = self.with_record(name, &place, |bytes| Ok(bytes.to_vec()))?;
+                let before = bytes.clone();
+                small(&mut bytes)?;
+                if bytes == before {
+                    return Ok(());
+                }
+                self.store_small(name, form, Kind::Grid, &[IoSlice::new(&bytes)])
+            }
+            Some(Home::File) => {
+                let chunk = self.files.get(name)?;
+                let outcome = large(&chunk);
+                self.files.note_unsynced(name);
+                outcome
+            }
+        }
+    }
+
+    /// The bytes the file of a chunk takes; nothing if it is gone.
+    pub(super) fn taken(&self, name: &ChunkName) -> Result<Option<u64>> {
+        use std::os::unix::fs::MetadataExt;
+        let path = self.directory.chunk_path(name);
+        match fs::metadata(&path) {
+            Ok(meta) => Ok(Some(meta.blocks() * 512)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && self.home(name).is_none() => Ok(None),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Some(0)),
+            Err(e) => Err(StoreError::from_io("stat", &path, &e)),
+        }
+    }
+}

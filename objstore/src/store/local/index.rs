@@ -1,0 +1,123 @@
+//! What is in the store, and where: all names, in order, in memory.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use slabfs_model::{ChunkId, Coords, ObjectId};
+
+use super::segment::Place;
+use crate::name::ChunkName;
+
+/// Where a chunk lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Home {
+    /// A record in a segment.
+    Small(Place),
+    /// A file of its own.
+    File,
+}
+
+type GridKey = (ObjectId, u32, Coords);
+
+/// All chunks; free ones apart, their keys being so much smaller.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    free: BTreeMap<ChunkId, Home>,
+    grid: BTreeMap<GridKey, Home>,
+}
+
+fn key(object: ObjectId, generation: u32, at: &Coords) -> GridKey {
+    (object, generation, at.clone())
+}
+
+fn name_of(key: &GridKey) -> ChunkName {
+    ChunkName::Grid { object: key.0, generation: key.1, at: key.2.clone() }
+}
+
+impl Index {
+    pub(super) fn get(&self, name: &ChunkName) -> Option<Home> {
+        match name {
+            ChunkName::Free(id) => self.free.get(id).copied(),
+            ChunkName::Grid { object, generation, at } => self.grid.get(&key(*object, *generation, at)).copied(),
+        }
+    }
+
+    /// Sets where a chunk lives, and says where it lived before.
+    pub(super) fn set(&mut self, name: &ChunkName, home: Home) -> Option<Home> {
+        match name {
+            ChunkName::Free(id) => self.free.insert(*id, home),
+            ChunkName::Grid { object, generation, at } => self.grid.insert(key(*object, *generation, at), home),
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &ChunkName) -> Option<Home> {
+        match name {
+            ChunkName::Free(id) => self.free.remove(id),
+            ChunkName::Grid { object, generation, at } => self.grid.remove(&key(*object, *generation, at)),
+        }
+    }
+
+    /// The grid chunks of an object, of all generations below `below`, or of all.
+    pub(super) fn grid_of(&self, object: ObjectId, below: Option<u32>) -> Vec<ChunkName> {
+        let first = (object, 0, Coords::new());
+        let keys = self.grid.range(first..).map(|(key, _)| key);
+        keys.take_while(|key| key.0 == object && below.is_none_or(|below| key.1 < below)).map(name_of).collect()
+    }
+
+    /// Up to `limit` chunks after `after`.
+    pub(super) fn after(&self, after: Option<&ChunkName>, limit: usize) -> Vec<(ChunkName, Home)> {
+        let mut out = Vec::new();
+        let free = match after {
+            None => Some(Bound::Unbounded),
+            Some(ChunkName::Free(id)) => Some(Bound::Excluded(*id)),
+            Some(ChunkName::Grid { .. }) => None,
+        };
+        if let Some(from) = free {
+            let found = self.free.range((from, Bound::Unbounded)).take(limit);
+            out.extend(found.map(|(id, home)| (ChunkName::Free(*id), *home)));
+        }
+        let from = match after {
+            Some(ChunkName::Grid { object, generation, at }) => Bound::Excluded(key(*object, *generation, at)),
+            _ => Bound::Unbounded,
+        };
+        let found = self.grid.range((from, Bound::Unbounded)).take(limit - out.len());
+        out.extend(found.map(|(key, home)| (name_of(key), *home)));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(object: u64, generation: u32, at: u64) -> ChunkName {
+        ChunkName::Grid { object: ObjectId(object), generation, at: [at].into_iter().collect() }
+    }
+
+    #[test]
+    fn names_come_in_order_page_by_page() {
+        let mut names: Vec<_> = (0..10).map(|id| ChunkName::Free(ChunkId(id))).collect();
+        for object in 0..4 {
+            names.extend([grid(object, 0, 0), grid(object, 0, 9), grid(object, 3, 1)]);
+        }
+        let mut index = Index::default();
+        for name in names.iter().rev() {
+            assert_eq!(index.set(name, Home::File), None);
+        }
+        for page in 1..30 {
+            let mut seen = Vec::new();
+            loop {
+                let more = index.after(seen.last(), page);
+                if more.is_empty() {
+                    break;
+                }
+                seen.extend(more.into_iter().map(|(name, _)| name));
+            }
+            assert_eq!(seen, names);
+        }
+        assert_eq!(index.grid_of(ObjectId(2), Some(3)), [grid(2, 0, 0), grid(2, 0, 9)]);
+        assert_eq!(index.grid_of(ObjectId(2), None).len(), 3);
+        assert_eq!(index.remove(&names[0]), Some(Home::File));
+        assert_eq!(index.get(&names[0]), None);
+    }
+}

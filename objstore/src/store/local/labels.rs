@@ -1,0 +1,134 @@
+//! The bytes of a chunk's name and form, as they stand in the heads of files and records.
+//!
+//! All integers are little-endian. The name: a kind (u8: 0 free, 1 grid); free: id u64; grid: object
+//! u64, generation u32, rank u8, one u64 an axis. The form: rank u8, shape (u64 an axis), element
+//! size u32, codec u8 and level i32, fill length u32 and the fill's bytes.
+
+use slabfs_model::{ChunkId, Codec, Coords, Fill, MAX_RANK, ObjectId};
+
+use crate::name::{ChunkForm, ChunkName};
+
+/// Appends name and form.
+pub(super) fn write(name: &ChunkName, form: &ChunkForm, out: &mut Vec<u8>) {
+    match name {
+        ChunkName::Free(id) => {
+            out.push(0);
+            out.extend_from_slice(&id.0.to_le_bytes());
+        }
+        ChunkName::Grid { object, generation, at } => {
+            out.push(1);
+            out.extend_from_slice(&object.0.to_le_bytes());
+            out.extend_from_slice(&generation.to_le_bytes());
+            write_coords(at, out);
+        }
+    }
+    write_coords(&form.shape, out);
+    out.extend_from_slice(&form.elem.to_le_bytes());
+    let (codec, level) = match form.codec {
+        Codec::None => (0, 0),
+        Codec::Lz4 => (1, 0),
+        Codec::Deflate(level) => (2, level as i32),
+        Codec::Zstd(level) => (3, level),
+        Codec::ShuffleZstd(level) => (4, level),
+        Codec::ShuffleDeflate(level) => (5, level as i32),
+        Codec::ShuffleLz4 => (6, 0),
+    };
+    out.push(codec);
+    out.extend_from_slice(&level.to_le_bytes());
+    let fill = form.fill.bytes();
+    out.extend_from_slice(&(fill.len() as u32).to_le_bytes());
+    out.extend_from_slice(fill);
+}
+
+/// Reads name and form, and says how many bytes they took; nothing where the bytes make no sense.
+pub(super) fn read(bytes: &[u8]) -> Option<(ChunkName, ChunkForm, usize)> {
+    let mut from = Reader { bytes, at: 0 };
+    let name = match from.u8()? {
+        0 => ChunkName::Free(ChunkId(from.u64()?)),
+        1 => ChunkName::Grid { object: ObjectId(from.u64()?), generation: from.u32()?, at: from.coords()? },
+        _ => return None,
+    };
+    let shape = from.coords()?;
+    let elem = from.u32()?;
+    let (codec, level) = (from.u8()?, from.u32()? as i32);
+    let codec = match codec {
+        0 => Codec::None,
+        1 => Codec::Lz4,
+        2 => Codec::Deflate(level as u32),
+        3 => Codec::Zstd(level),
+        4 => Codec::ShuffleZstd(level),
+        5 => Codec::ShuffleDeflate(level as u32),
+        6 => Codec::ShuffleLz4,
+        _ => return None,
+    };
+    let fill = from.u32()? as usize;
+    let fill = Fill::from_bytes(from.take(fill)?);
+    let form = ChunkForm { shape, elem, codec, fill };
+    codec.is_valid().then_some((name, form, from.at))
+}
+
+fn write_coords(coords: &Coords, out: &mut Vec<u8>) {
+    out.push(coords.len() as u8);
+    for x in coords {
+        out.extend_from_slice(&x.to_le_bytes());
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..self.at.checked_add(len)?)?;
+        self.at += len;
+        Some(taken)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|b| b[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take(4)?.first_chunk().map(|b| u32::from_le_bytes(*b))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take(8)?.first_chunk().map(|b| u64::from_le_bytes(*b))
+    }
+
+    fn coords(&mut self) -> Option<Coords> {
+        let rank = usize::from(self.u8()?);
+        if rank > MAX_RANK {
+            return None;
+        }
+        (0..rank).map(|_| self.u64()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_forms_read_back() {
+        let free = ChunkName::Free(ChunkId(u64::MAX));
+        let at: Coords = (0..32).collect();
+        let grid = ChunkName::Grid { object: ObjectId(7), generation: 3, at };
+        for (name, codec, fill) in [
+            (free, Codec::ShuffleZstd(-5), Fill::zero()),
+            (grid, Codec::Deflate(9), Fill::from_bytes(&[1, 2, 3, 4])),
+        ] {
+            let form = ChunkForm { shape: [u64::MAX, 12].into_iter().collect(), elem: 4, codec, fill };
+            let mut bytes = Vec::new();
+            write(&name, &form, &mut bytes);
+            let len = bytes.len();
+            bytes.extend_from_slice(b"more");
+            assert_eq!(read(&bytes), Some((name, form, len)));
+            for cut in 0..len {
+                assert_eq!(read(&bytes[..cut]), None);
+            }
+        }
+    }
+}

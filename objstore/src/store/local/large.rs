@@ -1,0 +1,232 @@
+//! What chunks with a file of their own do with slabs.
+
+use std::cell::Cell;
+use std::io::IoSlice;
+use std::ops::Range;
+
+use slabfs_model::{Coords, Hyperslab, Region};
+
+use super::decode::{self, Packed};
+use super::extent::Extent;
+use super::file::head::Encoding;
+use super::file::{FileChunk, State};
+use super::pieces;
+use super::windows::{span, windows};
+use crate::codec::coded::Encoder;
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+
+/// Cells with gaps up to this are read together: blocks are checked whole anyway.
+const READ_GAP: u64 = 32 << 10;
+/// Cells with gaps up to this are written together, with what lies between.
+const WRITE_GAP: u64 = 4 << 10;
+
+thread_local! {
+    static SPAN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Runs `f` with a buffer of `len` bytes that is kept for the next time.
+fn with_buffer<R>(len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut buf = SPAN.take();
+    if buf.len() < len {
+        buf.resize(len, 0);
+    }
+    let result = f(&mut buf[..len]);
+    SPAN.set(buf);
+    result
+}
+
+impl FileChunk {
+    /// Reads cells, packed, into `out`.
+    pub(super) fn read_slab(&self, form: &ChunkForm, extent: &Extent<'_>, out: &mut [u8]) -> Result<()> {
+        let state = self.read_lock(0, 0);
+        self.check_readable(&state, form, extent)?;
+        if state.head.encoding == Encoding::Coded {
+            drop(state);
+            return self.read_coded(extent, out);
+        }
+        drop(state);
+        let from = extent.start();
+        let state = self.read_lock(from, extent.end);
+        if extent.single().is_some() {
+            return self.read(&state, from, out);
+        }
+        windows(extent, READ_GAP, &mut |runs| {
+            let (start, end) = span(runs);
+            if let [run] = runs {
+                let at = run.packed as usize;
+                return self.read(&state, run.at, &mut out[at..at + run.len as usize]);
+            }
+            let mut gather = |bytes: &[u8]| {
+                for run in runs {
+                    let (from, to, len) = ((run.at - start) as usize, run.packed as usize, run.len as usize);
+                    out[to..to + len].copy_from_slice(&bytes[from..from + len]);
+                }
+            };
+            if self.show(&state, start, end - start, &mut gather)? {
+                return Ok(());
+            }
+            with_buffer((end - start) as usize, |buf| {
+                self.read(&state, start, buf)?;
+                gather(buf);
+                Ok(())
+            })
+        })
+    }
+
+    /// Gives `f` the cells where they lie, when that can be.
+    pub(super) fn show_slab(&self, form: &ChunkForm, extent: &Extent<'_>, f: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let Some((at, len)) = extent.single() else { return Ok(false) };
+        let state = self.read_lock(at, at + len);
+        self.check_readable(&state, form, extent)?;
+        if state.head.encoding == Encoding::Coded {
+            return Ok(false);
+        }
+        self.show(&state, at, len, f)
+    }
+
+    fn check_readable(&self, state: &State, form: &ChunkForm, extent: &Extent<'_>) -> Result<()> {
+        let stored = &state.head.form;
+        if form.shape.get(1..) != stored.shape.get(1..) || form.shape.len() != stored.shape.len() {
+            return Err(StoreError::Invalid(format!("{} has shape {:?} and was asked for as {:?}", self.name, stored.shape, form.shape)));
+        }
+        let have = match (&self.name, state.head.sealed) {
+            (ChunkName::Grid { .. }, _) => u64::MAX,
+            (ChunkName::Free(_), true) => stored.volume().unwrap_or(0),
+            (ChunkName::Free(_), false) => state.len,
+        };
+        if extent.end > have {
+            return Err(StoreError::Invalid(format!("bytes up to {} of {} were asked for, and it has {have}", extent.end, self.name)));
+        }
+        Ok(())
+    }
+
+    fn read_coded(&self, extent: &Extent<'_>, out: &mut [u8]) -> Result<()> {
+        let (head, stored) = {
+            let state = self.read_lock(0, 0);
+            (state.head.clone(), state.head.content)
+        };
+        let state = self.read_lock(0, stored);
+        let mut fetch = |range: Range<u64>, f: &mut dyn FnMut(&[u8]) -> Result<()>| self.fetch(&state, range, f);
+        if self.table.get().is_none() {
+            // Whoever comes second brings the same.
+            let _ = self.table.set(decode::table(&self.name, &head.form, stored, &mut fetch)?);
+        }
+        let Some(table) = self.table.get() else { return Ok(()) };
+        Packed { name: &self.name, codec: head.form.codec, elem: head.form.elem as usize, table }.read(extent, out, &mut fetch)
+    }
+
+    /// Stored bytes, where they lie or put together.
+    fn fetch(&self, state: &State, range: Range<u64>, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut outcome = Ok(());
+        if self.show(state, range.start, range.end - range.start, &mut |bytes| outcome = f(bytes))? {
+            return outcome;
+        }
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.read(state, range.start, &mut bytes)?;
+        f(&bytes)
+    }
+
+    /// Writes cells in place.
+    pub(super) fn write_slab(&self, form: &ChunkForm, extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<()> {
+        let mut state = self.write_lock();
+        self.check_readable(&state, form, extent)?;
+        if let Some((at, _)) = extent.single() {
+            return self.write(&mut state, at, data);
+        }
+        self.make_room(&mut state, extent)?;
+        windows(extent, WRITE_GAP, &mut |runs| {
+            let (start, end) = span(runs);
+            if let [run] = runs {
+                return self.write(&mut state, run.at, &pieces::part(data, run.packed, run.len));
+            }
+            with_buffer((end - start) as usize, |buf| {
+                self.merge(&mut state, start, buf, &mut |buf| {
+                    for run in runs {
+                        let at = (run.at - start) as usize;
+                        pieces::copy(data, run.packed, &mut buf[at..at + run.len as usize]);
+                    }
+                })
+            })
+        })
+    }
+
+    /// Makes cells fill.
+    pub(super) fn punch_slab(&self, form: &ChunkForm, extent: &Extent<'_>) -> Result<()> {
+        let mut state = self.write_lock();
+        self.check_readable(&state, form, extent)?;
+        windows(extent, 0, &mut |runs| runs.iter().try_for_each(|run| self.clear(&mut state, run.at, run.len)))
+    }
+
+    /// Makes cells at or beyond `keep` on any axis fill.
+    pub(super) fn clip_to(&self, form: &ChunkForm, keep: &[u64]) -> Result<()> {
+        let len = {
+            let mut state = self.write_lock();
+            let rows = clip_rows(form, keep);
+            self.truncate(&mut state, rows)?;
+            state.len
+        };
+        clip_boxes(form, keep, len).iter().try_for_each(|slab| self.punch_slab(form, &Extent::new(form, slab)?))
+    }
+
+    /// Packs the first bytes of the chunk, as many as the form has.
+    pub(super) fn encode(&self, state: &State, form: &ChunkForm, volume: u64) -> Result<Vec<u8>> {
+        let block = crate::codec::coded::block_len(&form.shape);
+        let mut encoder = Encoder::new(form.codec, form.elem as usize, block);
+        let mut raw = Vec::new();
+        let mut at = 0;
+        while at < volume {
+            let len = (volume - at).min(u64::from(block));
+            raw.resize(len as usize, 0);
+            self.read(state, at, &mut raw)?;
+            encoder.push(&raw).map_err(|e| StoreError::Invalid(e.to_string()))?;
+            at += len;
+        }
+        Ok(encoder.finish())
+    }
+
+    /// Reads all of the chunk and checks it.
+    pub(super) fn verify(&self) -> Result<()> {
+        let (head, len) = {
+            let state = self.read_lock(0, 0);
+            (state.head.clone(), state.len)
+        };
+        let end = if head.sealed { head.content } else { len };
+        let state = self.read_lock(0, end);
+        self.verify_blocks(&state, end)?;
+        if head.encoding == Encoding::Raw {
+            return Ok(());
+        }
+        let mut fetch = |range: Range<u64>, f: &mut dyn FnMut(&[u8]) -> Result<()>| self.fetch(&state, range, f);
+        let table = decode::table(&self.name, &head.form, end, &mut fetch)?;
+        Packed { name: &self.name, codec: head.form.codec, elem: head.form.elem as usize, table: &table }.verify(&mut fetch)
+    }
+}
+
+/// The bytes of the rows of the first axis that stay.
+pub(super) fn clip_rows(form: &ChunkForm, keep: &[u64]) -> u64 {
+    let row = form.shape.iter().skip(1).fold(1u64, |n, &x| n.saturating_mul(x));
+    let none = keep.contains(&0);
+    keep.first().map_or(0, |&rows| if none { 0 } else { rows.saturating_mul(row) })
+}
+
+/// What goes of the rows that stay, of which there are `len` bytes.
+pub(super) fn clip_boxes(form: &ChunkForm, keep: &[u64], len: u64) -> Vec<Hyperslab> {
+    let row = form.shape.iter().skip(1).fold(1u64, |n, &x| n.saturating_mul(x)).max(1);
+    let rows = len.div_ceil(row).min(form.shape.first().copied().unwrap_or(0));
+    let mut boxes = Vec::new();
+    for axis in 1..form.shape.len() {
+        if keep[axis] >= form.shape[axis] || rows == 0 {
+            continue;
+        }
+        let mut region = Region { offset: Coords::from_elem(0, keep.len()), shape: form.shape.clone() };
+        region.shape[0] = rows;
+        for before in 1..axis {
+            region.shape[before] = region.shape[before].min(keep[before]);
+        }
+        region.offset[axis] = keep[axis];
+        region.shape[axis] -= keep[axis];
+        boxes.push(Hyperslab::from_region(&region));
+    }
+    boxes
+}

@@ -1,0 +1,316 @@
+//! The chunk store over a local directory.
+//!
+//! Where a chunk lives depends on how many bytes it stores: below 64 KiB it is a record in a segment
+//! file ([`segment`]), else it is a file of its own ([`file`]). An index in memory ([`index`]) says
+//! which; it is made from the directory when the store is opened ([`open`]).
+//!
+//! Changes of one chunk happen one after the other, under one of a few locks chosen by its name;
+//! readers take none of them. Lock order: that lock, then an open file's, then the rest; the index's
+//! and the lists' locks are held for a look only.
+//!
+//! Grid chunks are written in place and therefore stored as they are, whatever their codec.
+//!
+//! The formats, to the byte, are in `docs/formats/chunks.md`.
+
+mod decode;
+mod directory;
+mod extent;
+mod file;
+mod files;
+mod fill;
+mod free;
+mod grid;
+mod index;
+mod labels;
+mod large;
+mod open;
+mod pieces;
+mod segment;
+mod shared;
+mod small;
+mod windows;
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use slabfs_model::{Hyperslab, ObjectId};
+
+use self::directory::Directory;
+use self::extent::Extent;
+use self::files::Files;
+use self::index::{Home, Index};
+use self::segment::{Place, Segments};
+use self::shared::Shared;
+use super::{ChunkStore, Space};
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+
+/// Chunks that store fewer bytes than this are records in segments.
+const SMALL: u64 = 64 << 10;
+/// Locks for changes, by name.
+const STRIPES: usize = 128;
+
+/// How a local store works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// Whether a sync waits for the disk. Without, everything is as fast as memory, and the loss of
+    /// power loses it: for tests, and for data that can be made again.
+    pub fsync: bool,
+    /// The most files kept open; by default a quarter of what the process may open.
+    pub open_files: Option<usize>,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self { fsync: true, open_files: None }
+    }
+}
+
+/// A chunk store in a local directory, which it locks.
+#[derive(Debug)]
+pub struct LocalStore {
+    directory: Arc<Directory>,
+    shared: Arc<Shared>,
+    index: RwLock<Index>,
+    stripes: Box<[Mutex<()>]>,
+    files: Files,
+    segments: Segments,
+    /// Records that are superseded and may not die before what superseded them is on disk.
+    waiting: Mutex<HashMap<ChunkName, Vec<Place>>>,
+    closed: AtomicBool,
+}
+
+impl LocalStore {
+    /// The id of the store, drawn when its directory was made.
+    #[must_use]
+    pub fn id(&self) -> [u8; 16] {
+        self.directory.id()
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Brings everything to the disk and leaves the directory in order. Dropping does the same, but
+    /// can only log what goes wrong.
+    pub fn close(self) -> Result<()> {
+        self.shut()
+    }
+
+    /// Lets go of the directory as a process does that is killed.
+    #[cfg(any(test, feature = "conformance"))]
+    pub fn crash(self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    fn shut(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.sync_all()?;
+        self.files.settle_all()?;
+        self.directory.note_clean(self.shared.durable)
+    }
+
+    /// Locks a chunk against other changes.
+    fn lock(&self, name: &ChunkName) -> MutexGuard<'_, ()> {
+        let mut hash = std::hash::DefaultHasher::new();
+        name.hash(&mut hash);
+        self.stripes[(hash.finish() % STRIPES as u64) as usize].lock()
+    }
+
+    fn home(&self, name: &ChunkName) -> Option<Home> {
+        self.index.read().get(name)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.segments.sync(None)?;
+        self.files.sync(None)?;
+        self.release_waiting()
+    }
+
+    fn remove(&self, name: &ChunkName) -> Result<()> {
+        let _lock = self.lock(name);
+        let home = self.index.write().remove(name);
+        let waiting = self.waiting.lock().remove(name).unwrap_or_default();
+        let mut outcome = waiting.iter().try_for_each(|place| self.segments.kill(place));
+        match home {
+            None => {}
+            Some(Home::Small(place)) => outcome = outcome.and(self.segments.kill(&place)),
+            Some(Home::File) => outcome = outcome.and(self.files.remove(name)),
+        }
+        outcome
+    }
+
+    fn remove_all(&self, names: &[ChunkName]) -> Result<()> {
+        names.iter().fold(Ok(()), |outcome, name| {
+            let removed = self.remove(name);
+            outcome.and(removed)
+        })
+    }
+
+    /// Runs `small` or `large` on the chunk, wherever it is just now. It may move or go while that
+    /// happens; then it is tried anew.
+    fn look<R>(
+        &self,
+        name: &ChunkName,
+        small: &mut dyn FnMut(&Place, &[u8]) -> Result<R>,
+        large: &mut dyn FnMut(&file::FileChunk) -> Result<R>,
+    ) -> Result<R> {
+        loop {
+            let Some(home) = self.home(name) else {
+                return Err(StoreError::Missing(name.clone()));
+            };
+            let outcome = match home {
+                Home::Small(place) => self.with_record(name, &place, |bytes| small(&place, bytes)),
+                Home::File => self.files.get(name).and_then(|chunk| large(&chunk)),
+            };
+            match outcome {
+                Err(StoreError::Damaged { .. }) if self.home(name) != Some(home) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Drop for LocalStore {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut() {
+            tracing::error!("{}: not left in order: {error}", self.directory.path().display());
+        }
+    }
+}
+
+fn check_len(extent: &Extent<'_>, len: u64) -> Result<()> {
+    if extent.volume == len {
+        return Ok(());
+    }
+    Err(StoreError::Invalid(format!("the slab has {} bytes and the data {len}", extent.volume)))
+}
+
+impl ChunkStore for LocalStore {
+    fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        self.put_free(name, form, data)
+    }
+
+    fn append(&self, name: &ChunkName, form: &ChunkForm, at: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        self.append_free(name, form, at, data)
+    }
+
+    fn seal(&self, name: &ChunkName, form: &ChunkForm) -> Result<()> {
+        self.seal_free(name, form)
+    }
+
+    fn write(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, data: &[IoSlice<'_>]) -> Result<()> {
+        self.write_grid(name, form, slab, data)
+    }
+
+    fn read(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, out: &mut [u8]) -> Result<()> {
+        let extent = Extent::new(form, slab)?;
+        check_len(&extent, out.len() as u64)?;
+        let cell = std::cell::RefCell::new(out);
+        self.look(
+            name,
+            &mut |place, bytes| self.read_small(name, form, place, bytes, &extent, &mut cell.borrow_mut()),
+            &mut |chunk| chunk.read_slab(form, &extent, &mut cell.borrow_mut()),
+        )
+    }
+
+    fn show(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, f: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let extent = Extent::new(form, slab)?;
+        let cell = std::cell::RefCell::new(f);
+        self.look(
+            name,
+            &mut |place, bytes| self.show_small(form, place, bytes, &extent, &mut *cell.borrow_mut()),
+            &mut |chunk| chunk.show_slab(form, &extent, &mut *cell.borrow_mut()),
+        )
+    }
+
+    fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
+        self.clip_grid(name, form, keep)
+    }
+
+    fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
+        self.punch_grid(name, form, slab)
+    }
+
+    fn delete(&self, names: &[ChunkName]) -> Result<()> {
+        self.remove_all(names)
+    }
+
+    fn delete_generation(&self, object: ObjectId, below: u32) -> Result<()> {
+        let names = self.index.read().grid_of(object, Some(below));
+        self.remove_all(&names)
+    }
+
+    fn delete_grid(&self, object: ObjectId) -> Result<()> {
+        let names = self.index.read().grid_of(object, None);
+        self.remove_all(&names)
+    }
+
+    fn sync(&self, names: &[ChunkName]) -> Result<()> {
+        if names.is_empty() {
+            return self.sync_all();
+        }
+        let mut segments = Vec::new();
+        let mut files = Vec::new();
+        let mut gone = false;
+        for name in names {
+            match self.home(name) {
+                Some(Home::Small(place)) if segments.contains(&place.segment()) => {}
+                Some(Home::Small(place)) => segments.push(place.segment()),
+                Some(Home::File) => files.push(name),
+                None if matches!(name, ChunkName::Free(_)) => return Err(StoreError::Missing(name.clone())),
+                None => gone = true,
+            }
+        }
+        if gone {
+            return self.sync_all();
+        }
+        if !files.is_empty() {
+            self.files.sync(Some(&files))?;
+        }
+        if !segments.is_empty() {
+            self.segments.sync(Some(&segments))?;
+            self.release_waiting()?;
+        }
+        Ok(())
+    }
+
+    fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
+        let found = self.index.read().after(after.as_ref(), limit);
+        let mut out = Vec::with_capacity(found.len());
+        for (name, home) in found {
+            match home {
+                Home::Small(place) => out.push((name, place.total().into())),
+                Home::File => out.extend(self.taken(&name)?.map(|bytes| (name, bytes))),
+            }
+        }
+        Ok(out)
+    }
+
+    fn space(&self) -> Result<Space> {
+        let path = self.directory.path();
+        let stat = nix::sys::statvfs::statvfs(path).map_err(|e| StoreError::from_io("ask for the room of", path, &e.into()))?;
+        let unit = stat.fragment_size();
+        Ok(Space {
+            total: stat.blocks() * unit,
+            free: stat.blocks_available() * unit,
+            used: (stat.blocks() - stat.blocks_free()) * unit,
+        })
+    }
+
+    fn verify(&self, name: &ChunkName) -> Result<()> {
+        self.look(name, &mut |place, bytes| self.verify_small(name, place, bytes), &mut |chunk| chunk.verify())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Opening a store: what is there, and which of two homes of a chunk counts.
+//!
+//! A chunk can be found twice when the process died at the wrong moment: a newer record beside the
+//! older one it superseded, or a file beside the record it grew out of. The higher sequence number
+//! counts, unless that is a record that was not written to its end.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::directory::{Directory, Found};
+use super::file::read_head;
+use super::files::Files;
+use super::index::{Home, Index};
+use super::segment::{FoundRecord, Segments};
+use super::shared::Shared;
+use super::{LocalOptions, LocalStore, STRIPES};
+use crate::error::{Result, StoreError};
+use crate::name::ChunkName;
+
+/// Sequence numbers begin anew, higher, with each opening.
+const SEQUENCES: u32 = 40;
+
+impl LocalStore {
+    /// Opens the store in a directory, which is made if it is not there. The directory is locked: a
+    /// second opener gets [`StoreError::Locked`].
+    pub fn open(dir: &Path, options: LocalOptions) -> Result<Self> {
+        let directory = Arc::new(Directory::open(dir)?);
+        let opening = directory.note_opening(options.fsync)?;
+        let mut mark = [0; 8];
+        getrandom::fill(&mut mark).map_err(|e| StoreError::Io { what: "draw a mark".to_owned(), detail: e.to_string(), errno: None })?;
+        let shared = Arc::new(Shared::new(u64::from_le_bytes(mark).max(1), options.fsync));
+        let (segments, records) = Segments::open(Arc::clone(&directory), options.fsync, opening << SEQUENCES)?;
+        let files = Files::new(Arc::clone(&directory), Arc::clone(&shared), options.open_files);
+        let store = Self {
+            directory,
+            shared,
+            index: RwLock::default(),
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            files,
+            segments,
+            waiting: Mutex::default(),
+            // Until it is wholly open there is nothing to leave in order.
+            closed: AtomicBool::new(true),
+        };
+        let mut index = Index::default();
+        let sequences = store.take_records(records, &mut index)?;
+        store.directory.chunk_files(&mut |found| store.take_file(found, &sequences, &mut index))?;
+        *store.index.write() = index;
+        store.release_waiting()?;
+        store.closed.store(false, std::sync::atomic::Ordering::SeqCst);
+        Ok(store)
+    }
+
+    /// Enters the record that counts of each name, and says what it is.
+    fn take_records(&self, mut records: Vec<FoundRecord>, index: &mut Index) -> Result<HashMap<ChunkName, u64>> {
+        records.sort_unstable_by(|a, b| a.name.cmp(&b.name).then(b.sequence.cmp(&a.sequence)));
+        let mut sequences = HashMap::new();
+        for versions in records.chunk_by(|a, b| a.name == b.name) {
+            let best = versions.iter().position(|r| r.sound).unwrap_or(0);
+            for (i, record) in versions.iter().enumerate() {
+                if i == best {
+                    if !record.sound {
+                        tracing::error!("{}: {} does not match its checksum", self.segments.describe(&record.place), record.name);
+                    }
+                    index.set(&record.name, Home::Small(record.place));
+                    if matches!(record.name, ChunkName::Grid { .. }) {
+                        sequences.insert(record.name.clone(), record.sequence);
+                    }
+                } else {
+                    self.segments.kill(&record.place)?;
+                }
+            }
+        }
+        Ok(sequences)
+    }
+
+    /// Enters the file of a chunk.
+    fn take_file(&self, found: Found, sequences: &HashMap<ChunkName, u64>, index: &mut Index) -> Result<()> {
+        let path = found.path;
+        let head = |path: &Path| std::fs::File::open(path).ok().and_then(|file| read_head(&file).ok());
+        let name = match found.name {
+            Some(name) => name,
+            None => match head(&path) {
+                Some(head) => head.name,
+                None => {
+                    tracing::error!("{}: damaged, and which chunk it holds is unknown", path.display());
+                    return Ok(());
+                }
+            },
+        };
+        if let Some(record) = sequences.get(&name)
+            && let Some(Home::Small(place)) = index.get(&name)
+        {
+            // A file whose head is damaged counts: it was on disk before its record was to die.
+            if head(&path).is_some_and(|head| head.sequence < *record) {
+                return self.files.unlink(&path);
+            }
+            self.segments.kill(&place)?;
+        } else if let Some(Home::Small(_)) = index.get(&name) {
+            return self.files.unlink(&path);
+        }
+        index.set(&name, Home::File);
+        Ok(())
+    }
+}

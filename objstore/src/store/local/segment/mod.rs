@@ -1,0 +1,352 @@
+//! Small chunks: records in segment files.
+//!
+//! A record ([`record`]) is appended with one write and never changes but for the byte that says it is
+//! dead; a new version of a chunk is a new record with a higher sequence number. A segment begins with
+//! 64 bytes (magic "SLABSEGM", version u32, number u32, zeros) and holds up to 64 MiB. There is no
+//! other catalogue: at start the segments are read and their records found ([`scan`]).
+//!
+//! Space comes back as soon as it can: dead neighbours are punched out of the file when they add up
+//! ([`dead`]), and a full segment of the dead is removed.
+//!
+//! Deliberately elsewhere: which record of a name counts, and when an old one may die (`small`).
+
+mod dead;
+pub(super) mod record;
+mod scan;
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use parking_lot::{Mutex, RwLock};
+
+use self::dead::Dead;
+pub(super) use self::record::Kind;
+use self::record::{DEAD, STATE_AT};
+pub(super) use self::scan::FoundRecord;
+use super::directory::Directory;
+use super::pieces::{self, Pieces};
+use crate::checksum::{crc32c, crc32c_of};
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+
+/// Bytes of a full segment.
+pub(super) const SEGMENT_MAX: u32 = 64 << 20;
+/// Segments are begun with this many bytes.
+const SEGMENT_HEAD: u32 = 64;
+/// Dead bytes that are worth punching.
+const PUNCH_AT: u32 = 1 << 20;
+const MAGIC: &[u8; 8] = b"SLABSEGM";
+const VERSION: u32 = 1;
+
+/// Where a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    segment: u32,
+    offset: u32,
+    head: u32,
+    data: u32,
+    crc: u32,
+    /// The number of syncs begun in the segment when the record had been written.
+    stamp: u32,
+    pub(super) kind: Kind,
+}
+
+impl Place {
+    pub(super) fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    /// Bytes of data.
+    pub(super) fn data_len(&self) -> u32 {
+        self.data
+    }
+
+    /// Bytes the record takes.
+    pub(super) fn total(&self) -> u32 {
+        record::total(self.head, self.data)
+    }
+}
+
+#[derive(Debug)]
+struct Segment {
+    number: u32,
+    path: PathBuf,
+    file: File,
+    salt: u64,
+    state: Mutex<State>,
+    /// Syncs begun and done; both start at 1, so that stamp 0 is always on disk.
+    begun: AtomicU32,
+    done: AtomicU32,
+    dirty: AtomicBool,
+    poisoned: AtomicBool,
+    syncing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: u64,
+    dead: Dead,
+    /// Nothing is appended any more.
+    full: bool,
+}
+
+/// The one segment that is appended to, and where.
+#[derive(Debug, Default)]
+struct Active {
+    segment: Option<Arc<Segment>>,
+    end: u32,
+    next_number: u32,
+}
+
+/// All segments of a store.
+#[derive(Debug)]
+pub(super) struct Segments {
+    directory: Arc<Directory>,
+    durable: bool,
+    list: RwLock<BTreeMap<u32, Arc<Segment>>>,
+    active: Mutex<Active>,
+    sequence: AtomicU64,
+}
+
+thread_local! {
+    /// Label, head and foot of the record being written.
+    static SCRATCH: std::cell::Cell<[Vec<u8>; 3]> = const { std::cell::Cell::new([const { Vec::new() }; 3]) };
+}
+
+impl Segments {
+    /// The next sequence number, for a record or for the head of a file.
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Appends a record. When that fails, nothing of it is found later.
+    pub(super) fn append(&self, name: &ChunkName, form: &ChunkForm, kind: Kind, data: &[IoSlice<'_>]) -> Result<Place> {
+        let mut scratch = SCRATCH.take();
+        let outcome = self.append_with(&mut scratch, name, form, kind, data);
+        SCRATCH.set(scratch);
+        outcome
+    }
+
+    fn append_with(
+        &self,
+        [label, head, foot]: &mut [Vec<u8>; 3],
+        name: &ChunkName,
+        form: &ChunkForm,
+        kind: Kind,
+        data: &[IoSlice<'_>],
+    ) -> Result<Place> {
+        let mut place = Place {
+            segment: 0,
+            offset: 0,
+            head: record::head_len(name, form, label),
+            data: pieces::len(data) as u32,
+            crc: crc32c_of(data),
+            stamp: 0,
+            kind,
+        };
+        let (segment, offset) = self.allocate(place.total())?;
+        (place.segment, place.offset) = (segment.number, offset);
+        record::write(&place, self.next_sequence(), segment.salt, label, head, foot);
+        let mut all = Pieces::new();
+        all.push(IoSlice::new(head));
+        all.extend(data.iter().copied());
+        all.push(IoSlice::new(foot));
+        if let Err((_, error)) = pieces::write_at(&segment.file, u64::from(offset), &all) {
+            self.abandon(&segment, &place);
+            return Err(StoreError::from_io("append to", &segment.path, &error));
+        }
+        place.stamp = segment.begun.load(Ordering::SeqCst);
+        segment.dirty.store(true, Ordering::SeqCst);
+        Ok(place)
+    }
+
+    /// Room for a record, in the segment that is being filled or in a new one.
+    fn allocate(&self, bytes: u32) -> Result<(Arc<Segment>, u32)> {
+        let mut active = self.active.lock();
+        let fits = active.end.checked_add(bytes).is_some_and(|end| end <= SEGMENT_MAX);
+        let segment = match &active.segment {
+            Some(segment) if fits && !segment.poisoned.load(Ordering::Relaxed) => Arc::clone(segment),
+            _ => {
+                let new = self.create(active.next_number)?;
+                active.next_number += 1;
+                active.end = SEGMENT_HEAD;
+                if let Some(old) = active.segment.replace(Arc::clone(&new)) {
+                    old.state.lock().full = true;
+                    self.drop_if_dead(&old)?;
+                }
+                new
+            }
+        };
+        let offset = active.end;
+        active.end += bytes;
+        segment.state.lock().live += u64::from(bytes);
+        Ok((segment, offset))
+    }
+
+    fn create(&self, number: u32) -> Result<Arc<Segment>> {
+        let path = self.directory.segments().join(format!("{number:08}.seg"));
+        let fail = |e: io::Error| StoreError::from_io("create", &path, &e);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).map_err(fail)?;
+        let mut head = [0; SEGMENT_HEAD as usize];
+        head[..8].copy_from_slice(MAGIC);
+        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        head[12..16].copy_from_slice(&number.to_le_bytes());
+        file.write_all_at(&head, 0).map_err(fail)?;
+        self.directory.note_change(&path);
+        let segment = Arc::new(Segment::new(number, path, file, self.directory.id()));
+        self.list.write().insert(number, Arc::clone(&segment));
+        Ok(segment)
+    }
+
+    /// After a record could not be written: what there is of it must not be taken for one.
+    fn abandon(&self, segment: &Arc<Segment>, place: &Place) {
+        if let Err(error) = self.bury(segment, place) {
+            tracing::error!("{}: what is left of a failed write at {} stays: {error}", segment.path.display(), place.offset);
+        }
+    }
+
+    /// Kills a record: its room may be given back now.
+    pub(super) fn kill(&self, place: &Place) -> Result<()> {
+        match self.segment(place.segment) {
+            Some(segment) => self.bury(&segment, place),
+            None => Ok(()),
+        }
+    }
+
+    fn bury(&self, segment: &Arc<Segment>, place: &Place) -> Result<()> {
+        let foot = place.offset + record::foot_at(place.head, place.data);
+        for at in [place.offset, foot] {
+            // Writing one byte that is there needs no room on the disk.
+            let written = segment.file.write_all_at(&[DEAD], u64::from(at + STATE_AT));
+            written.map_err(|e| StoreError::from_io("write", &segment.path, &e))?;
+        }
+        segment.dirty.store(true, Ordering::SeqCst);
+        let pages = {
+            let mut state = segment.state.lock();
+            state.live -= u64::from(place.total());
+            state.dead.add(place.offset..place.offset + place.total());
+            if state.dead.pending() >= PUNCH_AT && !(state.full && state.live == 0) { state.dead.take_pages() } else { Vec::new() }
+        };
+        for range in pages {
+            let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            // A filesystem that cannot punch gives the room back when the segment goes.
+            if fallocate(&segment.file, flags, range.start.into(), range.len() as i64).is_err() {
+                break;
+            }
+        }
+        self.drop_if_dead(segment)
+    }
+
+    fn drop_if_dead(&self, segment: &Arc<Segment>) -> Result<()> {
+        {
+            let state = segment.state.lock();
+            if !state.full || state.live > 0 {
+                return Ok(());
+            }
+        }
+        if self.list.write().remove(&segment.number).is_none() {
+            return Ok(());
+        }
+        self.directory.note_change(&segment.path);
+        std::fs::remove_file(&segment.path).map_err(|e| StoreError::from_io("remove", &segment.path, &e))
+    }
+
+    fn segment(&self, number: u32) -> Option<Arc<Segment>> {
+        self.list.read().get(&number).cloned()
+    }
+
+    /// Reads the data of a record. `Ok(None)`: it is not there as it was written, because it is
+    /// damaged, or because it died meanwhile.
+    pub(super) fn read(&self, place: &Place, out: &mut Vec<u8>) -> Result<Option<()>> {
+        let Some(segment) = self.segment(place.segment) else {
+            return Ok(None);
+        };
+        out.resize(place.data as usize, 0);
+        match segment.file.read_exact_at(out, u64::from(place.offset + place.head)) {
+            Ok(()) => Ok((crc32c(out) == place.crc).then_some(())),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.raw_os_error() == Some(libc::EIO) => Ok(None),
+            Err(e) => Err(StoreError::from_io("read", &segment.path, &e)),
+        }
+    }
+
+    /// The form of a record's chunk, from its head or its foot.
+    pub(super) fn form(&self, place: &Place) -> Option<ChunkForm> {
+        let segment = self.segment(place.segment)?;
+        let foot = place.offset + record::foot_at(place.head, place.data);
+        [place.offset, foot].into_iter().find_map(|at| {
+            let mut bytes = vec![0; place.head as usize];
+            segment.file.read_exact_at(&mut bytes, u64::from(at)).ok()?;
+            record::read(&bytes, at, segment.number, segment.salt).map(|record| record.form)
+        })
+    }
+
+    /// Whether the record survives the loss of power.
+    pub(super) fn is_durable(&self, place: &Place) -> bool {
+        self.segment(place.segment).is_none_or(|segment| segment.done.load(Ordering::SeqCst) > place.stamp)
+    }
+
+    /// Returns when these segments, or all, are on disk.
+    pub(super) fn sync(&self, numbers: Option<&[u32]>) -> Result<()> {
+        let due: Vec<Arc<Segment>> = match numbers {
+            None => self.list.read().values().cloned().collect(),
+            Some(numbers) => numbers.iter().filter_map(|number| self.segment(*number)).collect(),
+        };
+        for segment in &due {
+            segment.sync(self.durable)?;
+        }
+        if self.durable {
+            self.directory.sync(due.iter().map(|segment| segment.path.as_path()), false)?;
+        }
+        Ok(())
+    }
+
+    /// A name for error messages.
+    pub(super) fn describe(&self, place: &Place) -> String {
+        let path = self.directory.segments().join(format!("{:08}.seg", place.segment));
+        format!("{}, record at byte {}", path.display(), place.offset)
+    }
+}
+
+impl Segment {
+    fn new(number: u32, path: PathBuf, file: File, store: [u8; 16]) -> Self {
+        let mut seed = [0; 20];
+        seed[..16].copy_from_slice(&store);
+        seed[16..].copy_from_slice(&number.to_le_bytes());
+        Self {
+            number,
+            path,
+            file,
+            salt: xxhash_rust::xxh3::xxh3_64(&seed),
+            state: Mutex::default(),
+            begun: AtomicU32::new(1),
+            done: AtomicU32::new(1),
+            dirty: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            syncing: Mutex::default(),
+        }
+    }
+
+    fn sync(&self, durable: bool) -> Result<()> {
+        let _one_at_a_time = self.syncing.lock();
+        let fail = |e: io::Error| StoreError::from_io("sync", &self.path, &e);
+        if self.poisoned.load(Ordering::SeqCst) {
+            return Err(fail(io::Error::other("an earlier sync failed, and what it was to save may be lost")));
+        }
+        if !self.dirty.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        if durable && let Err(error) = self.file.sync_data() {
+            self.poisoned.store(true, Ordering::SeqCst);
+            return Err(fail(error));
+        }
+        self.done.store(number, Ordering::SeqCst);
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! A record of a segment: one small chunk.
+//!
+//! ```text
+//! head | data | zeros to a multiple of 8 | head once more, as the foot | zeros to a multiple of 64
+//!
+//!  0  4  magic "SLRH" of the head, "SLRF" of the foot
+//!  4  1  0xA1 while the record lives, 0xDE once it is dead
+//!  5  1  kind: 0 as it is, 1 packed (codec::coded), 2 grid: the first bytes, what follows is fill
+//!  6  2  zero
+//!  8  4  place of the record in the segment
+//! 12  4  length of the head
+//! 16  4  length of the data
+//! 20  4  CRC-32C of the data
+//! 24  8  sequence number: the newest record of a name counts
+//! 32  8  salt of the segment, so that a record copied into a chunk's data is never taken for one
+//! 40  4  length of name and form
+//! 44  4  CRC-32C of bytes 5..44 and of name and form
+//! 48     name and form (`labels`)
+//! ```
+//!
+//! The foot is there so that no single damage takes the name away: a chunk with damaged data is
+//! reported as damaged, and one with a damaged head is found by its foot.
+
+use super::{Place, SEGMENT_MAX};
+use crate::checksum::{combined, crc32c};
+use crate::name::{ChunkForm, ChunkName};
+use crate::store::local::labels;
+
+/// Records begin at multiples of this.
+pub(super) const ALIGN: u32 = 64;
+/// Feet begin at multiples of this.
+pub(super) const FOOT_ALIGN: u32 = 8;
+/// Where the byte is that says whether the record lives.
+pub(super) const STATE_AT: u32 = 4;
+/// That byte of a dead record.
+pub(super) const DEAD: u8 = 0xDE;
+
+const LIVE: u8 = 0xA1;
+const FIXED: usize = 48;
+const HEAD: &[u8; 4] = b"SLRH";
+const FOOT: &[u8; 4] = b"SLRF";
+
+/// What the data of a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::local) enum Kind {
+    /// The chunk's bytes.
+    Raw,
+    /// The chunk's bytes, packed.
+    Coded,
+    /// The first bytes of a grid chunk.
+    Grid,
+}
+
+/// What a head or a foot says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) name: ChunkName,
+    pub(super) form: ChunkForm,
+    pub(super) place: Place,
+    pub(super) sequence: u64,
+    pub(super) alive: bool,
+}
+
+/// Where the foot begins, from the record's beginning.
+pub(super) fn foot_at(head: u32, data: u32) -> u32 {
+    (head + data).next_multiple_of(FOOT_ALIGN)
+}
+
+/// Bytes of a record in its segment.
+pub(super) fn total(head: u32, data: u32) -> u32 {
+    (foot_at(head, data) + head).next_multiple_of(ALIGN)
+}
+
+/// The length of the head of a record.
+pub(super) fn head_len(name: &ChunkName, form: &ChunkForm, scratch: &mut Vec<u8>) -> u32 {
+    scratch.clear();
+    labels::write(name, form, scratch);
+    (FIXED + scratch.len()) as u32
+}
+
+/// Head and foot of a record, the latter with the zeros around it; `label` is what [`head_len`] left in its scratch.
+pub(super) fn write(place: &Place, sequence: u64, salt: u64, label: &[u8], head: &mut Vec<u8>, foot: &mut Vec<u8>) {
+    head.clear();
+    head.extend_from_slice(HEAD);
+    let kind = match place.kind {
+        Kind::Raw => 0,
+        Kind::Coded => 1,
+        Kind::Grid => 2,
+    };
+    head.extend_from_slice(&[LIVE, kind, 0, 0]);
+    for field in [place.offset, place.head, place.data, place.crc] {
+        head.extend_from_slice(&field.to_le_bytes());
+    }
+    head.extend_from_slice(&sequence.to_le_bytes());
+    head.extend_from_slice(&salt.to_le_bytes());
+    head.extend_from_slice(&(label.len() as u32).to_le_bytes());
+    let crc = combined(crc32c(&head[5..]), crc32c(label), label.len() as u64);
+    head.extend_from_slice(&crc.to_le_bytes());
+    head.extend_from_slice(label);
+    let before = (foot_at(place.head, place.data) - place.head - place.data) as usize;
+    foot.clear();
+    foot.resize(before, 0);
+    foot.extend_from_slice(head);
+    foot[before..before + 4].copy_from_slice(FOOT);
+    foot.resize((total(place.head, place.data) - place.head - place.data) as usize, 0);
+}
+
+/// Reads what stands at the beginning of `bytes`, which is at `at` in segment `segment`: a head, or a
+/// foot, or nothing that checks.
+pub(super) fn read(bytes: &[u8], at: u32, segment: u32, salt: u64) -> Option<Record> {
+    let fixed = bytes.first_chunk::<FIXED>()?;
+    let is_foot = match &fixed[..4] {
+        magic if magic == HEAD => false,
+        magic if magic == FOOT => true,
+        _ => return None,
+    };
+    let u32_at = |at: usize| fixed[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+    let label = bytes.get(FIXED..)?.get(..u32_at(40) as usize)?;
+    if combined(crc32c(&fixed[5..44]), crc32c(label), label.len() as u64) != u32_at(44) || u64_at(32) != salt {
+        return None;
+    }
+    let kind = match fixed[5] {
+        0 => Kind::Raw,
+        1 => Kind::Coded,
+        2 => Kind::Grid,
+        _ => return None,
+    };
+    let place = Place { segment, offset: u32_at(8), head: u32_at(12), data: u32_at(16), crc: u32_at(20), stamp: 0, kind };
+    let sane = place.head as usize == FIXED + label.len() && place.data < SEGMENT_MAX && place.offset < SEGMENT_MAX;
+    let here = if is_foot && sane { place.offset + foot_at(place.head, place.data) } else { place.offset };
+    if here != at || !sane {
+        return None;
+    }
+    let (name, form, _) = labels::read(label)?;
+    Some(Record { name, form, place, sequence: u64_at(24), alive: fixed[4] != DEAD })
+}
+
+#[cfg(test)]
+mod tests {
+    use slabfs_model::{ChunkId, Codec, Fill};
+
+    use super::*;
+
+    #[test]
+    fn heads_and_feet_read_back() {
+        let name = ChunkName::Free(ChunkId(5));
+        let form = ChunkForm { shape: [10].into_iter().collect(), elem: 1, codec: Codec::None, fill: Fill::zero() };
+        let mut label = Vec::new();
+        let head = head_len(&name, &form, &mut label);
+        let place = Place { segment: 3, offset: 640, head, data: 10, crc: 9, stamp: 0, kind: Kind::Grid };
+        let (mut bytes, mut foot) = (Vec::new(), Vec::new());
+        write(&place, 77, 0xABCD, &label, &mut bytes, &mut foot);
+        assert_eq!((bytes.len() + foot.len() + 10) as u32, total(head, 10));
+        let record = read(&bytes, 640, 3, 0xABCD).unwrap();
+        assert_eq!((record.place, record.sequence, record.alive), (place, 77, true));
+        let before = (foot_at(head, 10) - head - 10) as usize;
+        assert_eq!(read(&foot[before..], 640 + foot_at(head, 10), 3, 0xABCD).unwrap(), record);
+        assert_eq!(read(&bytes, 704, 3, 0xABCD), None);
+        assert_eq!(read(&bytes, 640, 3, 0xABCE), None);
+        bytes[STATE_AT as usize] = DEAD;
+        assert!(!read(&bytes, 640, 3, 0xABCD).unwrap().alive);
+        for at in 5..bytes.len() {
+            bytes[at] ^= 8;
+            assert_eq!(read(&bytes, 640, 3, 0xABCD), None, "{at}");
+            bytes[at] ^= 8;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What chunks that are records in segments do.
+//!
+//! A record never changes: a new version is a new record. The old one dies at once if it is not on
+//! disk itself; else it waits until its successor is, so that a loss of power leaves one of the two.
+
+use std::cell::Cell;
+use std::io::IoSlice;
+use std::ops::Range;
+
+use super::decode::{self, Packed};
+use super::extent::Extent;
+use super::fill::paint;
+use super::index::Home;
+use super::segment::{Kind, Place};
+use super::{LocalStore, pieces};
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+
+/// The most waiting records before the disk is asked to catch up.
+const WAITING_MAX: usize = 1024;
+
+thread_local! {
+    static RECORD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl LocalStore {
+    /// Runs `f` with the data of a record. One that is not there as it was written is reported as
+    /// damaged; whether it died meanwhile is the caller's to find out.
+    pub(super) fn with_record<R>(&self, name: &ChunkName, place: &Place, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+        let mut bytes = RECORD.take();
+        let outcome = match self.segments.read(place, &mut bytes) {
+            Ok(Some(())) => f(&bytes),
+            Ok(None) => Err(StoreError::Damaged {
+                name: name.clone(),
+                detail: format!("{}: the data (block 0) does not match its checksum", self.segments.describe(place)),
+            }),
+            Err(error) => Err(error),
+        };
+        RECORD.set(bytes);
+        outcome
+    }
+
+    pub(super) fn read_small(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        place: &Place,
+        bytes: &[u8],
+        extent: &Extent<'_>,
+        out: &mut [u8],
+    ) -> Result<()> {
+        if place.kind == Kind::Coded {
+            let mut fetch = fetch_from(bytes);
+            let table = decode::table(name, form, bytes.len() as u64, &mut fetch)?;
+            let packed = Packed { name, codec: form.codec, elem: form.elem as usize, table: &table };
+            return packed.read(extent, out, &mut fetch);
+        }
+        if place.kind == Kind::Raw && extent.end > bytes.len() as u64 {
+            return Err(StoreError::Invalid(format!("bytes up to {} of {name} were asked for, and it has {}", extent.end, bytes.len())));
+        }
+        let mut packed = 0;
+        extent.runs(&mut |at, len| {
+            let part = &mut out[packed..packed + len as usize];
+            packed += part.len();
+            let have = (bytes.len() as u64).saturating_sub(at).min(len) as usize;
+            if have > 0 {
+                part[..have].copy_from_slice(&bytes[at as usize..at as usize + have]);
+            }
+            paint(form, at + have as u64, &mut part[have..]);
+            Ok(())
+        })
+    }
+
+    pub(super) fn show_small(
+        &self,
+        _form: &ChunkForm,
+        place: &Place,
+        bytes: &[u8],
+        extent: &Extent<'_>,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        match extent.single() {
+            Some((at, len)) if place.kind != Kind::Coded && at + len <= bytes.len() as u64 => {
+                f(&bytes[at as usize..(at + len) as usize]);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    pub(super) fn verify_small(&self, name: &ChunkName, place: &Place, bytes: &[u8]) -> Result<()> {
+        if place.kind != Kind::Coded {
+            return Ok(());
+        }
+        let form = self.segments.form(place).ok_or_else(|| StoreError::Damaged {
+            name: name.clone(),
+            detail: format!("{}: neither head nor foot can be read", self.segments.describe(place)),
+        })?;
+        let mut fetch = fetch_from(bytes);
+        let table = decode::table(name, &form, bytes.len() as u64, &mut fetch)?;
+        Packed { name, codec: form.codec, elem: form.elem as usize, table: &table }.verify(&mut fetch)
+    }
+
+    /// Stores a chunk, or a new version of one, as a record. The caller holds the chunk's lock.
+    pub(super) fn store_small(&self, name: &ChunkName, form: &ChunkForm, kind: Kind, data: &[IoSlice<'_>]) -> Result<()> {
+        let place = self.segments.append(name, form, kind, data)?;
+        let old = self.index.write().set(name, Home::Small(place));
+        match old {
+            Some(Home::Small(old)) => self.retire(name, old),
+            Some(Home::File) | None => Ok(()),
+        }
+    }
+
+    /// Lets a superseded record die, now or when that is safe.
+    fn retire(&self, name: &ChunkName, old: Place) -> Result<()> {
+        if !self.segments.is_durable(&old) {
+            return self.segments.kill(&old);
+        }
+        let many = {
+            let mut waiting = self.waiting.lock();
+            waiting.entry(name.clone()).or_default().push(old);
+            waiting.len() >= WAITING_MAX
+        };
+        if many {
+            self.segments.sync(None)?;
+            self.release_waiting()?;
+        }
+        Ok(())
+    }
+
+    /// Whether something of a small chunk is on disk that a crash must not lose.
+    pub(super) fn has_durable_past(&self, name: &ChunkName, place: &Place) -> bool {
+        self.segments.is_durable(place) || self.waiting.lock().contains_key(name)
+    }
+
+    /// Kills the waiting records of a chunk that is a file now, and on disk where it must be.
+    pub(super) fn retire_for_file(&self, name: &ChunkName, old: &Place) -> Result<()> {
+        let waiting = self.waiting.lock().remove(name).unwrap_or_default();
+        waiting.iter().try_for_each(|place| self.segments.kill(place))?;
+        self.segments.kill(old)
+    }
+
+    /// Kills the waiting records whose successors are on disk.
+    pub(super) fn release_waiting(&self) -> Result<()> {
+        let mut due = Vec::new();
+        {
+            let index = self.index.read();
+            self.waiting.lock().retain(|name, places| match index.get(name) {
+                Some(Home::Small(place)) if !self.segments.is_durable(&place) => true,
+                _ => {
+                    due.append(places);
+                    false
+                }
+            });
+        }
+        due.iter().try_for_each(|place| self.segments.kill(place))
+    }
+}
+
+fn fetch_from(bytes: &[u8]) -> impl FnMut(Range<u64>, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + '_ {
+    |range, f| f(&bytes[range.start as usize..range.end as usize])
+}
+
+/// The bytes of a small grid chunk after some cells were written: as long as it must be, fill where
+/// nothing was written.
+pub(super) fn written(form: &ChunkForm, old: &[u8], extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(old.len().max(extent.end as usize));
+    bytes.extend_from_slice(old);
+    if (bytes.len() as u64) < extent.end {
+        bytes.resize(extent.end as usize, 0);
+        paint(form, old.len() as u64, &mut bytes[old.len()..]);
+    }
+    let mut packed = 0;
+    extent.runs(&mut |at, len| {
+        pieces::copy(data, packed, &mut bytes[at as usize..(at + len) as usize]);
+        packed += len;
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// Makes cells of a small grid chunk fill.
+pub(super) fn cleared(form: &ChunkForm, bytes: &mut [u8], extent: &Extent<'_>) -> Result<()> {
+    extent.runs(&mut |at, len| {
+        let end = (at + len).min(bytes.len() as u64);
+        if at < end {
+            paint(form, at, &mut bytes[at as usize..end as usize]);
+        }
+        Ok(())
+    })
+}
