@@ -95,12 +95,6 @@ impl Retired {
             .is_some_and(|orders| orders.contains_key(&what))
     }
 
-    /// How many orders there are for a server.
-    #[cfg(test)]
-    pub(crate) fn len(&self, server: ServerId) -> usize {
-        self.by_server.get(&server).map_or(0, BTreeMap::len)
-    }
-
     /// At most `limit` orders for a server whose commits are on disk.
     pub(crate) fn ready(&self, server: ServerId, synced: Lsn, limit: usize) -> Vec<Retire> {
         let Some(orders) = self.by_server.get(&server) else {

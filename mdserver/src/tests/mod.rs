@@ -1,4 +1,11 @@
 //! The service as a whole, over a store in memory or on disk.
 
+mod arrays;
 mod names;
+mod reserves;
+mod restarts;
+mod retiring;
+mod sessions;
+mod sockets;
 mod support;
+mod tilings;

@@ -1,0 +1,274 @@
+//! Sessions: retries happen once, silence ends, openings of the dead end.
+
+use slabfs_model::SessionId;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::support::*;
+use crate::api::{Create, Kind, MdError, Op, ROOT, Reply, Request};
+use crate::kv::MemoryKv;
+use crate::{Service, ServiceOptions};
+
+fn remote_session(service: &Service, read_only: bool) -> SessionId {
+    let op = Op::Attach {
+        host: "there".into(),
+        pid: 2,
+        read_only,
+    };
+    let request = Request {
+        session: SessionId(0),
+        seq: 0,
+        done_below: 0,
+        op,
+    };
+    match service.call_remote(request) {
+        Ok(Reply::Attached(attached)) => attached.session,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ask(
+    service: &Service,
+    session: SessionId,
+    seq: u64,
+    done_below: u64,
+    op: Op,
+) -> Result<Reply, MdError> {
+    service.call_remote(Request {
+        session,
+        seq,
+        done_below,
+        op,
+    })
+}
+
+fn create(name: &str) -> Op {
+    Op::Create(Create {
+        open: true,
+        ..new(ROOT, name, Kind::Object)
+    })
+}
+
+fn unlink(name: &str) -> Op {
+    Op::Unlink {
+        parent: ROOT,
+        name: name.as_bytes().to_vec(),
+    }
+}
+
+#[test]
+fn a_retry_happens_once() {
+    let service = service();
+    let session = remote_session(&service, false);
+    let first = ask(&service, session, 1, 1, create("a")).unwrap();
+    assert_eq!(ask(&service, session, 1, 1, create("a")).unwrap(), first);
+    assert_eq!(ask(&service, session, 2, 1, unlink("a")), Ok(Reply::Done));
+    assert_eq!(ask(&service, session, 2, 1, unlink("a")), Ok(Reply::Done));
+    assert_eq!(
+        ask(&service, session, 3, 1, unlink("a")),
+        Err(MdError::NotFound)
+    );
+    // Acknowledged numbers are forgotten.
+    ask(&service, session, 4, 3, create("b")).unwrap();
+    assert_eq!(
+        ask(&service, session, 1, 3, create("a")),
+        Err(MdError::Stale)
+    );
+    let zero = ask(&service, session, 0, 0, create("c"));
+    assert!(matches!(zero, Err(MdError::Invalid(_))));
+}
+
+#[test]
+fn a_retry_happens_once_over_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    let session = remote_session(&service, false);
+    let first = ask(&service, session, 1, 1, create("a")).unwrap();
+    service.close().unwrap();
+    drop(service);
+    let service = service_in(dir.path());
+    assert_eq!(ask(&service, session, 1, 1, create("a")).unwrap(), first);
+    assert_eq!(ask(&service, session, 2, 1, unlink("a")), Ok(Reply::Done));
+}
+
+#[test]
+fn at_most_so_many_replies_are_kept() {
+    let service = service();
+    let session = remote_session(&service, false);
+    for seq in 1..=1100 {
+        ask(&service, session, seq, 1, create(&format!("f{seq}"))).unwrap();
+    }
+    assert_eq!(
+        ask(&service, session, 10, 1, create("f10")),
+        Err(MdError::Stale)
+    );
+    assert!(ask(&service, session, 1000, 1, create("f1000")).is_ok());
+}
+
+#[test]
+fn the_same_request_at_the_same_time_happens_once() {
+    let service = service();
+    let session = remote_session(&service, false);
+    for seq in 1..=50 {
+        let name = format!("f{seq}");
+        let replies: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| ask(&service, session, seq, 1, create(&name))))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        assert!(
+            replies
+                .iter()
+                .all(|reply| reply.is_ok() && *reply == replies[0])
+        );
+    }
+}
+
+#[test]
+fn a_read_only_session_changes_nothing() {
+    let service = service();
+    let session = remote_session(&service, true);
+    let refused = ask(&service, session, 1, 1, create("a"));
+    assert!(matches!(refused, Err(MdError::NotPermitted(_))));
+    assert!(ask(&service, session, 0, 0, Op::GetAttr { ino: ROOT }).is_ok());
+    assert!(ask(&service, session, 2, 1, Op::Open { ino: ROOT }).is_ok());
+}
+
+fn hasty() -> Arc<Service> {
+    let options = ServiceOptions {
+        lease: Duration::from_millis(30),
+        ..quiet()
+    };
+    Arc::new(Service::over(Box::new(MemoryKv::new()), options).unwrap().0)
+}
+
+#[test]
+fn a_silent_session_ends() {
+    let service = hasty();
+    let local = attach(&service);
+    let silent = remote_session(&service, false);
+    let reply = ask(&service, silent, 1, 1, create("a")).unwrap();
+    let Reply::Created(created) = reply else {
+        panic!("{reply:?}")
+    };
+    local.unlink(ROOT, b"a").unwrap();
+    assert!(local.getattr(created.entry.attr.ino).is_ok(), "open there");
+    assert_eq!(service.session_count(), 2);
+    std::thread::sleep(Duration::from_millis(60));
+    service.settle_down().unwrap();
+    assert_eq!(
+        service.session_count(),
+        1,
+        "sessions in this process do not expire"
+    );
+    let get = || ask(&service, silent, 0, 0, Op::GetAttr { ino: ROOT });
+    assert_eq!(get(), Err(MdError::SessionLost));
+    assert_eq!(
+        local.getattr(created.entry.attr.ino),
+        Err(MdError::NotFound)
+    );
+    let beat = ask(
+        &service,
+        silent,
+        0,
+        0,
+        Op::Heartbeat {
+            floor: 0,
+            servers_version: 0,
+        },
+    );
+    assert!(matches!(beat, Ok(Reply::Beat(beat)) if beat.lost));
+}
+
+#[test]
+fn the_background_thread_ends_silent_sessions_and_servers() {
+    let options = ServiceOptions {
+        lease: Duration::from_millis(50),
+        silence: Duration::from_millis(50),
+        upkeep: Duration::from_millis(5),
+        ..ServiceOptions::default()
+    };
+    let service = Service::over(Box::new(MemoryKv::new()), options).unwrap().0;
+    let session = remote_session(&service, false);
+    beat(&service, vec![]);
+    let heartbeat = || {
+        ask(
+            &service,
+            session,
+            0,
+            0,
+            Op::Heartbeat {
+                floor: 0,
+                servers_version: 0,
+            },
+        )
+    };
+    let Ok(Reply::Beat(first)) = heartbeat() else {
+        panic!()
+    };
+    assert!(first.servers.unwrap()[0].online);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while service.session_count() > 0 {
+        assert!(std::time::Instant::now() < until);
+        std::thread::yield_now();
+    }
+    let Ok(Reply::Beat(last)) = heartbeat() else {
+        panic!()
+    };
+    assert!(last.lost && !last.servers.unwrap()[0].online);
+    assert_ne!(last.servers_version, first.servers_version);
+    service.close().unwrap();
+}
+
+#[test]
+fn openings_outlive_a_restart_for_other_processes_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    let session = remote_session(&service, false);
+    let local = attach(&service);
+    let inos: Vec<_> = ["a", "b"].map(|name| file(&local, name)).into();
+    ask(&service, session, 1, 1, Op::Open { ino: inos[0] }).unwrap();
+    ask(&service, session, 2, 1, Op::Open { ino: inos[0] }).unwrap();
+    local.open(inos[1]).unwrap();
+    local.unlink(ROOT, b"a").unwrap();
+    local.unlink(ROOT, b"b").unwrap();
+    assert!(local.getattr(inos[1]).is_ok());
+    service.close().unwrap();
+    drop(service);
+
+    let (service, recovery) = Service::open(dir.path(), quiet()).unwrap();
+    assert_eq!(
+        (recovery.sessions, recovery.ended, recovery.orphans),
+        (1, 1, 1),
+        "{recovery}"
+    );
+    let get = |ino| ask(&service, session, 0, 0, Op::GetAttr { ino });
+    assert!(get(inos[0]).is_ok());
+    assert_eq!(get(inos[1]), Err(MdError::NotFound));
+    ask(
+        &service,
+        session,
+        3,
+        1,
+        Op::Release {
+            inos: vec![inos[0]],
+        },
+    )
+    .unwrap();
+    assert!(get(inos[0]).is_ok());
+    ask(
+        &service,
+        session,
+        4,
+        1,
+        Op::Release {
+            inos: vec![inos[0]],
+        },
+    )
+    .unwrap();
+    assert_eq!(get(inos[0]), Err(MdError::NotFound));
+}

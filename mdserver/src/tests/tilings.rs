@@ -1,0 +1,311 @@
+//! Commits and tilings, against a painted array.
+
+use proptest::prelude::*;
+use slabfs_model::layout::tiling::Tiling;
+use slabfs_model::{Coords, Hyperslab, Version};
+use std::collections::BTreeMap;
+
+use super::support::*;
+use crate::api::{Ino, Md, MdError, ResizeHow, Stored, TilingReply};
+
+/// Whose chunk each cell shows, by the tiling; 0 for none.
+fn shown(tiling: &Tiling<Stored>, dims: &[u64; 2]) -> Vec<u64> {
+    let mut cells = Vec::new();
+    for y in 0..dims[0] {
+        for x in 0..dims[1] {
+            let (mut parts, mut holes) = (Vec::new(), Vec::new());
+            tiling.plan(&slab(&[y, x], &[1, 1]), &mut parts, &mut holes);
+            cells.push(match parts.last().map(|part| &part.record.value) {
+                Some(Stored::Chunk(chunk)) => chunk.chunk.0,
+                Some(Stored::Fill) | None => 0,
+            });
+        }
+    }
+    cells
+}
+
+fn whole(md: &Md, ino: Ino) -> Tiling<Stored> {
+    let mut tiling = Tiling::new(0);
+    md.tiling(ino, Version(0))
+        .unwrap()
+        .apply(&mut tiling)
+        .unwrap();
+    tiling
+}
+
+#[test]
+fn a_commit_is_in_the_tiling() {
+    let (_service, md) = ready();
+    let ino = array(&md, "a", &[8, 8]);
+    let (first, reply) = put(&md, ino, &[0, 0], &[4, 8]).unwrap();
+    assert_eq!(reply.version.0, reply.before.0 + 1);
+    assert_eq!((reply.first_order, reply.dropped.len()), (0, 0));
+    assert_eq!((reply.attr.size, reply.attr.stored), (64, 32));
+    assert!(reply.info.holds);
+    let (second, reply) = put(&md, ino, &[0, 0], &[4, 8]).unwrap();
+    assert_eq!((reply.first_order, reply.dropped), (1, vec![0]));
+    assert_eq!(reply.attr.stored, 32);
+    assert_ne!(first, second);
+    let tiling = whole(&md, ino);
+    assert_eq!(tiling.len(), 1);
+    assert_eq!(shown(&tiling, &[8, 8])[0], second.0);
+}
+
+#[test]
+fn bad_commits_change_nothing() {
+    let (_service, md) = ready();
+    let ino = array(&md, "a", &[8, 8]);
+    let before = md.getattr(ino).unwrap();
+    let lease = md.lease_chunks(4).unwrap();
+    let try_with = |change: &dyn Fn(&mut crate::api::Commit)| {
+        let mut commit = commit_of(&md, ino);
+        commit.records = vec![(slab(&[0, 0], &[1, 1]), stored(&lease, 0))];
+        change(&mut commit);
+        md.commit(commit).unwrap_err()
+    };
+    let invalid = |error: MdError| matches!(error, MdError::Invalid(_));
+    assert!(invalid(try_with(
+        &|commit| commit.records[0].0 = slab(&[0], &[1])
+    )));
+    assert!(invalid(try_with(
+        &|commit| commit.records[0].0 = slab(&[0, 0], &[0, 1])
+    )));
+    assert!(invalid(try_with(
+        &|commit| commit.records[0].0 = slab(&[u64::MAX, 0], &[2, 1])
+    )));
+    assert!(invalid(try_with(
+        &|commit| commit.records[0].1 = stored(&lease, 9)
+    )));
+    assert!(invalid(try_with(&|commit| {
+        if let Stored::Chunk(chunk) = &mut commit.records[0].1 {
+            chunk.server = slabfs_model::ServerId(9);
+        }
+    })));
+    assert!(invalid(try_with(&|commit| commit
+        .records
+        .push(commit.records[0].clone()))));
+    assert_eq!(try_with(&|commit| commit.generation += 1), MdError::Stale);
+    assert!(matches!(
+        try_with(&|commit| commit.grow_to = Some(Coords::from_slice(&[9, 8]))),
+        MdError::TooBig(_)
+    ));
+    assert!(matches!(
+        try_with(&|commit| commit.size_at_least = 65),
+        MdError::TooBig(_)
+    ));
+    assert_eq!(md.getattr(ino).unwrap(), before);
+    assert!(whole(&md, ino).is_empty());
+    // The id is still good.
+    let mut commit = commit_of(&md, ino);
+    commit.records = vec![(slab(&[0, 0], &[1, 1]), stored(&lease, 0))];
+    md.commit(commit.clone()).unwrap();
+    assert!(invalid(md.commit(commit).unwrap_err()));
+}
+
+#[test]
+fn a_commit_beyond_a_shrunk_object_is_cut() {
+    let (_service, md) = ready();
+    let ino = array(&md, "a", &[8, 8]);
+    md.resize(ino, Coords::from_slice(&[4, 8]), ResizeHow::SetDims)
+        .unwrap();
+    let (chunk, _) = put(&md, ino, &[2, 0], &[4, 8]).unwrap();
+    let (_, reply) = put(&md, ino, &[6, 0], &[1, 8]).unwrap();
+    assert_eq!(reply.dropped, [1]);
+    md.resize(ino, Coords::from_slice(&[8, 8]), ResizeHow::SetDims)
+        .unwrap();
+    let cells = shown(&whole(&md, ino), &[8, 8]);
+    assert_eq!(&cells[16..32], &[chunk.0; 16]);
+    assert_eq!(&cells[32..], &[0; 32]);
+}
+
+#[test]
+fn writes_grow_by_whole_rows() {
+    let (_service, md) = ready();
+    let ino = file(&md, "rows");
+    let change = crate::api::SpecChange {
+        dtype: Some("f4".parse().unwrap()),
+        dims: Some(Coords::from_slice(&[0, 4])),
+        max_dims: Some(slabfs_model::parse_max_dims("unlimited,4").unwrap()),
+        ..Default::default()
+    };
+    md.declare(ino, change, None).unwrap();
+    let mut commit = commit_of(&md, ino);
+    commit.size_at_least = 17;
+    let reply = md.commit(commit).unwrap();
+    assert_eq!(reply.info.dims.as_slice(), [2, 4]);
+    assert_eq!(reply.attr.size, 32);
+}
+
+#[test]
+fn readers_get_what_changed() {
+    let (_service, md) = ready();
+    let ino = array(&md, "a", &[8, 8]);
+    put(&md, ino, &[0, 0], &[2, 8]).unwrap();
+    let mut tiling = whole(&md, ino);
+    let known = md.tiling(ino, Version(0)).unwrap().version();
+    assert_eq!(
+        md.tiling(ino, known).unwrap(),
+        TilingReply::Unchanged { version: known }
+    );
+    put(&md, ino, &[0, 0], &[2, 8]).unwrap();
+    put(&md, ino, &[4, 0], &[2, 8]).unwrap();
+    put(&md, ino, &[4, 0], &[2, 8]).unwrap();
+    let reply = md.tiling(ino, known).unwrap();
+    let TilingReply::Changes { added, dropped, .. } = &reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(
+        added.iter().map(|record| record.order).collect::<Vec<_>>(),
+        [1, 3]
+    );
+    assert_eq!(dropped, &[0]);
+    let known = reply.version();
+    reply.apply(&mut tiling).unwrap();
+    assert_eq!(shown(&tiling, &[8, 8]), shown(&whole(&md, ino), &[8, 8]));
+    // A clip is not a change one can tell; all of it comes again.
+    md.resize(ino, Coords::from_slice(&[5, 8]), ResizeHow::SetDims)
+        .unwrap();
+    assert!(matches!(
+        md.tiling(ino, known).unwrap(),
+        TilingReply::Whole { .. }
+    ));
+}
+
+#[test]
+fn long_tilings_come_in_pages() {
+    let (_service, md) = ready();
+    let ino = array(&md, "a", &[1 << 20, 1]);
+    let count = 60_000u32;
+    let lease = md.lease_chunks(count).unwrap();
+    let mut commit = commit_of(&md, ino);
+    commit.records = (0..u64::from(count))
+        .map(|i| (slab(&[i, 0], &[1, 1]), stored(&lease, i)))
+        .collect();
+    let reply = md.commit(commit).unwrap();
+    assert_eq!(whole(&md, ino).len(), count as usize);
+    assert_eq!(md.tiling(ino, Version(0)).unwrap().version(), reply.version);
+}
+
+#[test]
+fn holes_hide_and_are_not_kept_for_nothing() {
+    let (_service, md) = ready();
+    let ino = array(&md, "a", &[8, 8]);
+    let punch = |offset: &[u64], shape: &[u64]| {
+        let mut commit = commit_of(&md, ino);
+        commit.records = vec![(slab(offset, shape), Stored::Fill)];
+        commit.wrote = false;
+        md.commit(commit).unwrap()
+    };
+    assert_eq!(punch(&[0, 0], &[8, 8]).dropped, [0]);
+    put(&md, ino, &[0, 0], &[4, 8]).unwrap();
+    punch(&[1, 0], &[1, 8]);
+    let cells = shown(&whole(&md, ino), &[8, 8]);
+    assert!(cells[..8].iter().all(|&c| c != 0) && cells[8..16].iter().all(|&c| c == 0));
+    let reply = punch(&[0, 0], &[8, 8]);
+    assert_eq!(reply.dropped, [1, 2, 3]);
+    assert_eq!(reply.attr.stored, 0);
+    assert!(whole(&md, ino).is_empty());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write([u64; 4]),
+    Lattice([u64; 4], u64),
+    Punch([u64; 4]),
+    Resize([u64; 2]),
+    Clear,
+    Restart,
+}
+
+const DIMS: [u64; 2] = [6, 7];
+
+fn corner() -> impl Strategy<Value = [u64; 4]> {
+    (0..DIMS[0], 0..DIMS[1], 1..=DIMS[0], 1..=DIMS[1])
+        .prop_map(|(y, x, h, w)| [y, x, h.min(DIMS[0] - y), w.min(DIMS[1] - x)])
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => corner().prop_map(Step::Write),
+        2 => (corner(), 2..4u64).prop_map(|(corner, step)| Step::Lattice(corner, step)),
+        2 => corner().prop_map(Step::Punch),
+        2 => (0..=DIMS[0], 0..=DIMS[1]).prop_map(|(y, x)| Step::Resize([y, x])),
+        1 => Just(Step::Clear),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn within(slab: &Hyperslab, y: u64, x: u64) -> bool {
+    let has = |axis: usize, at: u64| !slab.index_range(axis, at, at + 1).is_empty();
+    has(0, y) && has(1, x)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn tilings_show_what_was_written_last(steps in prop::collection::vec(step(), 1..25)) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut service = service_in(dir.path());
+        beat(&service, vec![]);
+        let mut md = attach(&service);
+        let ino = array(&md, "a", &DIMS);
+        let mut cells: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        let mut dims = DIMS;
+        let mut followed = whole(&md, ino);
+        let mut known = md.tiling(ino, Version(0)).unwrap().version();
+        for step in steps {
+            let written = match &step {
+                Step::Write([y, x, h, w]) => Some((slab(&[*y, *x], &[*h, *w]), true)),
+                Step::Punch([y, x, h, w]) => Some((slab(&[*y, *x], &[*h, *w]), false)),
+                Step::Lattice([y, x, h, w], every) => {
+                    let mut lattice = slab(&[*y, *x], &[*h, *w]);
+                    lattice.axes[1] = slabfs_model::Axis::every(*x, *every, w.div_ceil(*every));
+                    Some((lattice, true))
+                }
+                Step::Resize(new) => {
+                    md.resize(ino, Coords::from_slice(new), ResizeHow::SetDims).unwrap();
+                    dims = *new;
+                    cells.retain(|(y, x), _| *y < dims[0] && *x < dims[1]);
+                    None
+                }
+                Step::Clear => {
+                    md.clear(ino).unwrap();
+                    cells.clear();
+                    None
+                }
+                Step::Restart => {
+                    service.close().unwrap();
+                    drop(service);
+                    service = service_in(dir.path());
+                    beat(&service, vec![]);
+                    md = attach(&service);
+                    None
+                }
+            };
+            if let Some((slab, data)) = written {
+                let lease = md.lease_chunks(1).unwrap();
+                let mut commit = commit_of(&md, ino);
+                let value = if data { stored(&lease, 0) } else { Stored::Fill };
+                commit.records = vec![(slab.clone(), value)];
+                md.commit(commit).unwrap();
+                for y in 0..dims[0] {
+                    for x in 0..dims[1] {
+                        if within(&slab, y, x) {
+                            cells.insert((y, x), if data { lease.first.0 } else { 0 });
+                        }
+                    }
+                }
+            }
+            let expected: Vec<u64> = (0..DIMS[0])
+                .flat_map(|y| (0..DIMS[1]).map(move |x| (y, x)))
+                .map(|at| cells.get(&at).copied().unwrap_or(0))
+                .collect();
+            let news = md.tiling(ino, known).unwrap();
+            known = news.version();
+            news.apply(&mut followed).unwrap();
+            prop_assert_eq!(&shown(&followed, &DIMS), &expected);
+            prop_assert_eq!(&shown(&whole(&md, ino), &DIMS), &expected);
+        }
+    }
+}
