@@ -10,6 +10,7 @@ use super::{KvError, Lsn, Pair};
 use crc_fast::crc32_iscsi as crc32c;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"SLABCKPT";
@@ -50,7 +51,7 @@ impl Head {
         bytes
     }
 
-    fn decode(bytes: &[u8; HEADER]) -> Result<Self, String> {
+    pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Self, String> {
         if &bytes[..8] != MAGIC || le32(bytes, HEADER - 4) != crc32c(&bytes[..HEADER - 4]) {
             return Err("the header is damaged".to_owned());
         }
@@ -82,6 +83,40 @@ fn words(words: [u32; 5]) -> [u8; BLOCK] {
     let crc = crc32c(&bytes[..BLOCK - 4]);
     bytes[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
     bytes
+}
+
+/// A block's header, when it is a good one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockHead {
+    pub(super) entries: u32,
+    pub(super) len: usize,
+    pub(super) crc: u32,
+    pub(super) number: u32,
+}
+
+impl BlockHead {
+    /// Reads the header at the start of `bytes`.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..BLOCK)?;
+        let len = le32(bytes, 8) as usize;
+        let good =
+            le32(bytes, 0) == BLOCK_MAGIC && le32(bytes, BLOCK - 4) == crc32c(&bytes[..BLOCK - 4]);
+        let head = Self {
+            entries: le32(bytes, 4),
+            len,
+            crc: le32(bytes, 12),
+            number: le32(bytes, 16),
+        };
+        (good && len <= MAX_BLOCK).then_some(head)
+    }
+}
+
+/// The entry at `at` of a block: where its key and its value lie.
+pub(super) fn entry_at(block: &[u8], at: usize) -> Option<(Range<usize>, Range<usize>)> {
+    let lengths = block.get(at..at + 8)?;
+    let key = at + 8..at + 8 + le32(lengths, 0) as usize;
+    let value = key.end..key.end + le32(lengths, 4) as usize;
+    (value.end <= block.len()).then_some((key, value))
 }
 
 /// A checkpoint being written.
@@ -138,14 +173,20 @@ impl Writer {
     }
 
     /// Makes the checkpoint whole, durable and known by its name; answers its length.
-    pub(super) fn finish(mut self) -> Result<u64, KvError> {
+    pub(super) fn finish(self) -> Result<u64, KvError> {
+        let name = checkpoint_name(self.head.lsn.0);
+        self.finish_as(&name)
+    }
+
+    /// Makes the checkpoint whole, durable and known as `name`; answers its length.
+    pub(super) fn finish_as(mut self, name: &str) -> Result<u64, KvError> {
         self.end_block()?;
         let (low, high) = (self.entries as u32, (self.entries >> 32) as u32);
         self.write(&words([FOOTER_MAGIC, self.blocks, low, high, 0]))?;
         self.file
             .sync_all()
             .map_err(|error| KvError::io("sync", &self.temp, &error))?;
-        let path = self.dir.join(checkpoint_name(self.head.lsn.0));
+        let path = self.dir.join(name);
         fs::rename(&self.temp, &path).map_err(|error| KvError::io("name", &path, &error))?;
         sync_dir(&self.dir)?;
         Ok(self.offset)
@@ -193,6 +234,9 @@ pub(super) struct Broken {
     pub(super) detail: String,
 }
 
+/// A key with its value, where they lie in a block.
+type Entry<'a> = (&'a [u8], &'a [u8]);
+
 /// A checkpoint being read.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -211,9 +255,13 @@ pub(super) struct Reader {
 impl Reader {
     /// Opens the checkpoint that reaches to `lsn`.
     pub(super) fn open(dir: &Path, lsn: u64) -> Result<Self, Broken> {
+        Self::open_file(&dir.join(checkpoint_name(lsn)), lsn)
+    }
+
+    /// Opens the checkpoint in `path` that reaches to `lsn`.
+    pub(super) fn open_file(path: &Path, lsn: u64) -> Result<Self, Broken> {
         let broken = |detail: String| Broken { offset: 0, detail };
-        let mut file = File::open(dir.join(checkpoint_name(lsn)))
-            .map_err(|error| broken(error.to_string()))?;
+        let mut file = File::open(path).map_err(|error| broken(error.to_string()))?;
         let mut header = [0; HEADER];
         file.read_exact(&mut header)
             .map_err(|error| broken(format!("no header: {error}")))?;
@@ -257,18 +305,16 @@ impl Reader {
             .map(|(key, value)| (key.to_vec(), value.to_vec())))
     }
 
-    fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>, Broken> {
+    fn advance(&mut self) -> Result<Option<Entry<'_>>, Broken> {
         while self.left == 0 {
             if self.ended || !self.next_block()? {
                 return Ok(None);
             }
         }
-        let entry = self
-            .entry()
-            .ok_or_else(|| self.broken("an entry makes no sense"))?;
+        let entry = entry_at(&self.block, self.at);
+        let (key, value) = entry.ok_or_else(|| self.broken("an entry makes no sense"))?;
         self.left -= 1;
         self.entries += 1;
-        let (key, value) = (entry.0, entry.1);
         self.at = value.end;
         if self.block[key.clone()] <= *self.last {
             return Err(self.broken("the keys are out of order"));
@@ -276,13 +322,6 @@ impl Reader {
         self.last.clear();
         self.last.extend_from_slice(&self.block[key.clone()]);
         Ok(Some((&self.block[key], &self.block[value])))
-    }
-
-    fn entry(&self) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
-        let lengths = self.block.get(self.at..self.at + 8)?;
-        let key = self.at + 8..self.at + 8 + le32(lengths, 0) as usize;
-        let value = key.end..key.end + le32(lengths, 4) as usize;
-        (value.end <= self.block.len()).then_some((key, value))
     }
 
     /// Reads the next block; false at the footer.
@@ -295,20 +334,18 @@ impl Reader {
         if le32(&header, 0) == FOOTER_MAGIC {
             return self.footer(&header).map(|()| false);
         }
-        let len = le32(&header, 8) as usize;
-        if le32(&header, 0) != BLOCK_MAGIC || le32(&header, 16) != self.blocks || len > MAX_BLOCK {
-            return Err(self.broken("a block is not the one that should be here"));
-        }
+        let head = BlockHead::decode(&header).filter(|head| head.number == self.blocks);
+        let head = head.ok_or_else(|| self.broken("a block is not the one that should be here"))?;
         let mut block = std::mem::take(&mut self.block);
-        block.resize(len, 0);
+        block.resize(head.len, 0);
         self.read(|file| file.read_exact(&mut block))?;
-        if le32(&header, 12) != crc32c(&block) {
+        if head.crc != crc32c(&block) {
             return Err(self.broken("the checksum of a block does not fit its bytes"));
         }
-        self.offset += (BLOCK + len) as u64;
+        self.offset += (BLOCK + head.len) as u64;
         self.block = block;
         self.at = 0;
-        self.left = le32(&header, 4);
+        self.left = head.entries;
         self.blocks += 1;
         Ok(true)
     }

@@ -159,7 +159,10 @@ impl Index {
 impl Drop for Index {
     fn drop(&mut self) {
         let db = self.db.take();
-        if let Err(fault) = guarded(|| Ok(drop(db))) {
+        if let Err(fault) = guarded(|| {
+            drop(db);
+            Ok(())
+        }) {
             tracing::warn!(%fault, "closing the index failed; its files are checked at the next start");
         }
     }

@@ -60,6 +60,8 @@ impl LocalKv {
         let recovery = started.recovery.clone();
         let engine = Arc::new(Engine::new(dir, options, ground, started));
         if !recovery.losses.is_empty() {
+            // An empty commit, so that the checkpoint has a number no damaged one has.
+            engine.commit(Batch::new())?;
             let head = engine.write_checkpoint()?;
             let aside = retire(dir, head)?;
             engine.forget_previous();

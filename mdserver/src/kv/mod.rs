@@ -33,6 +33,7 @@ mod memtable;
 mod reconcile;
 mod recovery;
 mod replay;
+mod salvage;
 mod signals;
 mod start;
 mod sync;

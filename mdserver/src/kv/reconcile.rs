@@ -12,9 +12,11 @@
 use super::checkpoint::{Broken, Reader};
 use super::index::{Entries, Entry, Fault, Index};
 use super::memtable::Memtable;
-use super::replay::Overlay;
+use super::replay::{Change, Overlay};
 use super::{KvError, Lsn, Pair};
 use std::cmp::Ordering;
+use std::collections::btree_map;
+use std::iter::Peekable;
 
 /// The truth to compare with.
 #[derive(Debug)]
@@ -70,6 +72,10 @@ pub(super) fn reconcile(truth: Truth<'_>, index: &Index) -> Result<Reconciled, F
     let mut repair = Repair {
         index,
         applied,
+        behind: truth
+            .checkpoint
+            .as_ref()
+            .is_some_and(|checkpoint| checkpoint.head().lsn > applied),
         salvage,
         group: Vec::new(),
         group_bytes: 0,
@@ -105,6 +111,8 @@ pub(super) fn reconcile(truth: Truth<'_>, index: &Index) -> Result<Reconciled, F
 struct Repair<'a> {
     index: &'a Index,
     applied: Lsn,
+    /// The index had not come as far as the checkpoint, so it may differ and be sound.
+    behind: bool,
     salvage: Option<Lsn>,
     group: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     group_bytes: usize,
@@ -131,7 +139,7 @@ impl Repair<'_> {
         } else if lsn > self.applied {
             self.done.memtable.insert(key, value);
         } else {
-            self.done.repaired += 1;
+            self.done.repaired += u64::from(!self.behind || !readable);
             self.group_bytes += key.len() + value.as_ref().map_or(0, Vec::len);
             self.group.push((key, value));
             if self.group_bytes > GROUP {
@@ -157,8 +165,7 @@ impl Repair<'_> {
 struct Merge<'a> {
     checkpoint: Option<Reader>,
     next: Option<Pair>,
-    overlay:
-        std::iter::Peekable<std::collections::btree_map::Iter<'a, Vec<u8>, (Lsn, Option<Vec<u8>>)>>,
+    overlay: Peekable<btree_map::Iter<'a, Vec<u8>, Change>>,
 }
 
 impl<'a> Merge<'a> {

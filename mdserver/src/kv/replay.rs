@@ -20,8 +20,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The newest change of each key behind the checkpoint: the commit, and the value or a deletion.
-pub(super) type Overlay = BTreeMap<Vec<u8>, (Lsn, Option<Vec<u8>>)>;
+/// The commit that changed a key last, and the value or a deletion.
+pub(super) type Change = (Lsn, Option<Vec<u8>>);
+
+/// The newest change of each key behind the checkpoint.
+pub(super) type Overlay = BTreeMap<Vec<u8>, Change>;
 
 /// Where reading starts.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,8 @@ use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
 use super::memtable::Memtable;
 use super::reconcile::{Failure, Reconciled, Truth, reconcile};
-use super::truth::{Found, SLED, damaged, find};
+use super::salvage::{SALVAGE, salvage};
+use super::truth::{Found, SLED, damaged, find, find_behind};
 use super::{KvError, Lsn, Recovery};
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
@@ -47,18 +48,8 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     fs::create_dir_all(dir).map_err(|error| KvError::io("create", dir, &error))?;
     let lock = lock(dir)?;
     remove(&dir.join(CHECKPOINT_TEMP))?;
-    let found = find(dir, ground)?;
-    if !found.replay.losses.is_empty() && !options.accept_loss {
-        return Err(damaged(dir, found.replay.losses));
-    }
-    let store = match found
-        .replay
-        .store
-        .or(found.checkpoint.map(|(head, _)| head.store))
-    {
-        Some(store) => store,
-        None => new_id()?,
-    };
+    let found = truth(dir, options, ground)?;
+    let store = store_of(&found)?;
     // sled comes last: its presence shows that there was a journal and a checkpoint.
     let lossless = found.replay.losses.is_empty();
     let journal = if lossless {
@@ -66,9 +57,6 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     } else {
         None
     };
-    for &lsn in &found.broken {
-        set_aside(dir, &checkpoint_name(lsn), "damaged-checkpoint")?;
-    }
     let checkpoint = match found.checkpoint {
         Some(checkpoint) => checkpoint,
         None => {
@@ -77,9 +65,21 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
                 lsn: Lsn(0),
                 journal: 1,
             };
-            (head, Writer::new(dir, ground, head)?.finish()?)
+            (
+                head,
+                if lossless {
+                    Writer::new(dir, ground, head)?.finish()?
+                } else {
+                    0
+                },
+            )
         }
     };
+    if lossless {
+        for &lsn in &found.broken {
+            set_aside(dir, &checkpoint_name(lsn), "damaged-checkpoint")?;
+        }
+    }
     let opened = open_index(dir, options, &found)?;
     let recovery = told(&found, &opened);
     let journal = match journal {
@@ -97,6 +97,35 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
         previous: found.previous,
         recovery,
     })
+}
+
+/// What checkpoint and journal say; with a loss only if it is accepted.
+fn truth(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<Found, KvError> {
+    let found = find(dir, ground)?;
+    if found.replay.losses.is_empty() {
+        return Ok(found);
+    }
+    if !options.accept_loss {
+        return Err(damaged(dir, found.replay.losses));
+    }
+    match found.broken.first() {
+        Some(&lsn) if found.checkpoint.is_none() => {
+            let store = store_of(&found)?;
+            find_behind(dir, ground, salvage(dir, ground, lsn, store)?)
+        }
+        _ => Ok(found),
+    }
+}
+
+fn store_of(found: &Found) -> Result<Id, KvError> {
+    match found
+        .replay
+        .store
+        .or(found.checkpoint.map(|(head, _)| head.store))
+    {
+        Some(store) => Ok(store),
+        None => new_id(),
+    }
 }
 
 fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
@@ -329,5 +358,6 @@ pub(super) fn retire(dir: &Path, checkpoint: Head) -> Result<PathBuf, KvError> {
             .map_err(|error| KvError::io("set aside", &source, &error))?;
     }
     sync_dir(dir)?;
+    remove(&dir.join(SALVAGE))?;
     Ok(target)
 }

@@ -3,6 +3,7 @@
 use super::checkpoint::{Broken, Head, Reader};
 use super::disk::{Ground, checkpoint_name, numbered};
 use super::replay::{From, Replay, replay};
+use super::salvage::{SALVAGE, Salvaged};
 use super::{Damage, KvError, Lsn};
 use std::path::Path;
 
@@ -20,6 +21,8 @@ pub(super) struct Found {
     pub(super) broken: Vec<u64>,
     /// The journal.
     pub(super) replay: Replay,
+    /// The checkpoint is the stand-in for a damaged one.
+    pub(super) stand_in: bool,
     /// There was nothing at all.
     pub(super) new: bool,
 }
@@ -35,7 +38,12 @@ impl Found {
         let Some((head, _)) = self.checkpoint else {
             return Ok(None);
         };
-        let opened = Reader::open(dir, head.lsn.0);
+        let name = if self.stand_in {
+            SALVAGE.to_owned()
+        } else {
+            checkpoint_name(head.lsn.0)
+        };
+        let opened = Reader::open_file(&dir.join(name), head.lsn.0);
         opened
             .map(Some)
             .map_err(|broken| damaged(dir, vec![damage(head.lsn.0, broken)]))
@@ -43,14 +51,16 @@ impl Found {
 
     /// The last of the lost commits, so far as that is known; `None` when nothing is lost.
     pub(super) fn salvage(&self) -> Option<Lsn> {
-        let losses = &self.replay.losses;
-        losses
+        let unknown = Lsn(self.replay.last.0 + 1);
+        let in_journal = self
+            .replay
+            .losses
             .iter()
-            .map(|loss| {
-                loss.lost
-                    .map_or(Lsn(self.replay.last.0 + 1), |(_, last)| last)
-            })
-            .max()
+            .filter(|loss| !loss.file.to_string_lossy().starts_with("checkpoint"));
+        let journal = in_journal
+            .map(|loss| loss.lost.map_or(unknown, |(_, last)| last))
+            .max();
+        journal.max(self.stand_in.then(|| self.checkpoint_lsn()))
     }
 }
 
@@ -73,24 +83,29 @@ fn damage(lsn: u64, broken: Broken) -> Damage {
     }
 }
 
-/// Reads what is in `dir`. Losses are listed in the replay; whether they are accepted is for the
-/// caller to know.
-pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
-    let mut broken = Vec::new();
-    let mut damages = Vec::new();
-    let mut checkpoint = None;
-    let mut previous = None;
+/// The checkpoints in a directory.
+#[derive(Debug, Default)]
+struct Checkpoints {
+    newest: Option<(Head, u64)>,
+    previous: Option<Head>,
+    broken: Vec<u64>,
+    damages: Vec<Damage>,
+}
+
+/// Looks for the newest good checkpoint and the one before it.
+fn checkpoints(dir: &Path) -> Result<Checkpoints, KvError> {
+    let mut found = Checkpoints::default();
     for lsn in numbered(dir, "checkpoint")?.into_iter().rev() {
-        if checkpoint.is_some() {
-            previous = Reader::open(dir, lsn).ok().map(|reader| reader.head());
-            if previous.is_some() {
-                break;
+        if found.newest.is_some() {
+            // It is read only if it is ever needed; its header tells which journal it needs.
+            match Reader::open(dir, lsn) {
+                Ok(reader) => found.previous = Some(reader.head()),
+                Err(_) => found.broken.push(lsn),
             }
-            broken.push(lsn);
-            continue;
+            break;
         }
         match Reader::verify(dir, lsn) {
-            Ok(good) => checkpoint = Some(good),
+            Ok(good) => found.newest = Some(good),
             Err(Broken { detail, .. }) if detail.starts_with("format version") => {
                 return Err(KvError::Invalid(format!(
                     "{}: {detail}",
@@ -98,23 +113,30 @@ pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
                 )));
             }
             Err(bad) => {
-                broken.push(lsn);
-                damages.push(damage(lsn, bad));
+                found.broken.push(lsn);
+                found.damages.push(damage(lsn, bad));
             }
         }
     }
+    Ok(found)
+}
+
+/// Reads what is in `dir`. Losses are listed in the replay; whether they are accepted is for the
+/// caller to know.
+pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
+    let Checkpoints {
+        newest,
+        previous,
+        broken,
+        mut damages,
+    } = checkpoints(dir)?;
     let journals = numbered(dir, "journal")?;
     // The first journal file and the empty checkpoint come before sled, in this order.
-    let unborn = checkpoint.is_none() && broken.is_empty() && !dir.join(SLED).exists();
+    let unborn = newest.is_none() && broken.is_empty() && !dir.join(SLED).exists();
     let new = unborn && journals.is_empty();
     let begun = unborn && journals.iter().all(|&number| number == 1);
-    let from = match checkpoint {
-        Some((head, _)) => From {
-            after: head.lsn,
-            file: head.journal,
-            store: Some(head.store),
-            must_exist: true,
-        },
+    let from = match newest {
+        Some((head, _)) => behind(head),
         None => From {
             after: Lsn(0),
             file: 1,
@@ -123,26 +145,59 @@ pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
         },
     };
     let mut replay = replay(dir, from, ground)?;
-    let kept: Vec<(u64, Lsn)> = journals
-        .iter()
-        .filter(|&&n| n < from.file)
-        .map(|&n| (n, Lsn(0)))
-        .collect();
-    replay.firsts.splice(0..0, kept);
-    if checkpoint.is_none() && !replay.losses.is_empty() {
+    let older = journals.iter().filter(|&&number| number < from.file);
+    replay
+        .firsts
+        .splice(0..0, older.map(|&number| (number, Lsn(0))));
+    if newest.is_none() && !replay.losses.is_empty() {
+        let ranges = broken.iter().map(|&lsn| Some((Lsn(1), Lsn(lsn))));
         damages
             .iter_mut()
-            .zip(&broken)
-            .for_each(|(damage, &lsn)| damage.lost = Some((Lsn(1), Lsn(lsn))));
+            .zip(ranges)
+            .for_each(|(damage, lost)| damage.lost = lost);
         replay.losses.splice(0..0, damages);
     } else {
         replay.healed.extend(damages);
     }
     Ok(Found {
-        checkpoint,
+        checkpoint: newest,
         previous,
         broken,
         replay,
+        stand_in: false,
         new,
     })
+}
+
+/// Reads what is in `dir` with a stand-in for the damaged checkpoint.
+pub(super) fn find_behind(
+    dir: &Path,
+    ground: &Ground,
+    salvaged: Salvaged,
+) -> Result<Found, KvError> {
+    let Salvaged {
+        head,
+        bytes,
+        losses,
+    } = salvaged;
+    let mut replay = replay(dir, behind(head), ground)?;
+    replay.losses.splice(0..0, losses);
+    let checkpoint = Some((head, bytes));
+    Ok(Found {
+        checkpoint,
+        previous: None,
+        broken: Vec::new(),
+        replay,
+        stand_in: true,
+        new: false,
+    })
+}
+
+fn behind(head: Head) -> From {
+    From {
+        after: head.lsn,
+        file: head.journal,
+        store: Some(head.store),
+        must_exist: true,
+    }
 }

@@ -132,7 +132,7 @@ fn an_accepted_loss_is_listed_and_the_rest_is_there() {
             .any(|i| key.ends_with(format!("{i}").as_bytes()))
     });
     assert_eq!(all(&kv), model);
-    assert_eq!(put(&kv, "z", "1"), Lsn(11));
+    assert_eq!(put(&kv, "z", "1"), Lsn(12));
     model.insert(b"z".to_vec(), b"1".to_vec());
     let copy = killed(source.path());
     drop(kv);
@@ -190,7 +190,7 @@ fn a_whole_record_with_a_wrong_checksum_was_acknowledged() {
     let (kv, recovery) = LocalKv::open(source.path(), accepting()).unwrap();
     assert_eq!(recovery.losses.len(), 1);
     assert_eq!(all(&kv), model_of(0..9));
-    assert_eq!(put(&kv, "key-0009", "value of 9"), Lsn(11));
+    assert_eq!(put(&kv, "key-0009", "value of 9"), Lsn(12));
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn without_any_good_checkpoint_the_store_is_refused() {
     refused(dir.path());
     let (kv, recovery) = LocalKv::open(dir.path(), accepting()).unwrap();
     assert_eq!(all(&kv), model_of(0..100), "{recovery}");
-    assert_eq!(put(&kv, "z", ""), Lsn(101));
+    assert_eq!(put(&kv, "z", ""), Lsn(102));
 }
 
 #[test]
@@ -359,4 +359,63 @@ fn files_of_another_store_are_not_taken() {
     fs::copy(&file, two.path().join(file.file_name().unwrap())).unwrap();
     let damage = refused(two.path());
     assert!(damage[0].detail.contains("another"), "{damage:?}");
+}
+
+#[test]
+fn good_blocks_of_a_damaged_checkpoint_are_taken() {
+    let dir = TempDir::new().unwrap();
+    let mut model = Model::new();
+    for session in 0..3u8 {
+        let (kv, _) = open(dir.path());
+        for i in 0..60u8 {
+            let (key, value) = (vec![b'k', session, i], vec![i; 4000]);
+            let mut batch = Batch::new();
+            batch.put(key.clone(), value.clone());
+            model.insert(key, value);
+            kv.commit(batch).unwrap();
+        }
+        kv.checkpoint().unwrap();
+    }
+    put(&open(dir.path()).0, "later", "1");
+    model.insert(b"later".to_vec(), b"1".to_vec());
+    for lsn in numbered(dir.path(), "checkpoint").unwrap() {
+        flip(
+            &dir.path().join(super::super::disk::checkpoint_name(lsn)),
+            200_000,
+        );
+    }
+    refused(dir.path());
+    let with_index = killed(dir.path());
+    let (kv, recovery) = LocalKv::open(with_index.path(), accepting()).unwrap();
+    assert_eq!(all(&kv), model, "{recovery}");
+    fs::remove_dir_all(dir.path().join("sled")).unwrap();
+    let (kv, recovery) = LocalKv::open(dir.path(), accepting()).unwrap();
+    let kept = all(&kv);
+    let gone = model.len() - kept.len();
+    assert!((10..30).contains(&gone), "{gone} gone: {recovery}");
+    assert!(
+        kept.iter()
+            .all(|(key, value)| model.get(key) == Some(value))
+    );
+    assert_eq!(recovery.losses.len(), 1);
+    let first = model
+        .keys()
+        .position(|key| !kept.contains_key(key))
+        .unwrap();
+    let behind = model
+        .keys()
+        .nth(first - 1)
+        .unwrap()
+        .escape_ascii()
+        .to_string();
+    assert!(
+        recovery.losses[0]
+            .detail
+            .contains(&format!("behind key {behind} ")),
+        "{recovery}"
+    );
+    drop(kv);
+    let (kv, recovery) = open(dir.path());
+    assert!(recovery.losses.is_empty());
+    assert_eq!(all(&kv), kept);
 }
