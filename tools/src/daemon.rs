@@ -143,9 +143,8 @@ fn start_child(log: &Path) -> anyhow::Result<()> {
         .context("reading from the background process")?;
     match serde_json::from_str(&line) {
         Ok(Outcome::Ready(text)) => {
-            println!("ready: {text}");
-            println!("process {}, log {}", child.id(), log.display());
-            Ok(())
+            let (pid, log) = (child.id(), log.display());
+            crate::output::print(&format!("ready: {text}\nprocess {pid}, log {log}\n"))
         }
         Ok(Outcome::Failed {
             status: crate::failure::USAGE,

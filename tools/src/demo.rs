@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::create::{Fields, MoreFields};
 use crate::onmount::{self, Mount};
 use crate::stats::percent;
-use crate::table;
+use crate::{output, table};
 
 mod own;
 mod writer;
@@ -106,17 +106,12 @@ fn table(parent: &Path, json: bool) -> anyhow::Result<()> {
     let runs = runs?;
     removed?;
     if json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&runs).context("writing JSON")?
-        );
+        output::json(&runs)
     } else {
-        for run in &runs {
-            println!("{}", run.show());
-        }
-        println!("Every byte was read back, whole and by selections, and compared.");
+        let mut text: String = runs.iter().map(|run| run.show() + "\n").collect();
+        text.push_str("Every byte was read back, whole and by selections, and compared.\n");
+        output::print(&text)
     }
-    Ok(())
 }
 
 fn all_runs(mount: &Mount, dir: &Path) -> anyhow::Result<Vec<Run>> {

@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
-
-use crate::{onmount, table};
+use crate::{onmount, output, table};
 
 /// Show what a file is: dims, element type, layout, size, chunks.
 #[derive(Debug, clap::Args)]
@@ -22,12 +20,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let info = onmount::info(&args.path)?;
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&info).context("writing JSON")?
-        );
+        output::json(&info)
     } else {
-        print!("{}", table::lines(&info));
+        output::print(&table::lines(&info))
     }
-    Ok(())
 }

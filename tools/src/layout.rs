@@ -8,6 +8,7 @@ use anyhow::Context;
 use crate::draw::{self, Cut, View};
 use crate::failure::usage;
 use crate::onmount::Mount;
+use crate::output;
 
 /// Draw how an array is cut into chunks, and which server has each.
 ///
@@ -53,11 +54,7 @@ fn parse_axes(text: &str) -> Result<(usize, usize), String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let layout = Mount::of(&args.path)?.layout_of(&args.path)?;
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&layout).context("writing JSON")?
-        );
-        return Ok(());
+        return output::json(&layout);
     }
     let view: View = serde_json::from_value(layout)
         .context("the mount tells the layout in a way this slabfs does not know; are the two of one version?")?;
@@ -70,8 +67,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let title = args.path.display().to_string();
         std::fs::write(file, draw::svg::draw(&picture, &title))
             .with_context(|| format!("cannot write {}", file.display()))?;
-        println!("wrote {}: {} chunks", file.display(), picture.pieces.len());
-        return Ok(());
+        let count = picture.pieces.len();
+        return output::print(&format!("wrote {}: {count} chunks\n", file.display()));
     }
     let style = draw::text::Style {
         width: args
@@ -82,8 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         height: 40,
         colours: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
-    print!("{}", draw::text::draw(&picture, style));
-    Ok(())
+    output::print(&draw::text::draw(&picture, style))
 }
 
 /// `COLUMNS` where it is set, else 80; drawings that go to files should not depend on a window.

@@ -22,6 +22,7 @@ mod mountpoint;
 mod node;
 mod objserver;
 mod onmount;
+mod output;
 mod process;
 mod servers;
 mod set;

@@ -11,8 +11,9 @@ use slabfs_fs::client::{Client, ClientOptions};
 use slabfs_fs::mount::{Mount, MountOptions, Running};
 use slabfs_mdserver::api::Metadata;
 use slabfs_mdserver::client::{LocalMd, RemoteMd};
+use slabfs_mdserver::kv::KvError;
 use slabfs_mdserver::server::MdServer;
-use slabfs_mdserver::service::{Service, ServiceOptions};
+use slabfs_mdserver::service::{Service, ServiceError, ServiceOptions};
 use slabfs_model::ServerId;
 use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::server::{DataServer, Heart, HeartOptions, Registrar};
@@ -112,8 +113,19 @@ impl MetadataNode {
         make_private(dir)?;
         let mut options = ServiceOptions::default();
         options.kv.accept_loss = accept_loss;
-        let (service, recovery) = Service::open(dir, options)
-            .with_context(|| format!("cannot use the metadata directory {}", dir.display()))?;
+        let (service, recovery) = Service::open(dir, options).map_err(|error| {
+            let advice = match &error {
+                ServiceError::Kv(KvError::Locked { .. }) => {
+                    "; stop the slabfs that runs on it, or choose another directory with --data"
+                }
+                ServiceError::Kv(KvError::Damaged { .. }) => {
+                    "; bring back a copy of the directory, or start with --accept-loss to go on without what is named"
+                }
+                _ => "",
+            };
+            let shown = dir.display();
+            anyhow::anyhow!("cannot use the metadata directory {shown}: {error}{advice}")
+        })?;
         tracing::info!("{}: {recovery}", dir.display());
         Ok(MetadataNode {
             service: Arc::new(service),

@@ -59,6 +59,7 @@ pub(crate) fn users_of(mount: &Path) -> Vec<String> {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
+    let own = std::process::id().to_string();
     let mut users = Vec::new();
     for process in processes.flatten() {
         let name = process.file_name();
@@ -68,6 +69,9 @@ pub(crate) fn users_of(mount: &Path) -> Vec<String> {
         else {
             continue;
         };
+        if pid == own {
+            continue;
+        }
         let dir = process.path();
         let links = [dir.join("cwd"), dir.join("exe"), dir.join("root")];
         let open = std::fs::read_dir(dir.join("fd"));

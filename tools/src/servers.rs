@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::args::show_size;
 use crate::onmount::Mount;
-use crate::table;
+use crate::{output, table};
 
 /// Show the data servers behind a mount, whether they answer, and their space.
 #[derive(Debug, clap::Args)]
@@ -28,14 +28,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .get("servers")
         .context("the mount tells nothing of its servers")?;
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(servers).context("writing JSON")?
-        );
+        output::json(servers)
     } else {
-        print!("{}", show(servers));
+        output::print(&show(servers))
     }
-    Ok(())
 }
 
 fn show(servers: &Value) -> String {

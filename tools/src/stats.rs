@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::onmount::Mount;
-use crate::table;
+use crate::{output, table};
 
 /// Show what a mount did since it was started: transfers, operations on servers, bytes.
 ///
@@ -28,11 +27,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut stats = Mount::of(&args.mountpoint)?.report("stats".as_ref())?;
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&stats).context("writing JSON")?
-        );
-        return Ok(());
+        return output::json(&stats);
     }
     for direction in ["read", "write"] {
         if let Some(part) = stats
@@ -42,8 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             add_efficiency(part);
         }
     }
-    print!("{}", table::lines(&stats));
-    Ok(())
+    output::print(&table::lines(&stats))
 }
 
 /// Adds the two ratios to a direction's counters, where they mean something.

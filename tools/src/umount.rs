@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow, bail};
 
 use crate::args::parse_time;
 use crate::mountpoint::{Mounted, detach, mounts, unmount};
+use crate::output;
 use crate::process::{Watched, users_of};
 
 /// Unmount, and wait until the mount's process has written everything and ended.
@@ -30,8 +31,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let full = match args.mountpoint.canonicalize() {
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
             detach(&args.mountpoint)?;
-            println!("{shown} was a mount whose process is gone; it is taken away");
-            return Ok(());
+            let text = format!("{shown} was a mount whose process is gone; it is taken away\n");
+            return output::print(&text);
         }
         result => result.map_err(|error| crate::onmount::explain(&args.mountpoint, error))?,
     };

@@ -1,0 +1,25 @@
+//! What commands print. A reader that has seen enough (`slabfs stats mnt | head`) closes the pipe;
+//! that is no error, and no reason to go on.
+
+use std::io::{ErrorKind, Write};
+
+use anyhow::Context;
+use serde_json::Value;
+
+/// Writes `text` to stdout as it is.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to stdout"),
+    }
+}
+
+/// Writes a value as indented JSON.
+pub(crate) fn json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
+    let value: Value = serde_json::to_value(value).context("writing JSON")?;
+    print(&format!("{value:#}\n"))
+}
