@@ -7,10 +7,11 @@
 use super::checkpoint::{Head, Writer};
 use super::disk::{Ground, Id, checkpoint_name, journal_name, numbered, remove};
 use super::frame::Draft;
-use super::index::{Entry, Fault, Index};
+use super::index::{Fault, Index};
 use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
 use super::memtable::{Memtable, Tables};
+use super::scan::{scan, wrong};
 use super::signals::Signals;
 use super::start::{Opened, Started, open_index};
 use super::sync::GroupSync;
@@ -199,8 +200,12 @@ impl Engine {
         let Some(number) = self.journal.lock().lacks() else {
             return Ok(());
         };
-        let (spare, result) = match JournalFile::create(&self.dir, &self.ground, self.store, number)
-        {
+        let (spare, result) = match JournalFile::create(
+            &self.dir,
+            &self.ground,
+            (self.store, number),
+            self.options.file_limit(),
+        ) {
             Ok(file) => (Some(file), Ok(())),
             Err(error) => (None, Err(error)),
         };
@@ -434,62 +439,4 @@ impl Kept {
         let due = (self.newest_bytes / 4).min(JOURNAL_CEILING).max(limit);
         self.appended + due
     }
-}
-
-fn wrong(key: &[u8]) -> Fault {
-    Fault(format!(
-        "the checksum of the value of {} is wrong",
-        key.escape_ascii()
-    ))
-}
-
-/// Reads the tables over the index.
-fn scan(
-    index: &Index,
-    tables: &Tables,
-    from: &[u8],
-    to: &[u8],
-    limit: usize,
-) -> Result<Vec<Pair>, Fault> {
-    let (active, sealed) = tables.both();
-    let mut active = active.range(from, to).peekable();
-    let mut sealed = sealed
-        .map(|sealed| sealed.range(from, to))
-        .into_iter()
-        .flatten()
-        .peekable();
-    let mut entries = index.range(from, Some(to))?;
-    let mut entry: Option<Entry> = entries.next()?;
-    let mut pairs = Vec::new();
-    while pairs.len() < limit {
-        let heads = [
-            active.peek().map(|head| head.0),
-            sealed.peek().map(|head| head.0),
-        ];
-        let heads = heads
-            .into_iter()
-            .chain([entry.as_ref().map(|(key, _)| &key[..])]);
-        let Some(key) = heads.flatten().min().map(<[u8]>::to_vec) else {
-            break;
-        };
-        let newest = active.next_if(|head| head.0 == key);
-        let older = sealed.next_if(|head| head.0 == key);
-        let stored = if entry
-            .as_ref()
-            .is_some_and(|(stored, _)| stored[..] == key[..])
-        {
-            std::mem::replace(&mut entry, entries.next()?)
-        } else {
-            None
-        };
-        let value = match newest.or(older) {
-            Some((_, value)) => value.map(<[u8]>::to_vec),
-            None => match stored {
-                Some((_, value)) => Some(value.ok_or_else(|| wrong(&key))?.to_vec()),
-                None => None,
-            },
-        };
-        pairs.extend(value.map(|value| (key, value)));
-    }
-    Ok(pairs)
 }

@@ -26,45 +26,42 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Creates file `number` with its header, durably.
+    /// Creates file `number` with its header, durably, with blocks set aside for `reserve` bytes: so
+    /// much can still be committed (names removed, say) when data has filled the disk.
     pub(super) fn create(
         dir: &Path,
         ground: &Ground,
-        store: Id,
-        number: u64,
+        header: (Id, u64),
+        reserve: u64,
     ) -> Result<Self, KvError> {
+        let (store, number) = header;
         let path = dir.join(journal_name(number));
-        let written = Self::write_new(&path, ground, store, number);
-        if written.is_err() {
-            remove(&path)?;
-        }
-        written
-    }
-
-    fn write_new(path: &Path, ground: &Ground, store: Id, number: u64) -> Result<Self, KvError> {
-        let failed = |error| KvError::io("create", path, &error);
-        let file = OpenOptions::new()
+        let opened = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
-            .open(path)
-            .map_err(failed)?;
+            .open(&path);
+        let file = opened.map_err(|error| KvError::io("create", &path, &error))?;
+        if let Err(error) = ground.disk.reserve(&file, reserve) {
+            tracing::debug!(%error, path = %path.display(), "no blocks could be set aside");
+        }
         let header = Header {
             store,
             boot: ground.boot.unwrap_or_default(),
             number,
         };
-        ground
-            .disk
-            .write_at(&file, &header.encode(), 0)
-            .map_err(failed)?;
-        ground.disk.sync_data(&file).map_err(failed)?;
-        sync_dir(path.parent().unwrap_or(path))?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            number,
-        })
+        let written = ground.disk.write_at(&file, &header.encode(), 0);
+        let written = written.and_then(|()| ground.disk.sync_data(&file));
+        let durable = written
+            .map_err(|error| KvError::io("create", &path, &error))
+            .and_then(|()| sync_dir(dir));
+        match durable {
+            Ok(()) => Ok(Self { file, path, number }),
+            Err(error) => {
+                remove(&path)?;
+                Err(error)
+            }
+        }
     }
 }
 

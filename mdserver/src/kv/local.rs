@@ -3,6 +3,7 @@
 
 use super::disk::Ground;
 use super::engine::Engine;
+use super::frame::HEADER;
 use super::start::{Started, retire, start};
 use super::{Batch, KvError, Lsn, MetaKv, Pair, Recovery, upkeep};
 use parking_lot::Mutex;
@@ -32,6 +33,13 @@ impl Default for KvOptions {
             sync_interval: Duration::from_secs(5),
             journal_limit: 64 << 20,
         }
+    }
+}
+
+impl KvOptions {
+    /// The length at which a journal file ends and the next begins.
+    pub(super) fn file_limit(&self) -> u64 {
+        (self.journal_limit / 8).clamp(HEADER as u64, 16 << 20)
     }
 }
 

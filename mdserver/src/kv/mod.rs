@@ -34,6 +34,7 @@ mod reconcile;
 mod recovery;
 mod replay;
 mod salvage;
+mod scan;
 mod signals;
 mod start;
 mod sync;

@@ -5,7 +5,7 @@ use super::disk::{
     CHECKPOINT_TEMP, Ground, Id, checkpoint_name, journal_name, new_id, numbered, remove,
     set_aside, sync_dir,
 };
-use super::frame::{Draft, HEADER};
+use super::frame::Draft;
 use super::index::{Fault, Index};
 use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
@@ -45,7 +45,7 @@ pub(super) struct Started {
 
 /// Opens the store in `dir`.
 pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<Started, KvError> {
-    fs::create_dir_all(dir).map_err(|error| KvError::io("create", dir, &error))?;
+    create(dir)?;
     let lock = lock(dir)?;
     remove(&dir.join(CHECKPOINT_TEMP))?;
     let found = truth(dir, options, ground)?;
@@ -97,6 +97,16 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
         previous: found.previous,
         recovery,
     })
+}
+
+fn create(dir: &Path) -> Result<(), KvError> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(dir).map_err(|error| KvError::io("create", dir, &error))?;
+    dir.parent()
+        .filter(|parent| parent.is_dir())
+        .map_or(Ok(()), sync_dir)
 }
 
 /// What checkpoint and journal say; with a loss only if it is accepted.
@@ -300,8 +310,8 @@ fn next_file(
     last: Lsn,
 ) -> Result<Journal, KvError> {
     let number = numbered(dir, "journal")?.last().map_or(1, |last| last + 1);
-    let file = JournalFile::create(dir, ground, store, number)?;
-    let limit = (options.journal_limit / 8).clamp(HEADER as u64, 16 << 20);
+    let limit = options.file_limit();
+    let file = JournalFile::create(dir, ground, (store, number), limit)?;
     Ok(Journal::new(
         ground.clone(),
         file,

@@ -44,6 +44,10 @@ impl Disk for Faulty {
         file.set_len(len)
     }
 
+    fn reserve(&self, file: &File, len: u64) -> io::Result<()> {
+        RealDisk.reserve(file, len)
+    }
+
     fn sync_data(&self, file: &File) -> io::Result<()> {
         let mut state = self.0.lock();
         state.syncs += 1;

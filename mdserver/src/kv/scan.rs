@@ -1,0 +1,65 @@
+//! A range of the map: the two tables over the index.
+
+use super::Pair;
+use super::index::{Entry, Fault, Index};
+use super::memtable::Tables;
+
+/// The fault of a value whose checksum does not fit.
+pub(super) fn wrong(key: &[u8]) -> Fault {
+    Fault(format!(
+        "the checksum of the value of {} is wrong",
+        key.escape_ascii()
+    ))
+}
+
+/// The first `limit` pairs with `from <= key < to`. The caller holds the tables' lock, so the index
+/// may take in what is sealed meanwhile without showing any of it half done.
+pub(super) fn scan(
+    index: &Index,
+    tables: &Tables,
+    from: &[u8],
+    to: &[u8],
+    limit: usize,
+) -> Result<Vec<Pair>, Fault> {
+    let (active, sealed) = tables.both();
+    let mut active = active.range(from, to).peekable();
+    let mut sealed = sealed
+        .map(|sealed| sealed.range(from, to))
+        .into_iter()
+        .flatten()
+        .peekable();
+    let mut entries = index.range(from, Some(to))?;
+    let mut entry: Option<Entry> = entries.next()?;
+    let mut pairs = Vec::new();
+    while pairs.len() < limit {
+        let heads = [
+            active.peek().map(|head| head.0),
+            sealed.peek().map(|head| head.0),
+        ];
+        let heads = heads
+            .into_iter()
+            .chain([entry.as_ref().map(|(key, _)| &key[..])]);
+        let Some(key) = heads.flatten().min().map(<[u8]>::to_vec) else {
+            break;
+        };
+        let newest = active.next_if(|head| head.0 == key);
+        let older = sealed.next_if(|head| head.0 == key);
+        let stored = if entry
+            .as_ref()
+            .is_some_and(|(stored, _)| stored[..] == key[..])
+        {
+            std::mem::replace(&mut entry, entries.next()?)
+        } else {
+            None
+        };
+        let value = match newest.or(older) {
+            Some((_, value)) => value.map(<[u8]>::to_vec),
+            None => match stored {
+                Some((_, value)) => Some(value.ok_or_else(|| wrong(&key))?.to_vec()),
+                None => None,
+            },
+        };
+        pairs.extend(value.map(|value| (key, value)));
+    }
+    Ok(pairs)
+}
