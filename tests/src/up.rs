@@ -102,6 +102,11 @@ impl Up {
         mounts::detach(&self.mnt);
     }
 
+    /// Ends it with SIGKILL and leaves the dead mount where it is.
+    pub fn kill9_and_leave(&mut self) {
+        self.service.take().expect("it runs").kill9();
+    }
+
     /// Stops and starts it.
     ///
     /// # Panics

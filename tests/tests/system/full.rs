@@ -1,0 +1,162 @@
+//! A full disk: `ENOSPC`, nothing half-written, space that comes back. The data is on a small tmpfs.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use slabfs_tests::file::{self, errno, named};
+use slabfs_tests::tool::create;
+use slabfs_tests::{Area, Random, Up, mounts, needs_root, poll};
+
+/// A tmpfs that is taken away with its owner.
+struct Small<'a>(&'a Path);
+
+impl Small<'_> {
+    fn mount(at: &Path, size: &str) {
+        std::fs::create_dir_all(at).expect("a directory");
+        mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(size)).expect("a tmpfs");
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        mounts::detach(self.0);
+    }
+}
+
+/// A mount whose data is on 48 MiB; `f` gets it, and everything is taken away afterwards.
+fn on_small(flags: &[&str], f: impl FnOnce(&mut Up)) {
+    let area = Area::new();
+    let disk = area.at("d");
+    Small::mount(&disk, "size=48M");
+    let _small = Small(&disk);
+    let mut up = Up::new(area, flags);
+    up.start_again();
+    f(&mut up);
+    drop(up);
+}
+
+/// Writes until it is full; how much was taken, and the error.
+fn fill(path: &Path, block: &[u8]) -> (u64, Errno) {
+    let handle = file::open_new(path);
+    for i in 0_u64.. {
+        match handle.write_at(block, i * block.len() as u64) {
+            Ok(len) if len == block.len() => {}
+            Ok(len) => return (i * block.len() as u64 + len as u64, errno(file::close(handle))),
+            Err(error) => {
+                let _ = file::close(handle);
+                return (i * block.len() as u64, errno::<()>(Err(error)));
+            }
+        }
+        assert!(i * (block.len() as u64) < 200 << 20, "200 MiB on 48");
+        if i % 16 == 15
+            && let Err(error) = handle.sync_all()
+        {
+            return (i * block.len() as u64, errno::<()>(Err(error)));
+        }
+    }
+    unreachable!("it does not end by itself");
+}
+
+#[test]
+fn a_byte_object_fills_the_disk() {
+    needs_root!();
+    on_small(&["--dirty-limit", "8M"], |up| {
+        let block = Random::new(81).bytes(1 << 20);
+        file::write(&up.at("before"), &block);
+        file::open(&up.at("before")).sync_all().expect("synced");
+        let (taken, error) = fill(&up.at("large"), &block);
+        assert_eq!(error, Errno::ENOSPC);
+        assert!(taken > 20 << 20, "{taken} bytes were taken");
+        assert!(file::read(&up.at("before")) == block, "what was there is there");
+        // What the file says it has can be read, and is what was written or nothing.
+        let bytes = file::read(&up.at("large"));
+        assert_eq!(bytes.len() as u64, up.at("large").metadata().expect("metadata").len());
+        for (i, part) in bytes.chunks(4096).enumerate() {
+            let at = i % 256 * 4096;
+            assert!(part == &block[at..at + part.len()] || part.iter().all(|&b| b == 0), "block {i}");
+        }
+        up.restart();
+        assert!(file::read(&up.at("before")) == block);
+        assert!(file::read(&up.at("large")) == bytes, "it stays as it was");
+        std::fs::remove_file(up.at("large")).expect("unlinked");
+        poll::until_true("space to come back", || std::fs::write(up.at("again"), vec![1; 16 << 20]).is_ok());
+        assert_eq!(file::read(&up.at("again")), vec![1; 16 << 20]);
+        assert!(up.log().contains("space"), "the log says what is wrong:\n{}", up.log());
+    });
+}
+
+#[test]
+fn a_stream_of_rows_fills_the_disk() {
+    needs_root!();
+    on_small(&["--dirty-limit", "8M"], |up| {
+        let object = up.at("array");
+        create(&object, "100,1048576", "u1", &[]);
+        file::write(&named(&object, "@[99]"), vec![7; 1 << 20]);
+        let handle = file::open(&object);
+        let block = Random::new(82).bytes(1 << 20);
+        let failed = (0..99).find_map(|row| handle.write_all_at(&block, row << 20).err());
+        let failed = failed.or_else(|| handle.sync_all().err()).expect("99 MiB on 48");
+        assert_eq!(errno::<()>(Err(failed)), Errno::ENOSPC);
+        let _ = file::close(handle);
+        // Each row is whole or not there; the one from before is.
+        for row in 0..99 {
+            let bytes = file::read(&named(&object, &format!("@[{row}]")));
+            for (part, wanted) in bytes.chunks(4096).zip(block.chunks(4096)) {
+                assert!(part == wanted || part.iter().all(|&b| b == 0), "row {row}");
+            }
+        }
+        assert!(file::read(&named(&object, "@[99]")) == vec![7; 1 << 20]);
+        std::fs::remove_file(&object).expect("unlinked");
+        poll::until_true("space to come back", || std::fs::write(up.at("again"), vec![1; 20 << 20]).is_ok());
+        up.restart();
+        assert_eq!(file::read(&up.at("again")), vec![1; 20 << 20]);
+    });
+}
+
+/// Metadata needs space as well: creating fails with `ENOSPC`, and removing still works.
+#[test]
+fn creating_on_a_full_disk() {
+    needs_root!();
+    on_small(&[], |up| {
+        for i in 0..20 {
+            file::write(&up.at(format!("f{i}")), "small");
+        }
+        file::open(&up.at("f0")).sync_all().expect("synced");
+        // Somebody else fills the disk to the last byte.
+        let ballast = up.data().join("ballast");
+        let filler = file::open_new(&ballast);
+        let mut at = 0;
+        for size in [1 << 20, 4096, 1] {
+            while let Ok(len @ 1..) = filler.write_at(&vec![1; size], at) {
+                at += len as u64;
+            }
+        }
+        let mut errors = 0;
+        for i in 0..2000 {
+            match std::fs::write(up.at(format!("new{i}")), vec![5; 3000]).map_err(|error| error.raw_os_error()) {
+                Ok(()) => {}
+                Err(number) => {
+                    assert_eq!(number, Some(libc::ENOSPC));
+                    errors += 1;
+                }
+            }
+            if errors > 10 {
+                break;
+            }
+        }
+        assert!(errors > 10, "a full disk goes unnoticed");
+        for i in 0..20 {
+            assert_eq!(file::read(&up.at(format!("f{i}"))), b"small");
+        }
+        drop(filler);
+        std::fs::remove_file(&ballast).expect("unlinked");
+        poll::until_true("writing works again", || {
+            std::fs::write(up.at("after"), "works").is_ok() && file::open(&up.at("after")).sync_all().is_ok()
+        });
+        up.restart();
+        assert_eq!(file::read(&up.at("after")), b"works");
+        assert_eq!(file::read(&up.at("f7")), b"small");
+    });
+}
