@@ -15,6 +15,9 @@ use crate::kv::Batch;
 use crate::placement::RetireKey;
 use crate::records::{Body, Inode, Object, Slot, encode};
 
+/// A slot of a directory as it is to be.
+type SlotChange = ((Ino, u64), Option<Arc<Slot>>);
+
 /// A change under way: the state's lock, one batch, and what is to be seen once the batch is in.
 pub(crate) struct Txn<'a> {
     pub(crate) core: &'a Core,
@@ -25,7 +28,7 @@ pub(crate) struct Txn<'a> {
     /// The time of all changes of this transaction.
     pub(crate) now: Time,
     inodes: SmallVec<[(Ino, Option<Arc<Inode>>); 4]>,
-    slots: SmallVec<[((Ino, u64), Option<Arc<Slot>>); 4]>,
+    slots: SmallVec<[SlotChange; 4]>,
     opens: SmallVec<[(Ino, SessionId, u32); 1]>,
     retired: Vec<(ServerId, RetireKey)>,
     purges: Vec<(Ino, u32)>,

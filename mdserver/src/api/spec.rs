@@ -241,7 +241,7 @@ impl SpecChange {
         let Some(dtype) = &self.dtype else {
             return Ok(());
         };
-        new.dtype = dtype.clone();
+        new.dtype = *dtype;
         new.given.dtype = true;
         new.declared = true;
         if empty || dtype.size() == now.dtype.size() || self.dims.is_some() {

@@ -31,7 +31,7 @@ impl StoredChunk {
         ChunkForm {
             shape: slab.packed_shape(),
             elem: info.dtype.size() as u32,
-            codec: self.codec.clone(),
+            codec: self.codec,
             fill: info.fill.clone(),
         }
     }

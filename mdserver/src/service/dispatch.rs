@@ -28,7 +28,7 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
     }
     let ctx = match admit(core, &request, remote)? {
         Admission::Go(ctx) => ctx,
-        Admission::Done(reply) => return Ok(reply),
+        Admission::Done(reply) => return Ok(*reply),
     };
     let running = Running { core, ctx };
     let reply = perform(core, &ctx, request.op);

@@ -112,7 +112,9 @@ impl Service {
     /// As [`LocalKv::open`]: locked by another process, damaged (and `accept_loss` not set).
     pub fn open(dir: &Path, options: ServiceOptions) -> Result<(Self, Recovery), ServiceError> {
         let (kv, found) = LocalKv::open(dir, options.kv.clone())?;
-        let (service, mut recovery) = Self::over(Box::new(kv), options)?;
+        // What clients in other processes know may be among what is gone: they must not carry on.
+        let lossy = found.unsynced.is_some() || !found.losses.is_empty();
+        let (service, mut recovery) = Self::start(Box::new(kv), options, lossy)?;
         recovery.kv = found;
         Ok((service, recovery))
     }
@@ -125,7 +127,15 @@ impl Service {
         kv: Box<dyn MetaKv>,
         options: ServiceOptions,
     ) -> Result<(Self, Recovery), ServiceError> {
-        let (core, recovery) = start::start(kv, options)?;
+        Self::start(kv, options, false)
+    }
+
+    fn start(
+        kv: Box<dyn MetaKv>,
+        options: ServiceOptions,
+        lossy: bool,
+    ) -> Result<(Self, Recovery), ServiceError> {
+        let (core, recovery) = start::start(kv, options, lossy)?;
         let core = Arc::new(core);
         let upkeep = Upkeep::start(Arc::clone(&core))?;
         Ok((Self { core, upkeep }, recovery))

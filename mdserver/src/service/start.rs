@@ -18,10 +18,12 @@ const FORMAT: u32 = 1;
 /// Pairs read from the store at a time.
 const PAGE: usize = 4096;
 
-/// Reads the store, ends what died with the last process, and makes the core.
+/// Reads the store, ends what died with the last process, and makes the core. `lossy`: acknowledged
+/// commits are gone, so no session carries on.
 pub(super) fn start(
     kv: Box<dyn MetaKv>,
     options: ServiceOptions,
+    lossy: bool,
 ) -> Result<(Core, Recovery), MdError> {
     check_format(&*kv)?;
     let mut recovery = Recovery::default();
@@ -29,7 +31,7 @@ pub(super) fn start(
     numbers(&*kv, &mut state)?;
     servers(&*kv, &mut state)?;
     retired(&*kv, &mut state)?;
-    sessions(&*kv, &mut state, &mut recovery)?;
+    sessions(&*kv, &mut state, &mut recovery, lossy)?;
     let orphans = orphans(&*kv, &state)?;
     recovery.inodes = state.ids.inodes;
     recovery.sessions = state.sessions.live.len();
@@ -127,13 +129,18 @@ fn retired(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
     })
 }
 
-fn sessions(kv: &dyn MetaKv, state: &mut State, recovery: &mut Recovery) -> Result<(), MdError> {
+fn sessions(
+    kv: &dyn MetaKv,
+    state: &mut State,
+    recovery: &mut Recovery,
+    lossy: bool,
+) -> Result<(), MdError> {
     let (from, to) = keys::sessions();
     let mut ended = Batch::new();
     each(kv, from, &to, |key, value| {
         let [id] = parse(key, [8])?;
         let mut record: SessionRecord = decode(key, value)?;
-        if record.local && record.ended.is_none() {
+        if (record.local || lossy) && record.ended.is_none() {
             record.ended = Some(false);
             ended.put(key.to_vec(), encode(&record)?);
         }

@@ -13,7 +13,7 @@ pub(crate) enum Admission {
     /// It is to be done.
     Go(Ctx),
     /// It was done: this was the reply.
-    Done(Reply),
+    Done(Box<Reply>),
 }
 
 /// Looks a request over. A request that changes something and comes from another process is noted
@@ -52,7 +52,7 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
         if session.kept.contains(&seq) {
             let key = keys::reply(id, seq);
             let kept = core.kv.get(&key)?.ok_or(MdError::Stale)?;
-            return Ok(Admission::Done(decode(&key, &kept)?));
+            return Ok(Admission::Done(Box::new(decode(&key, &kept)?)));
         }
         if seq < session.floor {
             return Err(MdError::Stale);

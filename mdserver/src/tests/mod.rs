@@ -2,10 +2,12 @@
 
 mod arrays;
 mod names;
+mod power;
 mod reserves;
 mod restarts;
 mod retiring;
 mod sessions;
 mod sockets;
+mod speed;
 mod support;
 mod tilings;

@@ -227,7 +227,7 @@ fn every_server_is_told_of_a_sweep() {
     assert_eq!(beat_of(&service, [8; 16], vec![]).delete.len(), 1);
 }
 
-/// Chunk ids and inode numbers are not given again, even when the journal lost its end.
+/// Chunk ids and inode numbers are not given again (over a power loss: see `power`).
 #[test]
 fn numbers_are_never_given_twice() {
     let dir = tempfile::tempdir().unwrap();
