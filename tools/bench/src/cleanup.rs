@@ -20,6 +20,8 @@ enum Left {
 }
 
 static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+/// Held while things are taken away: whoever comes second waits, and the process does not end before.
+static AT_WORK: Mutex<()> = Mutex::new(());
 
 /// Notes a process that is to be asked to end; gives its id.
 pub(crate) fn process(child: Child, name: &'static str) -> u32 {
@@ -40,8 +42,8 @@ pub(crate) fn directory(path: PathBuf) {
 
 /// Takes everything away, the newest first.
 pub(crate) fn run() -> anyhow::Result<()> {
+    let _at_work = AT_WORK.lock();
     let mut first_error = None;
-    // Not under the lock all the time: the signal thread may come in and take the rest.
     loop {
         let Some(left) = LEFT.lock().pop() else { break };
         if let Err(error) = take_away(left) {
@@ -72,9 +74,11 @@ pub(crate) fn on_signals() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets a child process take signals that this process blocks.
-pub(crate) fn unblock_in(command: &mut Command) {
+/// Lets a child process take signals that this process blocks, and keeps Ctrl-C away from it: it is
+/// ended from here, in its turn.
+pub(crate) fn prepare(command: &mut Command) {
     use std::os::unix::process::CommandExt;
+    command.process_group(0);
     // SAFETY: sigprocmask is async-signal-safe, and nothing else runs between fork and exec.
     unsafe {
         command.pre_exec(|| SigSet::all().thread_unblock().map_err(std::io::Error::from));

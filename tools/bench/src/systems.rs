@@ -243,7 +243,7 @@ impl Starter {
 /// Starts a process and waits until it says `ready:`.
 fn spawn(mut command: Command, name: &'static str) -> anyhow::Result<u32> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    cleanup::unblock_in(&mut command);
+    cleanup::prepare(&mut command);
     let mut child: Child = command
         .spawn()
         .with_context(|| format!("starting {name}"))?;
