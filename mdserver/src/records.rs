@@ -183,3 +183,58 @@ pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> Result<T,
         None => Err(bad("it is empty".to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::StoredChunk;
+    use crate::keys;
+    use slabfs_model::{ChunkId, Codec, ObjectId, ServerId};
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Both examples of `docs/formats/metadata.md`, taken from the page itself.
+    #[test]
+    fn the_examples_of_the_page() {
+        let page = include_str!("../../docs/formats/metadata.md");
+        let lines: Vec<String> = page
+            .split("```")
+            .skip(1)
+            .step_by(2)
+            .flat_map(|block| block.lines().skip(1))
+            .map(|line| line.replace(' ', ""))
+            .filter(|line| !line.is_empty())
+            .collect();
+        let slot = Slot::Entry {
+            name: b"a".to_vec(),
+            ino: ObjectId(2),
+        };
+        let at = crate::namespace::home(b"a");
+        let tile = Tile {
+            slab: Hyperslab::from_region(&Region::new(&[2, 0], &[2, 8])),
+            clip: None,
+            value: Stored::Chunk(StoredChunk {
+                chunk: ChunkId(7),
+                server: ServerId(1),
+                codec: Codec::None,
+            }),
+        };
+        let expected = [
+            hex(&keys::slot(crate::api::ROOT, at)),
+            hex(&encode(&slot).unwrap()),
+            hex(&keys::tile(ObjectId(2), 1, 5)),
+            hex(&encode(&tile).unwrap()),
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_read_names_its_key() {
+        for bytes in [&[][..], &[2, 0], &[1], &[1, 9]] {
+            let error = decode::<Slot>(b"d\0", bytes).unwrap_err().to_string();
+            assert!(error.contains("d\\x00"), "{error}");
+        }
+    }
+}

@@ -19,7 +19,7 @@ const FIRST_SLOT: u64 = 16;
 const MAX_CHAIN: u64 = 4096;
 
 /// A name's own slot.
-pub(super) fn home(name: &[u8]) -> u64 {
+pub(crate) fn home(name: &[u8]) -> u64 {
     FIRST_SLOT + (xxh3_64(name) >> 2)
 }
 
