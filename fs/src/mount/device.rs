@@ -16,7 +16,8 @@ use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socketpair,
 };
 
-use super::mount::{MountError, MountOptions};
+use super::error::MountError;
+use super::mount::MountOptions;
 
 /// The device that all FUSE filesystems talk through.
 const DEVICE: &str = "/dev/fuse";

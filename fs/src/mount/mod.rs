@@ -9,7 +9,7 @@
 //! - `pool` threads for what would block a session thread; `inval` threads that talk to the kernel unasked
 //! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for handed-over writes
 //! - `errno` errors to numbers; `attr` attributes to the kernel's; `guard` panics end a request, not a mount
-//! - `mount`, `point`, `device` mounting and unmounting
+//! - `mount`, `point`, `device`, `error` mounting and unmounting
 //!
 //! # Who waits for whom
 //!
@@ -29,6 +29,7 @@ mod attr;
 mod buffers;
 mod device;
 mod errno;
+mod error;
 mod families;
 mod filesystem;
 mod guard;
@@ -46,4 +47,5 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use mount::{Mount, MountError, MountOptions, Running};
+pub use error::MountError;
+pub use mount::{Mount, MountOptions, Running};

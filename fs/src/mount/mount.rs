@@ -9,14 +9,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use fuser::{Config, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
-use thiserror::Error;
 
 use crate::client::Client;
 
 use super::device::{self, How};
+use super::error::MountError;
 use super::filesystem::SlabFs;
 use super::open_file::Open;
 use super::ops;
@@ -27,6 +28,9 @@ use super::shared::Shared;
 const READAHEAD_KIB: u32 = 4096;
 /// More session threads than this only wake each other.
 const MOST_THREADS: usize = 16;
+
+/// How long after an unmount the kernel may take to end the session.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How to mount.
 #[derive(Debug, Clone)]
@@ -55,96 +59,6 @@ impl Default for MountOptions {
     }
 }
 
-/// Why there is no mount; each says what to do.
-#[derive(Debug, Error)]
-pub enum MountError {
-    /// No such directory.
-    #[error("mount point {} does not exist; make it with: mkdir -p {}", point.display(), point.display())]
-    Missing {
-        /// Where it should have been.
-        point: PathBuf,
-    },
-    /// There is something else.
-    #[error("mount point {} is not a directory; choose a directory", point.display())]
-    NotADirectory {
-        /// Where that is.
-        point: PathBuf,
-    },
-    /// Something is mounted there.
-    #[error(
-        "mount point {} is in use: {source_name} ({kind}) is mounted there; unmount it with \
-         `slabfs umount {}`, or choose another directory",
-        point.display(), point.display()
-    )]
-    Busy {
-        /// Where that is.
-        point: PathBuf,
-        /// The type of what is mounted there.
-        kind: String,
-        /// Its source.
-        source_name: String,
-    },
-    /// The mount point cannot be looked at.
-    #[error("mount point {} cannot be used: {reason}", point.display())]
-    Unusable {
-        /// Where that is.
-        point: PathBuf,
-        /// What the system says.
-        reason: io::Error,
-    },
-    /// A dead mount is in the way and stays.
-    #[error(
-        "a mount whose daemon is gone is left at {} and cannot be detached: {reason}; as root: umount -l {}",
-        point.display(), point.display()
-    )]
-    Stale {
-        /// Where that is.
-        point: PathBuf,
-        /// What the system says.
-        reason: io::Error,
-    },
-    /// The kernel has no FUSE.
-    #[error(
-        "/dev/fuse is missing: load the kernel module with `modprobe fuse`, or give the container the device"
-    )]
-    NoDevice,
-    /// The device is there for others.
-    #[error("/dev/fuse cannot be opened: {reason}; run as a user who may, or as root")]
-    DeviceDenied {
-        /// What the system says.
-        reason: io::Error,
-    },
-    /// Only root may mount, and nobody can do it for us.
-    #[error(
-        "only root may mount, and the helper fusermount3 is missing: install the package fuse3, or run as root"
-    )]
-    NoHelper,
-    /// The system refused.
-    #[error("cannot mount at {}: {reason}", point.display())]
-    Refused {
-        /// Where.
-        point: PathBuf,
-        /// What the system, or its helper, says.
-        reason: io::Error,
-    },
-    /// The kernel and the daemon did not come to terms, or the session broke.
-    #[error("the session at {} failed: {reason}", point.display())]
-    Session {
-        /// Where.
-        point: PathBuf,
-        /// What happened.
-        reason: Arc<io::Error>,
-    },
-    /// The mount could not be taken away.
-    #[error("cannot unmount {}: {reason}", point.display())]
-    Unmount {
-        /// Where.
-        point: PathBuf,
-        /// What the system says.
-        reason: io::Error,
-    },
-}
-
 /// Makes mounts.
 #[derive(Debug, Clone, Copy)]
 pub struct Mount;
@@ -153,14 +67,31 @@ pub struct Mount;
 pub struct Running {
     point: PathBuf,
     device: Option<String>,
-    ended: Arc<Ended>,
+    progress: Arc<Progress>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How a session ended, once it has.
-struct Ended {
-    result: Mutex<Option<Result<(), Arc<io::Error>>>>,
-    told: Condvar,
+/// How far a session is.
+#[derive(Debug, Clone)]
+enum Stage {
+    /// The kernel sends requests.
+    Serving,
+    /// It sends no more; what is left is brought to an end.
+    Ending,
+    /// All is done.
+    Over(Result<(), Arc<io::Error>>),
+}
+
+struct Progress {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+impl Progress {
+    fn reach(&self, stage: Stage) {
+        *self.stage.lock() = stage;
+        self.changed.notify_all();
+    }
 }
 
 impl Mount {
@@ -191,18 +122,18 @@ impl Mount {
         if let Some(device) = &device {
             device::set_readahead(device, READAHEAD_KIB);
         }
-        let ended = Arc::new(Ended {
-            result: Mutex::new(None),
-            told: Condvar::new(),
+        let progress = Arc::new(Progress {
+            stage: Mutex::new(Stage::Serving),
+            changed: Condvar::new(),
         });
-        let teller = ended.clone();
+        let teller = progress.clone();
         let spawned = std::thread::Builder::new()
             .name("slabfs-session".to_string())
             .spawn(move || {
                 let result = session.run().map_err(Arc::new);
+                teller.reach(Stage::Ending);
                 end(&shared);
-                *teller.result.lock() = Some(result);
-                teller.told.notify_all();
+                teller.reach(Stage::Over(result));
             });
         match spawned {
             Ok(thread) => {
@@ -210,7 +141,7 @@ impl Mount {
                 Ok(Running {
                     point,
                     device,
-                    ended,
+                    progress,
                     thread: Mutex::new(Some(thread)),
                 })
             }
@@ -267,7 +198,7 @@ impl Running {
 
     /// Whether the session has ended.
     pub fn has_ended(&self) -> bool {
-        self.ended.result.lock().is_some()
+        matches!(*self.progress.stage.lock(), Stage::Over(_))
     }
 
     /// Waits until the mount is gone and its threads have ended.
@@ -275,11 +206,15 @@ impl Running {
     /// # Errors
     /// Where the session broke, in contrast to an unmount.
     pub fn wait(&self) -> Result<(), MountError> {
-        let mut result = self.ended.result.lock();
-        while result.is_none() {
-            self.ended.told.wait(&mut result);
-        }
-        let result = result.clone().unwrap_or(Ok(()));
+        let result = {
+            let mut stage = self.progress.stage.lock();
+            loop {
+                if let Stage::Over(result) = &*stage {
+                    break result.clone();
+                }
+                self.progress.changed.wait(&mut stage);
+            }
+        };
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
@@ -298,19 +233,39 @@ impl Running {
     /// # Errors
     /// Where the system refuses, and those of [`Running::wait`].
     pub fn unmount(&self) -> Result<(), MountError> {
-        if !self.has_ended() {
-            self.detach().map_err(|reason| MountError::Unmount {
-                point: self.point.clone(),
-                reason,
-            })?;
+        let failed = |reason| MountError::Unmount {
+            point: self.point.clone(),
+            reason,
+        };
+        if self.serves() {
+            self.detach().map_err(failed)?;
+            self.wait_for_the_kernel().map_err(failed)?;
         }
         self.wait()
+    }
+
+    fn serves(&self) -> bool {
+        matches!(*self.progress.stage.lock(), Stage::Serving)
+    }
+
+    fn wait_for_the_kernel(&self) -> io::Result<()> {
+        let mut stage = self.progress.stage.lock();
+        while matches!(*stage, Stage::Serving) {
+            let waited = self.progress.changed.wait_for(&mut stage, PATIENCE);
+            if waited.timed_out() && matches!(*stage, Stage::Serving) {
+                return Err(io::Error::other(
+                    "it was detached or moved by somebody else, and programs still use it",
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn detach(&self) -> io::Result<()> {
         // Somebody may have unmounted it, and mounted something else: only our own is taken away.
         let there = point::mounted_at(&self.point).map(|mounted| mounted.device);
         if there != self.device {
+            self.abort();
             return Ok(());
         }
         match device::detach(&self.point, How::Unused) {
@@ -322,10 +277,17 @@ impl Running {
             "programs still use the mount; it is taken away from under them");
         self.write_back();
         device::detach(&self.point, How::Forced)?;
-        if let Some(device) = &self.device {
+        self.abort();
+        Ok(())
+    }
+
+    /// Ends the connection, if it is not ended yet; detaching by force has done so where that was allowed.
+    fn abort(&self) {
+        if let Some(device) = &self.device
+            && self.serves()
+        {
             device::abort(device);
         }
-        Ok(())
     }
 
     /// Lets the kernel write back what programs have changed in mapped files.

@@ -71,19 +71,25 @@ impl OpenFile {
         &self.handle
     }
 
-    /// The handle for a write that appends, or that has a place. A selection has no end to append to: its
-    /// writes have a place whatever the flags say.
+    /// The handle for a write that appends, or that has a place, if it is there already. A selection has
+    /// no end to append to: its writes have a place whatever the flags say.
+    pub(super) fn ready_writer(&self, append: bool) -> Option<&Arc<Handle>> {
+        let append = append && self.selection.is_none();
+        if append == self.appends {
+            Some(&self.handle)
+        } else {
+            self.other.get()
+        }
+    }
+
+    /// The same; opens it, which asks the metadata service, if need be.
     pub(super) fn writer(
         &self,
         client: &Arc<Client>,
         append: bool,
     ) -> Result<&Arc<Handle>, FsError> {
-        let append = append && self.selection.is_none();
-        if append == self.appends {
-            return Ok(&self.handle);
-        }
-        if let Some(other) = self.other.get() {
-            return Ok(other);
+        if let Some(ready) = self.ready_writer(append) {
+            return Ok(ready);
         }
         let mode = OpenMode {
             write: self.write,

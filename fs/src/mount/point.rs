@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::device;
-use super::mount::MountError;
+use super::error::MountError;
 
 /// A mount point can have been mounted over several times; more often than this is not by accident.
 const STALE_AT_MOST: usize = 16;

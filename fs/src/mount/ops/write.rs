@@ -3,7 +3,7 @@
 //!
 //! The quick way is inline and copies nothing here. Three things take a write off it, each rare:
 //!
-//! - it may have to wait for a server: the bytes are copied and go to the pool;
+//! - it may have to wait for a server, or for disks (`O_SYNC`): the bytes are copied and go to the pool;
 //! - the object is mapped through another inode: that one's pages are written back before and dropped
 //!   after (`Shared::change_bytes`);
 //! - it takes set-user-id off: the kernel forgets the mode before the write is answered.
@@ -27,6 +27,8 @@ pub(in crate::mount) struct How {
     by_kernel: bool,
     /// To the end of the file, wherever that is.
     append: bool,
+    /// Answered when it is on disk: the file is open with `O_SYNC` or `O_DSYNC`.
+    sync: bool,
     /// By somebody whose writes take set-user-id and set-group-id off.
     drop_setid: bool,
 }
@@ -37,6 +39,7 @@ impl How {
         How {
             by_kernel,
             append: !by_kernel && open.0 & libc::O_APPEND != 0,
+            sync: !by_kernel && open.0 & libc::O_DSYNC != 0,
             drop_setid: write.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         }
     }
@@ -58,13 +61,12 @@ pub(in crate::mount) fn answer(
     let Open::File(file) = &*open else {
         return reply.error(Errno::EBADF);
     };
-    let writer = match file.writer(&shared.client, how.append) {
-        Ok(writer) => writer,
-        Err(error) => return reply.error(report("write", inode, &error.into())),
-    };
     let drop_setid = how.drop_setid && shared.setids.has(file.object);
     let others = !file.family.mapped(Some(file.inode)).is_empty();
-    let waits = writer.may_block_write(data.len());
+    let waits = how.sync
+        || file
+            .ready_writer(how.append)
+            .is_none_or(|writer| writer.may_block_write(data.len()));
     if how.by_kernel && (waits || others) {
         write_back(shared, &open, offset, data, reply);
     } else if drop_setid || waits || others {
@@ -125,6 +127,7 @@ fn write_back(shared: &Arc<Shared>, open: &Arc<Open>, offset: u64, data: &[u8], 
         let how = How {
             by_kernel: true,
             append: false,
+            sync: false,
             drop_setid: false,
         };
         let written = write(&worker, file, offset, &copied, how.append);
@@ -158,6 +161,9 @@ fn elsewhere(
                     });
                 };
                 let len = write(shared, file, offset, &copied, how.append)?;
+                if how.sync {
+                    file.fsync()?;
+                }
                 let dropped = drop_setid && shared.drop_setid(object)?;
                 Ok((len, dropped))
             },

@@ -125,6 +125,28 @@ fn appending_is_a_flag_that_changes() {
 }
 
 #[test]
+fn synchronous_writes_are_writes() {
+    for services in BOTH {
+        let Some(stage) = Stage::set(services) else {
+            return;
+        };
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .custom_flags(libc::O_DSYNC)
+            .open(stage.path("log"))
+            .unwrap();
+        for _ in 0..5 {
+            file.write_all(b"line").unwrap();
+        }
+        assert_eq!(
+            fs::read(stage.path("log")).unwrap(),
+            b"linelinelinelineline"
+        );
+    }
+}
+
+#[test]
 fn names_move_and_go() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {

@@ -91,3 +91,20 @@ fn many_at_once() {
         assert_eq!(fs::read_dir(stage.path("")).unwrap().count(), 8 * 20);
     }
 }
+
+#[test]
+fn a_mount_that_was_detached_under_a_program_does_not_hold_the_daemon() {
+    let Some(stage) = Stage::set(Services::Here) else {
+        return;
+    };
+    let file = fs::File::create(stage.path("file")).unwrap();
+    nix::mount::umount2(stage.running.point(), nix::mount::MntFlags::MNT_DETACH).unwrap();
+    file.write_all_at(b"still works", 0).unwrap();
+    let unmounted = stage.running.unmount();
+    // Where the system lets us end the connection it is over, elsewhere it is said why not.
+    if let Err(error) = unmounted {
+        assert!(error.to_string().contains("still use it"), "{error}");
+    }
+    drop(file);
+    stage.running.wait().unwrap();
+}
