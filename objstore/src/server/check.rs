@@ -17,7 +17,7 @@ fn invalid<T>(text: String) -> Result<T> {
     Err(StoreError::Invalid(text))
 }
 
-/// A name: its rank is within bounds, and that of the form.
+/// A name: its rank is within bounds.
 pub(super) fn name(name: &ChunkName) -> Result<()> {
     match name {
         ChunkName::Grid { at, .. } if at.len() > MAX_RANK => invalid(format!(
@@ -57,10 +57,6 @@ pub(super) fn form(name: &ChunkName, form: &ChunkForm) -> Result<()> {
         ChunkName::Free(_) if form.volume().is_none() => {
             invalid(format!("{name}: its shape exceeds 2^63 bytes"))
         }
-        ChunkName::Grid { at, .. } if at.len() != rank => invalid(format!(
-            "{name}: its place has {} axes, its shape {rank}",
-            at.len()
-        )),
         ChunkName::Grid { .. } | ChunkName::Free(_) => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the fan-out: local stores and real servers side by side.
 
 mod failures;
+mod far;
 
 use std::{
     io::IoSlice,

@@ -59,11 +59,6 @@ fn hostile_forms_and_slabs_never_reach_the_store() {
             },
         ),
         ReadItem {
-            name: grid(&[0, 0]),
-            form: form(&[4]),
-            slab: whole(&[4]),
-        },
-        ReadItem {
             name: grid(&[0; MAX_RANK + 1]),
             form: form(&[4]),
             slab: whole(&[4]),

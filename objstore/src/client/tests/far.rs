@@ -1,0 +1,244 @@
+//! A store behind client, wire and server is a chunk store like any other: it runs their suite.
+
+use std::io::IoSlice;
+
+use super::*;
+use crate::{
+    error::Result,
+    store::{LocalOptions, LocalStore, Space, conformance},
+};
+
+/// One server of a fan-out as a chunk store.
+struct Far {
+    servers: Servers,
+    id: ServerId,
+}
+
+impl Far {
+    fn write_as(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        kind: WriteKind<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
+        self.servers.write(&[WritePiece {
+            server: self.id,
+            name,
+            form,
+            kind,
+            data,
+        }])
+    }
+
+    fn place(&self, names: &[ChunkName]) -> Vec<(ServerId, ChunkName)> {
+        names.iter().map(|name| (self.id, name.clone())).collect()
+    }
+}
+
+impl ChunkStore for Far {
+    fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        self.write_as(name, form, WriteKind::Put, data)
+    }
+
+    fn append(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        at: u64,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
+        self.write_as(name, form, WriteKind::Append { at }, data)
+    }
+
+    fn seal(&self, name: &ChunkName, form: &ChunkForm) -> Result<()> {
+        let server = self.id;
+        self.servers.seal(&[SealPiece { server, name, form }])
+    }
+
+    fn write(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
+        self.write_as(name, form, WriteKind::Write(slab), data)
+    }
+
+    fn read(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let mut piece = [ReadPiece {
+            server: self.id,
+            name,
+            form,
+            slab,
+            out,
+            found: false,
+        }];
+        self.servers.read(&mut piece).map_err(|(_, e)| e)?;
+        if piece[0].found {
+            Ok(())
+        } else {
+            Err(StoreError::Missing(name.clone()))
+        }
+    }
+
+    fn show(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.servers.show(self.id, name, form, slab, f)
+    }
+
+    fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
+        let server = self.id;
+        self.servers.clip(&[ClipPiece {
+            server,
+            name,
+            form,
+            keep,
+        }])
+    }
+
+    fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
+        let server = self.id;
+        self.servers.punch(&[PunchPiece {
+            server,
+            name,
+            form,
+            slab,
+        }])
+    }
+
+    fn delete(&self, names: &[ChunkName]) -> Result<()> {
+        self.servers.delete(&self.place(names))
+    }
+
+    fn delete_generation(&self, object: ObjectId, below: u32) -> Result<()> {
+        self.servers.delete_generation(&[self.id], object, below)
+    }
+
+    fn delete_grid(&self, object: ObjectId) -> Result<()> {
+        self.servers.delete_grid(&[self.id], object)
+    }
+
+    fn sync(&self, names: &[ChunkName]) -> Result<()> {
+        match names {
+            [] => self.servers.sync_all(&[self.id]),
+            names => self.servers.sync(&self.place(names)),
+        }
+    }
+
+    fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
+        self.servers.list(self.id, after, limit as u32)
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.servers.space(self.id)
+    }
+
+    fn verify(&self, name: &ChunkName) -> Result<()> {
+        self.servers.verify(self.id, name)
+    }
+}
+
+#[test]
+fn a_far_store_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LocalOptions {
+        fsync: false,
+        ..LocalOptions::default()
+    };
+    let store = LocalStore::open(&dir.path().join("store"), options).unwrap();
+    let addr = Addr::Unix(dir.path().join("socket"));
+    let listener = Listener::bind(&addr, None).unwrap();
+    let server = DataServer::start(Arc::new(store), listener).unwrap();
+    let far = Far {
+        servers: Servers::new(Options::default()),
+        id: ServerId(1),
+    };
+    far.servers.set_remote(far.id, addr);
+    // All promises, and fewer random operations than the local store is put through.
+    for (_, case) in conformance::cases::ALL {
+        case(&far);
+    }
+    conformance::random::run(&far, 1, 200);
+    server.shutdown();
+}
+
+/// Run by hand: `cargo test -p slabfs-objstore far::throughput -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn throughput() {
+    const CHUNK: usize = 1 << 20;
+    const COUNT: usize = 512;
+    let dir = tempfile::tempdir().unwrap();
+    let options = LocalOptions {
+        fsync: false,
+        ..LocalOptions::default()
+    };
+    let store = Arc::new(LocalStore::open(&dir.path().join("store"), options).unwrap());
+    let addr = Addr::Unix(dir.path().join("socket"));
+    let server = DataServer::start(store.clone(), Listener::bind(&addr, None).unwrap()).unwrap();
+    let servers = Servers::new(Options::default());
+    let (near, far) = (ServerId(1), ServerId(2));
+    servers.add_local(near, store);
+    servers.set_remote(far, addr);
+    let form = form(&[CHUNK as u64]);
+    let whole = Hyperslab::whole(&form.shape);
+    let data = noise(CHUNK, 1);
+    let slices = [IoSlice::new(&data)];
+    let mut out = vec![0; CHUNK];
+    for (what, server, base) in [("far", far, 0), ("near", near, 10_000)] {
+        let rate = |begun: std::time::Instant| {
+            (COUNT * CHUNK) as f64 / begun.elapsed().as_secs_f64() / 1e9
+        };
+        let begun = std::time::Instant::now();
+        for i in 0..COUNT {
+            let name = &free(base + i as u64);
+            let kind = WriteKind::Put;
+            servers
+                .write(&[WritePiece {
+                    server,
+                    name,
+                    form: &form,
+                    kind,
+                    data: &slices,
+                }])
+                .unwrap();
+        }
+        let put = rate(begun);
+        let mut reads = [0.0; 2];
+        for read in &mut reads {
+            let begun = std::time::Instant::now();
+            for i in 0..COUNT {
+                let name = &free(base + i as u64);
+                let out = &mut out[..];
+                let piece = ReadPiece {
+                    server,
+                    name,
+                    form: &form,
+                    slab: &whole,
+                    out,
+                    found: false,
+                };
+                servers.read(&mut [piece]).unwrap();
+            }
+            *read = rate(begun);
+        }
+        println!(
+            "{what}: put {put:.1} GB/s, read {:.1}, again {:.1} GB/s",
+            reads[0], reads[1]
+        );
+    }
+    server.shutdown();
+}
