@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use slabfs_objstore::Addr;
+use slabfs_objstore::addr::AddrError;
 
 /// How much is said; every subcommand has these.
 #[derive(Debug, Clone, Default, Args)]
@@ -73,19 +74,25 @@ pub(crate) struct MountArgs {
 /// Reads `unix:PATH` or `tcp:HOST:PORT`; a socket's path is made absolute, since the address is told
 /// to processes with other working directories.
 pub(crate) fn parse_addr(text: &str) -> Result<Addr, String> {
-    match text
-        .parse()
-        .map_err(|error: slabfs_objstore::addr::AddrError| error.to_string())?
-    {
+    match text.parse().map_err(|error| too_long(text, &error))? {
         Addr::Unix(path) => {
             let full = std::path::absolute(&path)
                 .map_err(|error| format!("{}: {error}", path.display()))?;
-            format!("unix:{}", full.display())
-                .parse()
-                .map_err(|error: slabfs_objstore::addr::AddrError| error.to_string())
+            let full = format!("unix:{}", full.display());
+            full.parse().map_err(|error| too_long(&full, &error))
         }
         tcp => Ok(tcp),
     }
+}
+
+/// What is wrong with an address, with advice where its path is the trouble.
+fn too_long(text: &str, error: &AddrError) -> String {
+    if text.len() > 107 && text.starts_with("unix:") {
+        return format!(
+            "{error}; this path is too long, choose a shorter one, e.g. in /run or /tmp"
+        );
+    }
+    error.to_string()
 }
 
 /// Reads a length of time: `30`, `30s`, `500ms`, `2m`.

@@ -9,6 +9,7 @@ use slabfs_objstore::client::Servers;
 use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
 use crate::lifecycle::{self, Live, Shutdown};
 use crate::logging::Level;
+use crate::mountpoint;
 use crate::node::{self, MountNode};
 
 /// Mount a running slabfs.
@@ -42,6 +43,7 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
 
 fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let key = node::key(args.net.key_file.as_deref(), &[&args.md])?;
+    mountpoint::check(&args.mountpoint)?;
     let servers = Arc::new(Servers::new(node::server_options(
         key.clone(),
         args.net.io_timeout,

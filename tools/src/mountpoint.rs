@@ -1,9 +1,9 @@
-//! Mount points as the commands see them: what is mounted where, and taking it away. Whether a
-//! directory is fit to be mounted on, the mount itself checks (`slabfs_fs::mount`).
+//! Mount points as the commands see them: what is mounted where, whether a directory is fit to be
+//! mounted on, and taking a mount away.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nix::mount::{MntFlags, umount2};
 
 /// One line of `/proc/self/mountinfo`, as far as it matters here.
@@ -76,6 +76,43 @@ fn unescape(field: &str) -> PathBuf {
         }
     }
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+/// Refuses what cannot be mounted on, before anything is made or opened for it. The mount checks again
+/// when it mounts, and takes away what a dead mount left.
+pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
+    if !Path::new("/dev/fuse").exists() {
+        bail!(
+            "/dev/fuse is missing, and nothing can be mounted without it; load the module with `modprobe fuse`, or start the container with `--device /dev/fuse --cap-add SYS_ADMIN`"
+        );
+    }
+    match std::fs::metadata(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+            "the mount point {0} does not exist; create it with `mkdir {0}`",
+            path.display()
+        ),
+        Err(error) => {
+            return Err(error)
+                .with_context(|| format!("cannot use the mount point {}", path.display()));
+        }
+        Ok(meta) if !meta.is_dir() => bail!(
+            "the mount point {} is not a directory; give an empty directory",
+            path.display()
+        ),
+        Ok(_) => {}
+    }
+    let path = path
+        .canonicalize()
+        .with_context(|| format!("cannot use the mount point {}", path.display()))?;
+    if let Some(mounted) = mounts()?.iter().rfind(|mounted| mounted.at == path) {
+        bail!(
+            "the mount point {0} is busy: a filesystem of type {1} is mounted there already; take it away with `slabfs umount {0}` or choose another directory",
+            path.display(),
+            mounted.kind
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a data directory and a mount point that lie inside each other.
@@ -153,6 +190,25 @@ mod tests {
         assert_eq!(mounted.device, libc::makedev(0, 52));
         assert_eq!(parse_line("nonsense"), None);
         assert_eq!(parse_line("1 2 x:y / / rw - ext4 a b"), None);
+    }
+
+    #[test]
+    fn refuses_what_is_no_directory() {
+        if !Path::new("/dev/fuse").exists() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("dir");
+        let missing = check(&dir.path().join("gone"))
+            .expect_err("missing")
+            .to_string();
+        assert!(missing.contains("mkdir"), "{missing}");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").expect("file");
+        let file = check(&file).expect_err("a file").to_string();
+        assert!(file.contains("not a directory"), "{file}");
+        let busy = check(Path::new("/proc")).expect_err("busy").to_string();
+        assert!(busy.contains("busy"), "{busy}");
+        check(dir.path()).expect("an empty directory");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::server::{DataServer, Heart, HeartOptions, Registrar};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener};
-use slabfs_objstore::{Addr, ChunkStore};
+use slabfs_objstore::{Addr, ChunkStore, StoreError};
 
 use crate::args::MountArgs;
 use crate::failure::usage;
@@ -77,8 +77,17 @@ pub(crate) fn server_options(key: Option<Key>, deadline: Duration) -> Options {
 /// The chunks of a directory, which is made if it is missing.
 pub(crate) fn open_store(dir: &Path) -> anyhow::Result<Arc<LocalStore>> {
     make_private(dir)?;
-    let store = LocalStore::open(dir, LocalOptions::default())
-        .with_context(|| format!("cannot use the data directory {}", dir.display()))?;
+    let store = LocalStore::open(dir, LocalOptions::default()).map_err(|error| {
+        let locked = if matches!(error, StoreError::Locked { .. }) {
+            ", which is locked"
+        } else {
+            ""
+        };
+        anyhow::anyhow!(
+            "cannot use the data directory {}{locked}: {error}",
+            dir.display()
+        )
+    })?;
     Ok(Arc::new(store))
 }
 

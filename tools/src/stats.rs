@@ -15,7 +15,7 @@ use crate::{output, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs stats mnt
-  slabfs stats mnt --json | jq .counters.write.bytes_sent")]
+  slabfs stats mnt --json | jq .write.bytes_sent")]
 pub(crate) struct Args {
     /// The mount point, or anything below it
     mountpoint: PathBuf,
@@ -25,19 +25,26 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut stats = Mount::of(&args.mountpoint)?.report("stats".as_ref())?;
+    let mut stats = flat(Mount::of(&args.mountpoint)?.report("stats".as_ref())?);
     if args.json {
         return output::json(&stats);
     }
     for direction in ["read", "write"] {
-        if let Some(part) = stats
-            .get_mut("counters")
-            .and_then(|all| all.get_mut(direction))
-        {
+        if let Some(part) = stats.get_mut(direction) {
             add_efficiency(part);
         }
     }
     output::print(&table::lines(&stats))
+}
+
+/// The counters of reads and writes beside everything else, not below a name of their own.
+fn flat(mut stats: Value) -> Value {
+    if let Some(map) = stats.as_object_mut()
+        && let Some(Value::Object(counters)) = map.remove("counters")
+    {
+        map.extend(counters);
+    }
+    stats
 }
 
 /// Adds the two ratios to a direction's counters, where they mean something.
@@ -81,6 +88,16 @@ mod tests {
             .to_vec();
         assert_eq!(told, ["35.16 %", "76.56 %", "42.19 %", "49.22 %", "100 %"]);
         assert_eq!(percent(1, 0), "-");
+    }
+
+    #[test]
+    fn counters_stand_beside_the_rest() {
+        let stats = json!({"counters": {"write": {"bytes_sent": 5}}, "session": 1});
+        assert_eq!(
+            flat(stats),
+            json!({"write": {"bytes_sent": 5}, "session": 1})
+        );
+        assert_eq!(flat(json!({"session": 1})), json!({"session": 1}));
     }
 
     #[test]

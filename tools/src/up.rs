@@ -84,6 +84,7 @@ fn default_data() -> anyhow::Result<PathBuf> {
 fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let listens: Vec<&Addr> = args.listen.iter().collect();
     let key = node::key(args.net.key_file.as_deref(), &listens)?;
+    mountpoint::check(&args.mountpoint)?;
     mountpoint::apart(data, &args.mountpoint)?;
     std::fs::create_dir_all(data).with_context(|| {
         format!(
