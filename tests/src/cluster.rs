@@ -263,6 +263,13 @@ impl Cluster {
         assert!(!mounts::is_mounted(&self.mnt(i)), "mount {i} stays");
     }
 
+    /// Tells mount `i` to stop; how it ended, and its log.
+    pub fn end_mount(&mut self, i: usize) -> (std::process::ExitStatus, String) {
+        let mut service = self.mounts[i].take();
+        service.signal(nix::sys::signal::Signal::SIGTERM);
+        (service.wait(), service.log())
+    }
+
     /// Stops all mounts, then all servers, and starts all again.
     ///
     /// # Panics

@@ -31,7 +31,12 @@ pub fn open(path: &Path) -> File {
 /// When that is refused.
 #[track_caller]
 pub fn open_new(path: &Path) -> File {
-    match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+    match OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+    {
         Ok(file) => file,
         Err(error) => panic!("making {}: {error}", path.display()),
     }

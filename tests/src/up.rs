@@ -107,6 +107,11 @@ impl Up {
         self.service.take().expect("it runs").kill9();
     }
 
+    /// Notes that it was ended by other means.
+    pub fn stopped(&mut self) {
+        self.service = None;
+    }
+
     /// Stops and starts it.
     ///
     /// # Panics

@@ -24,9 +24,18 @@ fn touch_and_setfattr_declare() {
         let path = up.at(name);
         file::write(&path, "");
         for attribute in order {
-            set(&path, attribute, if attribute == "dims" { "16,16" } else { "f4" }).expect(attribute);
+            set(
+                &path,
+                attribute,
+                if attribute == "dims" { "16,16" } else { "f4" },
+            )
+            .expect(attribute);
         }
-        assert_eq!((get(&path, "dims").as_str(), get(&path, "dtype").as_str()), ("16,16", "f4"), "{order:?}");
+        assert_eq!(
+            (get(&path, "dims").as_str(), get(&path, "dtype").as_str()),
+            ("16,16", "f4"),
+            "{order:?}"
+        );
         assert_eq!(path.metadata().expect("metadata").len(), 1024);
         assert_eq!(file::read(&path), [0; 1024]);
     }
@@ -40,14 +49,25 @@ fn touch_and_setfattr_declare() {
     up.restart();
     assert_eq!(file::read(&path), [0xfe, 0xff].repeat(12));
     assert_eq!(get(&path, "max_dims"), "unlimited,4");
-    assert_eq!((get(&path, "fill").as_str(), get(&path, "codec").as_str()), ("-2", "shuffle+zstd:3"));
+    assert_eq!(
+        (get(&path, "fill").as_str(), get(&path, "codec").as_str()),
+        ("-2", "shuffle+zstd:3")
+    );
     assert_eq!(get(&path, "layout"), "aligned");
     assert_eq!(get(&path, "chunks"), "0");
     assert!(get(&path, "version").parse::<u64>().is_ok());
     let grid = up.at("grid");
     file::write(&grid, "");
-    set(&grid, "spec", r#"{"dtype":"f8","dims":[20,30],"layout":"grid:8,8"}"#).expect("a spec");
-    assert_eq!((get(&grid, "layout").as_str(), get(&grid, "dims").as_str()), ("grid:8,8", "20,30"));
+    set(
+        &grid,
+        "spec",
+        r#"{"dtype":"f8","dims":[20,30],"layout":"grid:8,8"}"#,
+    )
+    .expect("a spec");
+    assert_eq!(
+        (get(&grid, "layout").as_str(), get(&grid, "dims").as_str()),
+        ("grid:8,8", "20,30")
+    );
 }
 
 /// Tools that write first and set attributes afterwards keep arrays arrays.
@@ -58,15 +78,30 @@ fn bytes_first_and_dims_afterwards() {
     let bytes: Vec<u8> = (0..240_u8).collect();
     let path = up.at("late");
     file::write(&path, &bytes);
-    assert_eq!(errno(set(&path, "dims", "7,9")), Errno::EINVAL, "not the bytes there are");
-    assert_eq!(errno(set(&path, "dtype", "V7")), Errno::EINVAL, "no whole number of elements");
+    assert_eq!(
+        errno(set(&path, "dims", "7,9")),
+        Errno::EINVAL,
+        "not the bytes there are"
+    );
+    assert_eq!(
+        errno(set(&path, "dtype", "V7")),
+        Errno::EINVAL,
+        "no whole number of elements"
+    );
     set(&path, "dtype", "f4").expect("dtype");
     set(&path, "dims", "6,10").expect("dims that fit");
     assert_eq!(file::read(&path), bytes);
     assert_eq!(file::read(&file::named(&path, "@[5,9]")), &bytes[236..]);
     up.restart();
-    assert_eq!((file::read(&path), get(&path, "dims")), (bytes, "6,10".to_owned()));
-    assert_eq!(errno(set(&path, "dims", "60")), Errno::EINVAL, "an array with data keeps its dims");
+    assert_eq!(
+        (file::read(&path), get(&path, "dims")),
+        (bytes, "6,10".to_owned())
+    );
+    assert_eq!(
+        errno(set(&path, "dims", "60")),
+        Errno::EINVAL,
+        "an array with data keeps its dims"
+    );
     assert_eq!(errno(set(&path, "dtype", "f8")), Errno::EINVAL);
 }
 
@@ -77,13 +112,38 @@ fn wrong_values_are_refused_and_change_nothing() {
     let path = up.at("f");
     file::write(&path, "");
     for (name, values) in [
-        ("dims", vec!["x", "-1", "1.5", "3,,4", "4294967296,4294967296", "99999999999999999999", &["2"; 33].join(",")]),
-        ("dtype", vec!["", "float", "f3", "i16", "S0", "V99999999", "ü"]),
+        (
+            "dims",
+            vec![
+                "x",
+                "-1",
+                "1.5",
+                "3,,4",
+                "4294967296,4294967296",
+                "99999999999999999999",
+                &["2"; 33].join(","),
+            ],
+        ),
+        (
+            "dtype",
+            vec!["", "float", "f3", "i16", "S0", "V99999999", "ü"],
+        ),
         ("max_dims", vec!["many", "-3"]),
         ("fill", vec!["red", "0xzz"]),
-        ("layout", vec!["tiles", "grid", "grid:", "grid:0,8", "grid:a"]),
+        (
+            "layout",
+            vec!["tiles", "grid", "grid:", "grid:0,8", "grid:a"],
+        ),
         ("codec", vec!["gzip", "zstd:99", "deflate:10", "shuffle"]),
-        ("spec", vec!["dims", "[]", r#"{"dims":"2,2","dtype":"nope"}"#, r#"{"sizes":"2"}"#]),
+        (
+            "spec",
+            vec![
+                "dims",
+                "[]",
+                r#"{"dims":"2,2","dtype":"nope"}"#,
+                r#"{"sizes":"2"}"#,
+            ],
+        ),
         ("nonsense", vec!["1"]),
         ("chunks", vec!["5"]),
         ("version", vec!["5"]),
@@ -91,16 +151,26 @@ fn wrong_values_are_refused_and_change_nothing() {
     ] {
         for value in values {
             let error = errno(set(&path, name, value));
-            let named = matches!(error, Errno::EINVAL | Errno::EFBIG | Errno::EPERM | Errno::EOPNOTSUPP);
+            let named = matches!(
+                error,
+                Errno::EINVAL | Errno::EFBIG | Errno::EPERM | Errno::EOPNOTSUPP
+            );
             assert!(named, "{name}={value:?}: {error}");
         }
     }
-    assert!(up.log().contains("user.slabfs.dims"), "the log says why:\n{}", up.log());
+    assert!(
+        up.log().contains("user.slabfs.dims"),
+        "the log says why:\n{}",
+        up.log()
+    );
     assert_eq!(info(&path)["kind"], "bytes");
     file::write(&path, "still a plain file");
     assert_eq!(file::list_xattrs(&path), Vec::<String>::new());
     std::fs::create_dir(up.at("d")).expect("made");
-    assert!(set(&up.at("d"), "dims", "3").is_err(), "a directory is no array");
+    assert!(
+        set(&up.at("d"), "dims", "3").is_err(),
+        "a directory is no array"
+    );
 }
 
 #[test]
@@ -108,7 +178,12 @@ fn copies_stay_arrays() {
     needs_mount!();
     let up = Up::start();
     let object = up.at("a");
-    create(&object, "8,9", "i2", &["--fill", "3", "--max-dims", "unlimited,9", "--codec", "lz4"]);
+    create(
+        &object,
+        "8,9",
+        "i2",
+        &["--fill", "3", "--max-dims", "unlimited,9", "--codec", "lz4"],
+    );
     file::write(&file::named(&object, "@[2:4]"), [7; 36]);
     file::set_xattr(&object, "user.project", "climate", 0).expect("a tag");
     let same = |copy: &Path| {
@@ -118,7 +193,11 @@ fn copies_stay_arrays() {
         }
         assert_eq!(file::xattr(copy, "user.project"), "climate");
     };
-    shell(up.mnt(), "cp -a a cp; rsync -aX a rs 2>/dev/null || rsync -a a rs; mkdir d; mv a d/; mv d/a a").ok();
+    shell(
+        up.mnt(),
+        "cp -a a cp; rsync -aX a rs 2>/dev/null || rsync -a a rs; mkdir d; mv a d/; mv d/a a",
+    )
+    .ok();
     same(&up.at("cp"));
     assert_eq!(file::read(&up.at("rs")), file::read(&object));
     shell(up.area().path(), "tar -C m --xattrs --xattrs-include='*' -cf t.tar a; mkdir m/x; tar -C m/x --xattrs --xattrs-include='*' -xf t.tar").ok();
@@ -135,7 +214,10 @@ fn renaming_replaces_dims_and_all() {
     create(&array, "4,4", "f8", &[]);
     file::write(&plain, "text");
     std::fs::rename(&plain, &array).expect("renamed");
-    assert_eq!((file::read(&array).as_slice(), &info(&array)["kind"]), (&b"text"[..], &serde_json::json!("bytes")));
+    assert_eq!(
+        (file::read(&array).as_slice(), &info(&array)["kind"]),
+        (&b"text"[..], &serde_json::json!("bytes"))
+    );
 }
 
 #[test]
@@ -147,9 +229,23 @@ fn tags() {
         file::set_xattr(&path, "user.step", value, 0).expect("a tag");
     }
     up.restart();
-    assert_eq!((file::xattr(&up.at("a"), "user.step").as_str(), file::xattr(up.mnt(), "user.step").as_str()), ("12", "on the root"));
+    assert_eq!(
+        (
+            file::xattr(&up.at("a"), "user.step").as_str(),
+            file::xattr(up.mnt(), "user.step").as_str()
+        ),
+        ("12", "on the root")
+    );
     assert!(file::list_xattrs(&up.at("a")).contains(&"user.step".to_owned()));
-    assert_eq!(errno(file::set_xattr(&up.at("a"), "system.posix_acl_access", "x", 0)), Errno::EOPNOTSUPP);
+    assert_eq!(
+        errno(file::set_xattr(
+            &up.at("a"),
+            "system.posix_acl_access",
+            "x",
+            0
+        )),
+        Errno::EOPNOTSUPP
+    );
 }
 
 /// What a listing names can be read, and only that which describes an array.
@@ -162,7 +258,11 @@ fn listings() {
     for name in &names {
         assert!(file::get_xattr(&up.at("a"), name).is_ok(), "{name}");
     }
-    for hidden in ["user.slabfs.chunks", "user.slabfs.version", "user.slabfs.info"] {
+    for hidden in [
+        "user.slabfs.chunks",
+        "user.slabfs.version",
+        "user.slabfs.info",
+    ] {
         assert!(!names.contains(&hidden.to_owned()), "{names:?}");
     }
     file::write(&up.at("plain"), "x");

@@ -16,13 +16,31 @@ fn flags() {
         (&["up", "--threads", "0", "mnt"], &["--threads"]),
         (&["mdserver", "--data", "d"], &["--listen"]),
         (&["mdserver", "--listen", "unix:x.s"], &["--data"]),
-        (&["mdserver", "--listen", "nowhere", "--data", "d"], &["unix:", "tcp:"]),
-        (&["mdserver", "--listen", "tcp:host", "--data", "d"], &["tcp:"]),
-        (&["mdserver", "--listen", "tcp:host:99999", "--data", "d"], &["99999"]),
-        (&["mdserver", "--listen", "unix:", "--data", "d"], &["unix:"]),
-        (&["objserver", "--listen", "unix:x.s", "--data", "d"], &["--md"]),
+        (
+            &["mdserver", "--listen", "nowhere", "--data", "d"],
+            &["unix:", "tcp:"],
+        ),
+        (
+            &["mdserver", "--listen", "tcp:host", "--data", "d"],
+            &["tcp:"],
+        ),
+        (
+            &["mdserver", "--listen", "tcp:host:99999", "--data", "d"],
+            &["99999"],
+        ),
+        (
+            &["mdserver", "--listen", "unix:", "--data", "d"],
+            &["unix:"],
+        ),
+        (
+            &["objserver", "--listen", "unix:x.s", "--data", "d"],
+            &["--md"],
+        ),
         (&["mount", "mnt"], &["--md"]),
-        (&["mount", "--md", "unix:x.s", "--io-timeout", "soon", "mnt"], &["--io-timeout", "30s"]),
+        (
+            &["mount", "--md", "unix:x.s", "--io-timeout", "soon", "mnt"],
+            &["--io-timeout", "30s"],
+        ),
         (&["layout", "x", "--axes", "1"], &["0,1"]),
         (&["create", "x", "--dims", "4"], &["--dtype"]),
     ] {
@@ -35,7 +53,12 @@ fn configs() {
     let area = Area::new();
     let up = |text: &str| {
         let config = area.write("c.toml", text).display().to_string();
-        slabfs(["up", "--config", &config, &area.at("m").display().to_string()])
+        slabfs([
+            "up",
+            "--config",
+            &config,
+            &area.at("m").display().to_string(),
+        ])
     };
     up("data = ").fails(2, &["c.toml", "TOML"]);
     up("dta = 'x'").fails(2, &["c.toml", "dta", "data"]);
@@ -60,11 +83,13 @@ fn descriptions_of_arrays() {
     make(&["--dims", "4,,4", "--dtype", "f4"]).fails(2, &["--dims"]);
     make(&["--dims", "9999999999999,9999999999999", "--dtype", "f4"]).fails(2, &["--dims"]);
     make(&["--dims", "4,4", "--dtype", "float"]).fails(2, &["--dtype", "f4"]);
-    make(&["--dims", "4,4", "--dtype", "f4", "--max-dims", "3,4"]).fails(2, &["--max-dims", "axis 0"]);
+    make(&["--dims", "4,4", "--dtype", "f4", "--max-dims", "3,4"])
+        .fails(2, &["--max-dims", "axis 0"]);
     make(&["--dims", "4,4", "--dtype", "f4", "--max-dims", "unlimited"]).fails(2, &["--max-dims"]);
     make(&["--dims", "4,4", "--dtype", "f4", "--fill", "red"]).fails(2, &["--fill"]);
     make(&["--dims", "4,4", "--dtype", "u1", "--fill", "300"]).fails(2, &["--fill"]);
-    make(&["--dims", "4,4", "--dtype", "f4", "--layout", "tiles"]).fails(2, &["--layout", "aligned"]);
+    make(&["--dims", "4,4", "--dtype", "f4", "--layout", "tiles"])
+        .fails(2, &["--layout", "aligned"]);
     make(&["--dims", "4,4", "--dtype", "f4", "--codec", "zstd:99"]).fails(2, &["--codec"]);
     make(&["--dims", "4,4", "--dtype", "f4", "--layout", "grid:2,2,2"]).fails(1, &[]);
     assert!(!up.at("a").exists(), "no half-made array stays");
@@ -79,7 +104,15 @@ fn descriptions_of_arrays() {
         slabfs([command, &up.at("none").display().to_string()]).fails(1, &["does not exist"]);
         slabfs([command, "/etc/passwd"]).fails(1, &["not on a slabfs mount"]);
     }
-    slabfs(["create", &up.area().at("outside").display().to_string(), "--dims", "4", "--dtype", "u1"]).fails(1, &["not on a slabfs mount"]);
+    slabfs([
+        "create",
+        &up.area().at("outside").display().to_string(),
+        "--dims",
+        "4",
+        "--dtype",
+        "u1",
+    ])
+    .fails(1, &["not on a slabfs mount"]);
     assert!(!up.area().at("outside").exists());
     slabfs(["stats", "/etc"]).fails(1, &["not on a slabfs mount"]);
     slabfs(["umount", &up.area().path().display().to_string()]).fails(1, &["nothing is mounted"]);
@@ -99,11 +132,29 @@ fn tcp_needs_a_key() {
     serve(Some("/nonexistent/key")).fails(2, &["/nonexistent/key"]);
     let short = write_key(&area, "short", b"0123").display().to_string();
     serve(Some(&short)).fails(2, &["16"]);
-    let shown = write_key(&area, "shown", b"0123456789abcdef0123").display().to_string();
-    std::fs::set_permissions(&shown, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("chmod");
+    let shown = write_key(&area, "shown", b"0123456789abcdef0123")
+        .display()
+        .to_string();
+    std::fs::set_permissions(&shown, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .expect("chmod");
     serve(Some(&shown)).fails(2, &["chmod 600"]);
-    let mount = ["mount", "--md", "tcp:127.0.0.1:1", &area.mkdir("m").display().to_string()].map(str::to_owned);
+    let mount = [
+        "mount",
+        "--md",
+        "tcp:127.0.0.1:1",
+        &area.mkdir("m").display().to_string(),
+    ]
+    .map(str::to_owned);
     slabfs(mount).fails(2, &["--key-file"]);
-    slabfs(["objserver", "--listen", "unix:o.s", "--md", "tcp:127.0.0.1:1", "--data", &data]).fails(2, &["--key-file"]);
+    slabfs([
+        "objserver",
+        "--listen",
+        "unix:o.s",
+        "--md",
+        "tcp:127.0.0.1:1",
+        "--data",
+        &data,
+    ])
+    .fails(2, &["--key-file"]);
     assert!(!area.at("d").exists(), "nothing was made");
 }

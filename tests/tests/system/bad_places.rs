@@ -10,7 +10,12 @@ use slabfs_tests::tool::{create, run};
 use slabfs_tests::{Area, Cluster, Outcome, Up, binary, mounts, needs_mount, needs_root, slabfs};
 
 fn up(data: &std::path::Path, mountpoint: &std::path::Path) -> Outcome {
-    slabfs(["up".as_ref(), "--data".as_ref(), data.as_os_str(), mountpoint.as_os_str()])
+    slabfs([
+        "up".as_ref(),
+        "--data".as_ref(),
+        data.as_os_str(),
+        mountpoint.as_os_str(),
+    ])
 }
 
 #[test]
@@ -61,7 +66,16 @@ fn locked_data() {
     let socket = format!("unix:{}", area.at("x.s").display());
     slabfs(["mdserver", "--listen", &socket, "--data", &md_data]).fails(1, &["locked", &md_data]);
     let data = cluster.server_data(0).display().to_string();
-    slabfs(["objserver", "--listen", &socket, "--md", cluster.md_addr(), "--data", &data]).fails(1, &["locked", &data]);
+    slabfs([
+        "objserver",
+        "--listen",
+        &socket,
+        "--md",
+        cluster.md_addr(),
+        "--data",
+        &data,
+    ])
+    .fails(1, &["locked", &data]);
     file::write(&cluster.at(0, "f"), "theirs");
     assert_eq!(file::read(&cluster.at(0, "f")), b"theirs");
 }
@@ -80,10 +94,21 @@ fn a_data_directory_that_cannot_be() {
 fn addresses_in_use() {
     let area = Area::new();
     let data = area.at("d").display().to_string();
-    let key = write_key(&area, "key", b"0123456789abcdef0123456789abcdef").display().to_string();
+    let key = write_key(&area, "key", b"0123456789abcdef0123456789abcdef")
+        .display()
+        .to_string();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = format!("tcp:{}", taken.local_addr().expect("its address"));
-    slabfs(["mdserver", "--listen", &addr, "--key-file", &key, "--data", &data]).fails(1, &["in use", &addr]);
+    slabfs([
+        "mdserver",
+        "--listen",
+        &addr,
+        "--key-file",
+        &key,
+        "--data",
+        &data,
+    ])
+    .fails(1, &["in use", &addr]);
     let socket = area.at("s.s");
     let listener = UnixListener::bind(&socket).expect("a socket");
     let addr = format!("unix:{}", socket.display());
@@ -92,7 +117,14 @@ fn addresses_in_use() {
     drop(listener);
     // A file is not a socket that was left: it stays as it is.
     let precious = area.write("precious", "data");
-    slabfs(["mdserver", "--listen", &format!("unix:{}", precious.display()), "--data", &data]).fails(1, &["precious"]);
+    slabfs([
+        "mdserver",
+        "--listen",
+        &format!("unix:{}", precious.display()),
+        "--data",
+        &data,
+    ])
+    .fails(1, &["precious"]);
     assert_eq!(file::read(&precious), b"data");
     let missing = format!("unix:{}", area.at("no/such/s.s").display());
     slabfs(["mdserver", "--listen", &missing, "--data", &data]).fails(1, &["no/such"]);
@@ -100,7 +132,16 @@ fn addresses_in_use() {
     let said = slabfs(["mdserver", "--listen", &long, "--data", &data]);
     assert!(said.status == 1 || said.status == 2, "{}", said.report());
     assert!(said.stderr.contains("long"), "{}", said.report());
-    slabfs(["mdserver", "--listen", "tcp:203.0.113.1:7070", "--key-file", &key, "--data", &data]).fails(1, &["203.0.113.1"]);
+    slabfs([
+        "mdserver",
+        "--listen",
+        "tcp:203.0.113.1:7070",
+        "--key-file",
+        &key,
+        "--data",
+        &data,
+    ])
+    .fails(1, &["203.0.113.1"]);
     assert!(!area.at("d").join("journal").exists());
 }
 
@@ -124,12 +165,20 @@ fn a_data_server_that_is_away() {
     let object = cluster.at(0, "a");
     create(&object, "8,50000", "f4", &[]);
     for row in 0..8_u8 {
-        file::write(&named(&object, &format!("@[{row}]")), vec![row + 1; 200_000]);
+        file::write(
+            &named(&object, &format!("@[{row}]")),
+            vec![row + 1; 200_000],
+        );
     }
     cluster.kill_server(0);
-    let reads: Vec<_> = (0..8).map(|row| std::fs::read(named(&object, &format!("@[{row}]")))).collect();
+    let reads: Vec<_> = (0..8)
+        .map(|row| std::fs::read(named(&object, &format!("@[{row}]"))))
+        .collect();
     let failed = reads.iter().filter(|read| read.is_err()).count();
-    assert!((1..8).contains(&failed), "one of two servers is away: {failed} of 8 rows fail");
+    assert!(
+        (1..8).contains(&failed),
+        "one of two servers is away: {failed} of 8 rows fail"
+    );
     for (row, read) in reads.into_iter().enumerate() {
         match read {
             Ok(bytes) => assert_eq!(bytes, vec![row as u8 + 1; 200_000]),
@@ -137,12 +186,22 @@ fn a_data_server_that_is_away() {
         }
     }
     let log = cluster.mount_log(0);
-    assert!(log.contains(cluster.server_addr(0)), "the log names the address:\n{log}");
+    assert!(
+        log.contains(cluster.server_addr(0)),
+        "the log names the address:\n{log}"
+    );
     let said = slabfs(["servers", &cluster.mnt(0).display().to_string()]).ok();
-    assert!(said.text().contains(cluster.server_addr(0)), "{}", said.text());
+    assert!(
+        said.text().contains(cluster.server_addr(0)),
+        "{}",
+        said.text()
+    );
     cluster.start_server(0);
     for row in 0..8_u8 {
-        assert_eq!(file::read(&named(&object, &format!("@[{row}]"))), vec![row + 1; 200_000]);
+        assert_eq!(
+            file::read(&named(&object, &format!("@[{row}]"))),
+            vec![row + 1; 200_000]
+        );
     }
 }
 
@@ -154,7 +213,10 @@ fn a_metadata_server_that_is_away() {
     cluster.kill_md();
     assert_eq!(errno(std::fs::write(cluster.at(0, "g"), "x")), Errno::EIO);
     let log = cluster.mount_log(0);
-    assert!(log.contains(cluster.md_addr()), "the log names the address:\n{log}");
+    assert!(
+        log.contains(cluster.md_addr()),
+        "the log names the address:\n{log}"
+    );
     cluster.start_md();
     file::write(&cluster.at(0, "g"), "works again");
     assert_eq!(file::read(&cluster.at(0, "g")), b"works again");
@@ -162,7 +224,15 @@ fn a_metadata_server_that_is_away() {
     let area = Area::new();
     let nowhere = format!("unix:{}", area.at("nobody.s").display());
     let mnt = area.mkdir("m");
-    slabfs(["mount", "--md", &nowhere, "--io-timeout", "500ms", &mnt.display().to_string()]).fails(1, &["nobody.s"]);
+    slabfs([
+        "mount",
+        "--md",
+        &nowhere,
+        "--io-timeout",
+        "500ms",
+        &mnt.display().to_string(),
+    ])
+    .fails(1, &["nobody.s"]);
     assert!(!mounts::is_mounted(&mnt));
 }
 
@@ -170,11 +240,15 @@ fn a_metadata_server_that_is_away() {
 fn without_dev_fuse() {
     needs_root!();
     let area = Area::new();
-    let (data, mnt) = (area.at("d").display().to_string(), area.mkdir("m").display().to_string());
+    let (data, mnt) = (
+        area.at("d").display().to_string(),
+        area.mkdir("m").display().to_string(),
+    );
     // In a mount namespace of its own, with nothing in /dev.
     let binary = binary::path().display();
     let line = format!("mount -t tmpfs none /dev && exec '{binary}' up --data '{data}' '{mnt}'");
-    run(Command::new("unshare").args(["-m", "sh", "-c", &line])).fails(1, &["/dev/fuse is missing", "modprobe fuse"]);
+    run(Command::new("unshare").args(["-m", "sh", "-c", &line]))
+        .fails(1, &["/dev/fuse is missing", "modprobe fuse"]);
     assert!(!area.at("d").exists(), "nothing was made");
 }
 
@@ -183,10 +257,27 @@ fn without_dev_fuse() {
 fn a_wrong_key() {
     needs_mount!();
     let mut cluster = Cluster::tcp(1, 1);
-    let wrong = write_key(cluster.area(), "wrong", b"another key of thirty-two bytes!").display().to_string();
+    let wrong = write_key(cluster.area(), "wrong", b"another key of thirty-two bytes!")
+        .display()
+        .to_string();
     let mnt = cluster.area().mkdir("wrong-mnt").display().to_string();
-    let said = slabfs(["mount", "--md", cluster.md_addr(), "--key-file", &wrong, "--io-timeout", "2s", &mnt]).fails(1, &["key"]);
-    assert!(said.stderr.contains(cluster.md_addr().trim_start_matches("tcp:")), "{}", said.report());
+    let said = slabfs([
+        "mount",
+        "--md",
+        cluster.md_addr(),
+        "--key-file",
+        &wrong,
+        "--io-timeout",
+        "2s",
+        &mnt,
+    ])
+    .fails(1, &["key"]);
+    assert!(
+        said.stderr
+            .contains(cluster.md_addr().trim_start_matches("tcp:")),
+        "{}",
+        said.report()
+    );
     assert!(!mounts::is_mounted(mnt.as_ref()));
     file::write(&cluster.at(0, "f"), "the right key works");
     cluster.restart();

@@ -4,12 +4,23 @@ use slabfs_tests::array::{Array, Select, same};
 use slabfs_tests::tool::{create, slabfs};
 use slabfs_tests::{Random, Up, disk, file, needs_mount};
 
-const CODECS: [&str; 7] = ["none", "lz4", "deflate:6", "zstd:3", "shuffle+zstd:5", "shuffle+deflate:1", "shuffle+lz4"];
+const CODECS: [&str; 7] = [
+    "none",
+    "lz4",
+    "deflate:6",
+    "zstd:3",
+    "shuffle+zstd:5",
+    "shuffle+deflate:1",
+    "shuffle+lz4",
+];
 
 /// A field as of a simulation: smooth, so that shuffling helps.
 fn smooth(rows: usize, columns: usize) -> Vec<u8> {
     (0..rows * columns)
-        .flat_map(|i| (((i / columns) as f32 * 0.01).sin() + ((i % columns) as f32 * 0.003).cos()).to_le_bytes())
+        .flat_map(|i| {
+            (((i / columns) as f32 * 0.01).sin() + ((i % columns) as f32 * 0.003).cos())
+                .to_le_bytes()
+        })
         .collect()
 }
 
@@ -42,7 +53,11 @@ fn every_codec_gives_back_what_it_was_given() {
         same(codec, &file::read(&object), &array.bytes);
         for _ in 0..15 {
             let select = Select::random(&array.dims, &mut random);
-            same(&format!("{codec} {}", select.text()), &file::read(&select.of(&object)), &array.get(&select));
+            same(
+                &format!("{codec} {}", select.text()),
+                &file::read(&select.of(&object)),
+                &array.get(&select),
+            );
         }
         assert_eq!(file::xattr(&object, "user.slabfs.codec"), *codec);
     }
@@ -75,6 +90,18 @@ fn a_codec_may_change_between_writes() {
     file::write(&file::named(&object, "@[2:4]"), &bytes[8000..]);
     up.restart();
     same("two codecs", &file::read(&object), &bytes);
-    slabfs(["create", &up.at("g").display().to_string(), "--dims", "8,8", "--dtype", "f4", "--layout", "grid:4,4", "--codec", "lz4"]).fails(1, &[]);
+    slabfs([
+        "create",
+        &up.at("g").display().to_string(),
+        "--dims",
+        "8,8",
+        "--dtype",
+        "f4",
+        "--layout",
+        "grid:4,4",
+        "--codec",
+        "lz4",
+    ])
+    .fails(1, &[]);
     assert!(!up.at("g").exists());
 }

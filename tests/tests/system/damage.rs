@@ -17,7 +17,11 @@ fn part(i: u64, len: usize) -> Vec<u8> {
 fn damage(dir: &Path, bytes: &[u8], offset: usize) {
     let found = disk::find(dir, &bytes[offset..offset + 24]);
     let places: Vec<&(PathBuf, u64)> = found.iter().collect();
-    assert_eq!(places.len(), 1, "the stored bytes are in one place: {places:?}");
+    assert_eq!(
+        places.len(),
+        1,
+        "the stored bytes are in one place: {places:?}"
+    );
     disk::flip(&places[0].0, places[0].1);
 }
 
@@ -55,8 +59,13 @@ fn chunks_of_an_array() {
         assert_eq!(errno(std::fs::read(&object)), Errno::EIO, "{name}: whole");
         assert_eq!(file::read(&up.at("other")), part(9, 5000));
         let log = up.log();
-        let told = log.lines().find(|line| line.contains("ERROR") || line.contains("WARN"));
-        assert!(told.is_some_and(|line| line.contains("chunk")), "{name}: the log names the chunk:\n{log}");
+        let told = log
+            .lines()
+            .find(|line| line.contains("ERROR") || line.contains("WARN"));
+        assert!(
+            told.is_some_and(|line| line.contains("chunk")),
+            "{name}: the log names the chunk:\n{log}"
+        );
         // Writing over the damage mends it.
         file::write(&named(&object, &quarters[2].0), &quarters[2].1);
         assert!(file::read(&named(&object, &quarters[2].0)) == quarters[2].1);
@@ -82,7 +91,9 @@ fn blocks_of_a_byte_object() {
     assert_eq!(errno(handle.read_at(&mut seen, at as u64)), Errno::EIO);
     // A checksum covers 64 KiB: everything farther away reads.
     for offset in [0, at - (1 << 17), at + (1 << 17), (5 << 20) - 1000] {
-        handle.read_exact_at(&mut seen, offset as u64).unwrap_or_else(|error| panic!("at {offset}: {error}"));
+        handle
+            .read_exact_at(&mut seen, offset as u64)
+            .unwrap_or_else(|error| panic!("at {offset}: {error}"));
         assert!(seen == bytes[offset..offset + 1000], "at {offset}");
     }
     assert_eq!(errno(std::fs::read(up.at("small"))), Errno::EIO);
@@ -123,8 +134,15 @@ fn a_chunk_that_is_gone() {
         assert_eq!(found.len(), 1, "{found:?}");
         std::fs::remove_file(&found[0].0).expect("removed");
         up.start_again();
-        assert_eq!(errno(std::fs::read(named(&object, "@[0]"))), Errno::EIO, "{layout}");
-        assert!(file::read(&named(&object, "@[1]")) == part(41, 400_000), "{layout}");
+        assert_eq!(
+            errno(std::fs::read(named(&object, "@[0]"))),
+            Errno::EIO,
+            "{layout}"
+        );
+        assert!(
+            file::read(&named(&object, "@[1]")) == part(41, 400_000),
+            "{layout}"
+        );
     }
 }
 
@@ -135,12 +153,17 @@ fn on_a_data_server_of_its_own() {
     let object = cluster.at(0, "a");
     create(&object, "8,20000", "f4", &[]);
     for row in 0..8 {
-        file::write(&named(&object, &format!("@[{row}]")), part(50 + row, 80_000));
+        file::write(
+            &named(&object, &format!("@[{row}]")),
+            part(50 + row, 80_000),
+        );
     }
     cluster.stop_mount(0);
     cluster.stop_server(0);
     cluster.stop_server(1);
-    let found: Vec<(PathBuf, u64)> = (0..2).flat_map(|i| disk::find(&cluster.server_data(i), &part(53, 80_000)[40_000..40_024])).collect();
+    let found: Vec<(PathBuf, u64)> = (0..2)
+        .flat_map(|i| disk::find(&cluster.server_data(i), &part(53, 80_000)[40_000..40_024]))
+        .collect();
     assert_eq!(found.len(), 1, "{found:?}");
     disk::flip(&found[0].0, found[0].1);
     cluster.start_server(0);
@@ -151,8 +174,15 @@ fn on_a_data_server_of_its_own() {
         if row == 3 {
             assert_eq!(errno(read), Errno::EIO);
         } else {
-            assert!(read.expect("another chunk") == part(50 + row, 80_000), "row {row}");
+            assert!(
+                read.expect("another chunk") == part(50 + row, 80_000),
+                "row {row}"
+            );
         }
     }
-    assert!(cluster.mount_log(0).contains("chunk"), "{}", cluster.mount_log(0));
+    assert!(
+        cluster.mount_log(0).contains("chunk"),
+        "{}",
+        cluster.mount_log(0)
+    );
 }

@@ -20,17 +20,46 @@ fn shrinking_and_growing_shows_fill() {
     for layout in ["aligned", "grid:3,4", "canonical"] {
         let mut up = Up::with(&["--servers", "2"]);
         let object = up.at("a");
-        create(&object, "10,12", "i2", &["--fill", "5", "--max-dims", "20,unlimited", "--layout", layout]);
+        create(
+            &object,
+            "10,12",
+            "i2",
+            &[
+                "--fill",
+                "5",
+                "--max-dims",
+                "20,unlimited",
+                "--layout",
+                layout,
+            ],
+        );
         let mut array = Array::new(&[10, 12], 2, &[5, 0]);
         array.bytes = (0..240).collect();
         file::write_at(&object, 0, &array.bytes);
-        for dims in [[6, 12], [10, 12], [10, 7], [20, 30], [1, 1], [3, 3], [0, 3], [4, 4]] {
+        for dims in [
+            [6, 12],
+            [10, 12],
+            [10, 7],
+            [20, 30],
+            [1, 1],
+            [3, 3],
+            [0, 3],
+            [4, 4],
+        ] {
             set_dims(&object, &format!("{},{}", dims[0], dims[1])).ok();
             array.resize(&dims);
-            same(&format!("{layout} {dims:?}"), &file::read(&object), &array.bytes);
+            same(
+                &format!("{layout} {dims:?}"),
+                &file::read(&object),
+                &array.bytes,
+            );
             if dims == [10, 7] {
                 up.restart();
-                same(&format!("{layout} {dims:?} after a restart"), &file::read(&object), &array.bytes);
+                same(
+                    &format!("{layout} {dims:?} after a restart"),
+                    &file::read(&object),
+                    &array.bytes,
+                );
             }
         }
         set_dims(&object, "21,4").fails(1, &["max dim"]);
@@ -46,7 +75,19 @@ fn an_unlimited_slowest_axis_grows_by_rows() {
     for layout in ["aligned", "grid:2,5", "canonical"] {
         let mut up = Up::start();
         let object = up.at("log");
-        create(&object, "0,10", "u2", &["--max-dims", "unlimited,10", "--fill", "9", "--layout", layout]);
+        create(
+            &object,
+            "0,10",
+            "u2",
+            &[
+                "--max-dims",
+                "unlimited,10",
+                "--fill",
+                "9",
+                "--layout",
+                layout,
+            ],
+        );
         assert_eq!(file::read(&object), b"");
         let handle = file::open(&object);
         handle.write_all_at(&[1; 20], 0).expect("row 0");
@@ -54,19 +95,35 @@ fn an_unlimited_slowest_axis_grows_by_rows() {
         let mut array = Array::new(&[3, 10], 2, &[9, 0]);
         array.put_plain(0, &[1; 20]);
         array.put_plain(44, &[2; 6]);
-        assert_eq!(handle.metadata().expect("metadata").len(), 60, "{layout}: by whole rows");
+        assert_eq!(
+            handle.metadata().expect("metadata").len(),
+            60,
+            "{layout}: by whole rows"
+        );
         same(layout, &file::read(&object), &array.bytes);
         file::close(handle).expect("closed");
         assert_eq!(file::xattr(&object, "user.slabfs.dims"), "3,10");
-        assert_eq!(errno(file::open(&object).set_len(50)), Errno::EINVAL, "{layout}: not a whole row");
+        assert_eq!(
+            errno(file::open(&object).set_len(50)),
+            Errno::EINVAL,
+            "{layout}: not a whole row"
+        );
         file::open(&object).set_len(100).expect("five rows");
         array.resize(&[5, 10]);
         up.restart();
         same(layout, &file::read(&object), &array.bytes);
-        std::fs::OpenOptions::new().append(true).open(&object).and_then(|mut f| std::io::Write::write_all(&mut f, &[3; 40])).expect("two rows more");
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&object)
+            .and_then(|mut f| std::io::Write::write_all(&mut f, &[3; 40]))
+            .expect("two rows more");
         array.resize(&[7, 10]);
         array.put_plain(100, &[3; 40]);
-        same(&format!("{layout}: appended"), &file::read(&object), &array.bytes);
+        same(
+            &format!("{layout}: appended"),
+            &file::read(&object),
+            &array.bytes,
+        );
         same("a row", &file::read(&named(&object, "@[-1]")), &[3; 20]);
     }
 }
@@ -84,7 +141,11 @@ fn emptying() {
         assert_eq!(file::xattr(&fixed, "user.slabfs.dims"), "4,4");
         assert_eq!(file::xattr(&fixed, "user.slabfs.chunks"), "0", "{layout}");
         file::write_at(&fixed, 16, &[8; 4]);
-        same("written again", &file::read(&named(&fixed, "@[1,0]")), &[8; 4]);
+        same(
+            "written again",
+            &file::read(&named(&fixed, "@[1,0]")),
+            &[8; 4],
+        );
     }
 }
 
@@ -112,7 +173,12 @@ fn zero_length_axes() {
     let mut up = Up::start();
     for layout in ["aligned", "grid:2,2,2"] {
         let object = up.at(&layout[..4]);
-        create(&object, "3,0,4", "i4", &["--max-dims", "3,8,4", "--layout", layout]);
+        create(
+            &object,
+            "3,0,4",
+            "i4",
+            &["--max-dims", "3,8,4", "--layout", layout],
+        );
         assert_eq!(file::read(&object), b"");
         assert_eq!(file::read(&named(&object, "@[1:2]")), b"");
         assert_eq!(errno(File::open(named(&object, "@[0,0]"))), Errno::EINVAL);
@@ -133,17 +199,40 @@ fn zero_length_axes() {
 fn rank_32() {
     needs_mount!();
     let mut up = Up::start();
-    let dims: Vec<u64> = (0..32).map(|axis| if axis % 3 == 0 { 2 } else { 1 }).collect();
+    let dims: Vec<u64> = (0..32)
+        .map(|axis| if axis % 3 == 0 { 2 } else { 1 })
+        .collect();
     let text: Vec<String> = dims.iter().map(u64::to_string).collect();
-    for (name, more) in [("aligned", vec![]), ("grid", vec!["--layout".to_owned(), format!("grid:{}", text.join(","))])] {
+    for (name, more) in [
+        ("aligned", vec![]),
+        (
+            "grid",
+            vec!["--layout".to_owned(), format!("grid:{}", text.join(","))],
+        ),
+    ] {
         let object = up.at(name);
         let more: Vec<&str> = more.iter().map(String::as_str).collect();
         create(&object, &text.join(","), "u2", &more);
         let mut array = Array::new(&dims, 2, &[]);
         array.bytes = (0..array.bytes.len()).map(|i| (i % 253) as u8).collect();
         file::write_at(&object, 0, &array.bytes);
-        let select = Select(dims.iter().enumerate().map(|(axis, &dim)| if axis % 6 == 0 { (dim - 1, dim, 1) } else { (0, dim, 1) }).collect());
-        same("a part", &file::read(&select.of(&object)), &array.get(&select));
+        let select = Select(
+            dims.iter()
+                .enumerate()
+                .map(|(axis, &dim)| {
+                    if axis % 6 == 0 {
+                        (dim - 1, dim, 1)
+                    } else {
+                        (0, dim, 1)
+                    }
+                })
+                .collect(),
+        );
+        same(
+            "a part",
+            &file::read(&select.of(&object)),
+            &array.get(&select),
+        );
         let bytes = vec![255; select.count() as usize * 2];
         file::write(&select.of(&object), &bytes);
         array.put(&select, 0, &bytes);
@@ -151,7 +240,15 @@ fn rank_32() {
         up.restart();
         same("after a restart", &file::read(&up.at(name)), &array.bytes);
     }
-    slabfs(["create", &up.at("more").display().to_string(), "--dims", &vec!["1"; 33].join(","), "--dtype", "u1"]).fails(2, &["32"]);
+    slabfs([
+        "create",
+        &up.at("more").display().to_string(),
+        "--dims",
+        &vec!["1"; 33].join(","),
+        "--dtype",
+        "u1",
+    ])
+    .fails(2, &["32"]);
     assert!(!up.at("more").exists());
 }
 
@@ -162,12 +259,29 @@ fn enormous_dims() {
     let mut up = Up::start();
     let object = up.at("huge");
     create(&object, "2147483647,1073741824", "f4", &[]);
-    assert_eq!(object.metadata().expect("metadata").len(), 2_147_483_647 * 1_073_741_824 * 4);
+    assert_eq!(
+        object.metadata().expect("metadata").len(),
+        2_147_483_647 * 1_073_741_824 * 4
+    );
     file::write(&named(&object, "@[2147483646,-3:]"), [7; 12]);
     file::write(&named(&object, "@[::1000000000,5]"), [8; 12]);
     up.restart();
-    assert_eq!(file::read(&named(&object, "@[-1,-4:]")), [0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
-    assert_eq!(file::read(&named(&object, "@[0:2147483647:1000000000,5]")), [8; 12]);
-    slabfs(["create", &up.at("over").display().to_string(), "--dims", "2147483648,1073741824", "--dtype", "f4"]).fails(2, &["--dims"]);
+    assert_eq!(
+        file::read(&named(&object, "@[-1,-4:]")),
+        [0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]
+    );
+    assert_eq!(
+        file::read(&named(&object, "@[0:2147483647:1000000000,5]")),
+        [8; 12]
+    );
+    slabfs([
+        "create",
+        &up.at("over").display().to_string(),
+        "--dims",
+        "2147483648,1073741824",
+        "--dtype",
+        "f4",
+    ])
+    .fails(2, &["--dims"]);
     assert!(!up.at("over").exists());
 }

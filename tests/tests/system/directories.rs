@@ -14,7 +14,10 @@ fn making_and_removing() {
     let dir = up.at("d");
     std::fs::create_dir(&dir).expect("made");
     assert_eq!(errno(std::fs::create_dir(&dir)), Errno::EEXIST);
-    assert_eq!(errno(std::fs::create_dir(up.at("no/parent"))), Errno::ENOENT);
+    assert_eq!(
+        errno(std::fs::create_dir(up.at("no/parent"))),
+        Errno::ENOENT
+    );
     assert_eq!(dir.metadata().expect("metadata").nlink(), 2);
     std::fs::create_dir(dir.join("sub")).expect("made");
     assert_eq!(dir.metadata().expect("metadata").nlink(), 3);
@@ -47,8 +50,16 @@ fn modes_of_new_entries() {
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o2775)).expect("chmod");
         file::write(&dir.join("f"), "x");
         std::fs::create_dir(dir.join("sub")).expect("made");
-        assert_eq!(dir.join("f").metadata().expect("metadata").gid(), 1234, "set-gid directories give their group");
-        assert_eq!(dir.join("sub").metadata().expect("metadata").mode() & 0o7000, 0o2000, "and the bit");
+        assert_eq!(
+            dir.join("f").metadata().expect("metadata").gid(),
+            1234,
+            "set-gid directories give their group"
+        );
+        assert_eq!(
+            dir.join("sub").metadata().expect("metadata").mode() & 0o7000,
+            0o2000,
+            "and the bit"
+        );
     }
 }
 
@@ -63,7 +74,14 @@ fn a_deep_tree() {
     }
     file::write(&path.join("leaf"), "deep");
     assert_eq!(file::read(&path.join("leaf")), b"deep");
-    assert_eq!(path.join("..").metadata().expect("metadata").ino(), path.parent().expect("a parent").metadata().expect("metadata").ino());
+    assert_eq!(
+        path.join("..").metadata().expect("metadata").ino(),
+        path.parent()
+            .expect("a parent")
+            .metadata()
+            .expect("metadata")
+            .ino()
+    );
     std::fs::remove_dir_all(up.at("level0")).expect("removed");
     assert_eq!(std::fs::read_dir(up.mnt()).expect("listed").count(), 0);
 }
@@ -81,7 +99,13 @@ fn five_thousand_entries_while_others_come_and_go() {
     }
     let mut seen = Vec::new();
     for (count, entry) in std::fs::read_dir(&dir).expect("listed").enumerate() {
-        seen.push(entry.expect("an entry").file_name().into_string().expect("text"));
+        seen.push(
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("text"),
+        );
         // Every third entry goes and another comes, before and behind where the listing is.
         if count % 10 == 0 {
             let i = count / 10 * 3;
@@ -94,11 +118,23 @@ fn five_thousand_entries_while_others_come_and_go() {
     for i in (0..5000).filter(|i| i % 3 != 0) {
         assert!(distinct.contains(&name(i)), "{} was not listed", name(i));
     }
-    let left: HashSet<String> =
-        std::fs::read_dir(&dir).expect("listed").map(|e| e.expect("an entry").file_name().into_string().expect("text")).collect();
+    let left: HashSet<String> = std::fs::read_dir(&dir)
+        .expect("listed")
+        .map(|e| {
+            e.expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
+        .collect();
     assert_eq!(left.len(), 5000);
     for i in 0..5000 {
-        assert_eq!(left.contains(&name(i)), dir.join(name(i)).exists(), "{}", name(i));
+        assert_eq!(
+            left.contains(&name(i)),
+            dir.join(name(i)).exists(),
+            "{}",
+            name(i)
+        );
     }
     std::fs::remove_dir_all(&dir).expect("removed");
     assert!(!dir.exists());
@@ -116,8 +152,15 @@ fn listings_tell_types() {
         let kind = entry.file_type().expect("a type");
         let told = (kind.is_file(), kind.is_dir(), kind.is_symlink());
         let name = entry.file_name().into_string().expect("text");
-        assert_eq!(told, (name == "file", name == "dir", name == "link"), "{name}");
-        assert_eq!(entry.metadata().expect("metadata").ino(), up.at(&name).symlink_metadata().expect("metadata").ino());
+        assert_eq!(
+            told,
+            (name == "file", name == "dir", name == "link"),
+            "{name}"
+        );
+        assert_eq!(
+            entry.metadata().expect("metadata").ino(),
+            up.at(&name).symlink_metadata().expect("metadata").ino()
+        );
     }
 }
 
@@ -128,11 +171,15 @@ fn the_hidden_directory() {
     let up = Up::start();
     std::fs::create_dir(up.at("d")).expect("made");
     file::write(&up.at("d/f"), "content");
-    let listed: Vec<_> = std::fs::read_dir(up.mnt()).expect("listed").map(|e| e.expect("an entry").file_name()).collect();
+    let listed: Vec<_> = std::fs::read_dir(up.mnt())
+        .expect("listed")
+        .map(|e| e.expect("an entry").file_name())
+        .collect();
     assert_eq!(listed, ["d"]);
     for name in ["stats", "status", "layout/d/f"] {
         let text = file::read(&up.at(".slabfs").join(name));
-        serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        serde_json::from_slice::<serde_json::Value>(&text)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     assert!(std::fs::write(up.at(".slabfs/stats"), "x").is_err());
     assert!(std::fs::write(up.at(".slabfs/new"), "x").is_err());

@@ -29,7 +29,13 @@ enum Stored {
 const RECORD: usize = 700;
 
 /// Writes, syncs and notes until something fails or it is told to end.
-fn write(dir: &Path, seed: u64, acknowledged: &Mutex<Vec<Stored>>, count: &AtomicU64, end: &AtomicBool) {
+fn write(
+    dir: &Path,
+    seed: u64,
+    acknowledged: &Mutex<Vec<Stored>>,
+    count: &AtomicU64,
+    end: &AtomicBool,
+) {
     let mut random = Random::new(seed);
     let acknowledge = |stored: Stored| {
         acknowledged.lock().expect("the list").push(stored);
@@ -43,7 +49,10 @@ fn write(dir: &Path, seed: u64, acknowledged: &Mutex<Vec<Stored>>, count: &Atomi
             let name = format!("file{i}");
             Ok(match i % 5 {
                 0 | 1 => {
-                    let (byte, len) = (random.range(1, 256) as u8, random.range(0, 300_000) as usize);
+                    let (byte, len) = (
+                        random.range(1, 256) as u8,
+                        random.range(0, 300_000) as usize,
+                    );
                     let file = std::fs::File::create(dir.join(&name))?;
                     file.write_all_at(&vec![byte; len], 0)?;
                     file.sync_all()?;
@@ -51,7 +60,9 @@ fn write(dir: &Path, seed: u64, acknowledged: &Mutex<Vec<Stored>>, count: &Atomi
                     Stored::Whole(name, byte, len)
                 }
                 2 => {
-                    let log = std::fs::OpenOptions::new().write(true).open(dir.join("log"))?;
+                    let log = std::fs::OpenOptions::new()
+                        .write(true)
+                        .open(dir.join("log"))?;
                     log.write_all_at(&[(i % 250) as u8 + 1; RECORD], i * RECORD as u64)?;
                     log.sync_data()?;
                     Stored::Record(i)
@@ -106,7 +117,11 @@ fn check(dir: &Path, acknowledged: &[Stored]) {
     let mut missing: Vec<&String> = Vec::new();
     for (name, (byte, len)) in &files {
         match std::fs::read(dir.join(name)) {
-            Ok(found) => assert!(found.len() == *len && found.iter().all(|b| b == byte), "{name}: {} bytes for {len}", found.len()),
+            Ok(found) => assert!(
+                found.len() == *len && found.iter().all(|b| b == byte),
+                "{name}: {} bytes for {len}",
+                found.len()
+            ),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => missing.push(name),
             Err(error) => panic!("{name}: {error}"),
         }
@@ -116,10 +131,16 @@ fn check(dir: &Path, acknowledged: &[Stored]) {
     let bytes = file::read(&dir.join("log"));
     for i in log {
         let at = i as usize * RECORD;
-        same(&format!("record {i}"), bytes.get(at..at + RECORD).unwrap_or_default(), &[(i % 250) as u8 + 1; RECORD]);
+        same(
+            &format!("record {i}"),
+            bytes.get(at..at + RECORD).unwrap_or_default(),
+            &[(i % 250) as u8 + 1; RECORD],
+        );
     }
     let array = file::read(&dir.join("array"));
-    let wrong: Vec<usize> = (0..50).filter(|&row| array[row * 4000..][..4000].iter().any(|&b| b != rows[row])).collect();
+    let wrong: Vec<usize> = (0..50)
+        .filter(|&row| array[row * 4000..][..4000].iter().any(|&b| b != rows[row]))
+        .collect();
     // As above: one row may be newer than what was acknowledged, whole or in part.
     assert!(wrong.len() <= 1, "rows {wrong:?} of {rows:?}");
 }
@@ -143,11 +164,17 @@ fn kill_of_everything_at_random_moments() {
     for round in 0..5 {
         let dir = up.at(format!("r{round}"));
         prepare(&dir);
-        let (acknowledged, count, end) = (Mutex::new(Vec::new()), AtomicU64::new(0), AtomicBool::new(false));
+        let (acknowledged, count, end) = (
+            Mutex::new(Vec::new()),
+            AtomicU64::new(0),
+            AtomicBool::new(false),
+        );
         let until = random.range(3, 40);
         std::thread::scope(|scope| {
             scope.spawn(|| write(&dir, round, &acknowledged, &count, &end));
-            poll::until_true("some acknowledged steps", || count.load(Ordering::SeqCst) >= until);
+            poll::until_true("some acknowledged steps", || {
+                count.load(Ordering::SeqCst) >= until
+            });
             // Anywhere inside the next step.
             std::thread::sleep(std::time::Duration::from_micros(random.range(0, 8000)));
             up.kill9();
@@ -156,9 +183,22 @@ fn kill_of_everything_at_random_moments() {
         check(&dir, &acknowledged.into_inner().expect("the list"));
     }
     // Older rounds live on through every kill.
-    assert_eq!((0..5).filter(|round| up.at(format!("r{round}/array")).exists()).count(), 5);
-    assert!(up.log().contains("not closed cleanly"), "start-up says what it found:\n{}", up.log());
-    assert!(up.log().contains("records replayed"), "start-up says what it recovered:\n{}", up.log());
+    assert_eq!(
+        (0..5)
+            .filter(|round| up.at(format!("r{round}/array")).exists())
+            .count(),
+        5
+    );
+    assert!(
+        up.log().contains("not closed cleanly"),
+        "start-up says what it found:\n{}",
+        up.log()
+    );
+    assert!(
+        up.log().contains("records replayed"),
+        "start-up says what it recovered:\n{}",
+        up.log()
+    );
 }
 
 /// Servers die under a writer and come back: it waits, and nothing fails.
@@ -168,15 +208,25 @@ fn kill_of_servers_under_a_writer_that_goes_on() {
     let mut cluster = Cluster::start(2, 1);
     let dir = cluster.at(0, "w");
     prepare(&dir);
-    let (acknowledged, count, end) = (Mutex::new(Vec::new()), AtomicU64::new(0), AtomicBool::new(false));
+    let (acknowledged, count, end) = (
+        Mutex::new(Vec::new()),
+        AtomicU64::new(0),
+        AtomicBool::new(false),
+    );
     let mut random = Random::new(62);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write(&dir, 9, &acknowledged, &count, &end));
         for round in 0..6 {
             let seen = count.load(Ordering::SeqCst);
             let more = random.range(1, 15);
-            poll::until_true("the writer to go on", || count.load(Ordering::SeqCst) >= seen + more || writer.is_finished());
-            assert!(!writer.is_finished(), "the writer failed after {} steps, round {round}", count.load(Ordering::SeqCst));
+            poll::until_true("the writer to go on", || {
+                count.load(Ordering::SeqCst) >= seen + more || writer.is_finished()
+            });
+            assert!(
+                !writer.is_finished(),
+                "the writer failed after {} steps, round {round}",
+                count.load(Ordering::SeqCst)
+            );
             match round % 3 {
                 0 => {
                     cluster.kill_md();
@@ -189,7 +239,9 @@ fn kill_of_servers_under_a_writer_that_goes_on() {
             }
         }
         let seen = count.load(Ordering::SeqCst);
-        poll::until_true("the writer to go on", || count.load(Ordering::SeqCst) >= seen + 10 || writer.is_finished());
+        poll::until_true("the writer to go on", || {
+            count.load(Ordering::SeqCst) >= seen + 10 || writer.is_finished()
+        });
         assert!(!writer.is_finished(), "the writer failed");
         end.store(true, Ordering::SeqCst);
     });
@@ -209,10 +261,16 @@ fn kill_of_a_mount() {
     for round in 0..3 {
         let dir = cluster.at(0, format!("r{round}"));
         prepare(&dir);
-        let (acknowledged, count, end) = (Mutex::new(Vec::new()), AtomicU64::new(0), AtomicBool::new(false));
+        let (acknowledged, count, end) = (
+            Mutex::new(Vec::new()),
+            AtomicU64::new(0),
+            AtomicBool::new(false),
+        );
         std::thread::scope(|scope| {
             scope.spawn(|| write(&dir, 20 + round, &acknowledged, &count, &end));
-            poll::until_true("some acknowledged steps", || count.load(Ordering::SeqCst) >= 7 + round);
+            poll::until_true("some acknowledged steps", || {
+                count.load(Ordering::SeqCst) >= 7 + round
+            });
             cluster.kill_mount(0);
         });
         let acknowledged = acknowledged.into_inner().expect("the list");
@@ -258,7 +316,10 @@ fn sigterm_with_open_files() {
     let open = file::open_new(&up.at("f"));
     open.write_all_at(&[7; 300_000], 0).expect("written");
     up.stop();
-    assert!(open.write_at(b"x", 0).is_err() || open.sync_all().is_err(), "the mount is gone");
+    assert!(
+        open.write_at(b"x", 0).is_err() || open.sync_all().is_err(),
+        "the mount is gone"
+    );
     drop(open);
     up.start_again();
     assert_eq!(file::read(&up.at("f")), [7; 300_000]);

@@ -14,7 +14,18 @@ fn exercise(object: &std::path::Path, area: &std::path::Path, operations: u32, s
     let (operations, seed) = (operations.to_string(), seed.to_string());
     program(
         &inputs::fsx().display().to_string(),
-        ["-q", "-N", &operations, "-S", &seed, "-P", &area.display().to_string(), "-f", &config.display().to_string(), &object.display().to_string()],
+        [
+            "-q",
+            "-N",
+            &operations,
+            "-S",
+            &seed,
+            "-P",
+            &area.display().to_string(),
+            "-f",
+            &config.display().to_string(),
+            &object.display().to_string(),
+        ],
     )
     .ok();
 }

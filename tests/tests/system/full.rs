@@ -15,7 +15,14 @@ struct Small<'a>(&'a Path);
 impl Small<'_> {
     fn mount(at: &Path, size: &str) {
         std::fs::create_dir_all(at).expect("a directory");
-        mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(size)).expect("a tmpfs");
+        mount(
+            Some("tmpfs"),
+            at,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some(size),
+        )
+        .expect("a tmpfs");
     }
 }
 
@@ -43,7 +50,12 @@ fn fill(path: &Path, block: &[u8]) -> (u64, Errno) {
     for i in 0_u64.. {
         match handle.write_at(block, i * block.len() as u64) {
             Ok(len) if len == block.len() => {}
-            Ok(len) => return (i * block.len() as u64 + len as u64, errno(file::close(handle))),
+            Ok(len) => {
+                return (
+                    i * block.len() as u64 + len as u64,
+                    errno(file::close(handle)),
+                );
+            }
             Err(error) => {
                 let _ = file::close(handle);
                 return (i * block.len() as u64, errno::<()>(Err(error)));
@@ -69,21 +81,36 @@ fn a_byte_object_fills_the_disk() {
         let (taken, error) = fill(&up.at("large"), &block);
         assert_eq!(error, Errno::ENOSPC);
         assert!(taken > 20 << 20, "{taken} bytes were taken");
-        assert!(file::read(&up.at("before")) == block, "what was there is there");
+        assert!(
+            file::read(&up.at("before")) == block,
+            "what was there is there"
+        );
         // What the file says it has can be read, and is what was written or nothing.
         let bytes = file::read(&up.at("large"));
-        assert_eq!(bytes.len() as u64, up.at("large").metadata().expect("metadata").len());
+        assert_eq!(
+            bytes.len() as u64,
+            up.at("large").metadata().expect("metadata").len()
+        );
         for (i, part) in bytes.chunks(4096).enumerate() {
             let at = i % 256 * 4096;
-            assert!(part == &block[at..at + part.len()] || part.iter().all(|&b| b == 0), "block {i}");
+            assert!(
+                part == &block[at..at + part.len()] || part.iter().all(|&b| b == 0),
+                "block {i}"
+            );
         }
         up.restart();
         assert!(file::read(&up.at("before")) == block);
         assert!(file::read(&up.at("large")) == bytes, "it stays as it was");
         std::fs::remove_file(up.at("large")).expect("unlinked");
-        poll::until_true("space to come back", || std::fs::write(up.at("again"), vec![1; 16 << 20]).is_ok());
+        poll::until_true("space to come back", || {
+            std::fs::write(up.at("again"), vec![1; 16 << 20]).is_ok()
+        });
         assert_eq!(file::read(&up.at("again")), vec![1; 16 << 20]);
-        assert!(up.log().contains("space"), "the log says what is wrong:\n{}", up.log());
+        assert!(
+            up.log().contains("space"),
+            "the log says what is wrong:\n{}",
+            up.log()
+        );
     });
 }
 
@@ -97,7 +124,9 @@ fn a_stream_of_rows_fills_the_disk() {
         let handle = file::open(&object);
         let block = Random::new(82).bytes(1 << 20);
         let failed = (0..99).find_map(|row| handle.write_all_at(&block, row << 20).err());
-        let failed = failed.or_else(|| handle.sync_all().err()).expect("99 MiB on 48");
+        let failed = failed
+            .or_else(|| handle.sync_all().err())
+            .expect("99 MiB on 48");
         assert_eq!(errno::<()>(Err(failed)), Errno::ENOSPC);
         let _ = file::close(handle);
         // Each row is whole or not there; the one from before is.
@@ -109,7 +138,9 @@ fn a_stream_of_rows_fills_the_disk() {
         }
         assert!(file::read(&named(&object, "@[99]")) == vec![7; 1 << 20]);
         std::fs::remove_file(&object).expect("unlinked");
-        poll::until_true("space to come back", || std::fs::write(up.at("again"), vec![1; 20 << 20]).is_ok());
+        poll::until_true("space to come back", || {
+            std::fs::write(up.at("again"), vec![1; 20 << 20]).is_ok()
+        });
         up.restart();
         assert_eq!(file::read(&up.at("again")), vec![1; 20 << 20]);
     });
@@ -135,7 +166,9 @@ fn creating_on_a_full_disk() {
         }
         let mut errors = 0;
         for i in 0..2000 {
-            match std::fs::write(up.at(format!("new{i}")), vec![5; 3000]).map_err(|error| error.raw_os_error()) {
+            match std::fs::write(up.at(format!("new{i}")), vec![5; 3000])
+                .map_err(|error| error.raw_os_error())
+            {
                 Ok(()) => {}
                 Err(number) => {
                     assert_eq!(number, Some(libc::ENOSPC));
@@ -153,7 +186,8 @@ fn creating_on_a_full_disk() {
         drop(filler);
         std::fs::remove_file(&ballast).expect("unlinked");
         poll::until_true("writing works again", || {
-            std::fs::write(up.at("after"), "works").is_ok() && file::open(&up.at("after")).sync_all().is_ok()
+            std::fs::write(up.at("after"), "works").is_ok()
+                && file::open(&up.at("after")).sync_all().is_ok()
         });
         up.restart();
         assert_eq!(file::read(&up.at("after")), b"works");

@@ -12,26 +12,47 @@ fn synced(up: &mut Up) -> u64 {
     create(&up.at("array"), "20,30", "f4", &["--fill", "1"]);
     file::write(&file::named(&up.at("array"), "@[3:9,4:7]"), [7; 72]);
     for entry in std::fs::read_dir(up.mnt()).expect("listed") {
-        file::open(&entry.expect("an entry").path()).sync_all().expect("synced");
+        file::open(&entry.expect("an entry").path())
+            .sync_all()
+            .expect("synced");
     }
     file::sync_dir(up.mnt()).expect("synced");
     let journals = disk::journals(up.data());
-    journals.last().expect("one").metadata().expect("metadata").len()
+    journals
+        .last()
+        .expect("one")
+        .metadata()
+        .expect("metadata")
+        .len()
 }
 
 fn check(up: &Up, files: usize) {
     for i in 0..files {
-        assert_eq!(file::read(&up.at(format!("f{i}"))), format!("content {i}").as_bytes());
+        assert_eq!(
+            file::read(&up.at(format!("f{i}"))),
+            format!("content {i}").as_bytes()
+        );
     }
-    assert_eq!(file::read(&file::named(&up.at("array"), "@[3:9,4:7]")), [7; 72]);
-    assert_eq!(file::read(&file::named(&up.at("array"), "@[0,0]")), 1f32.to_le_bytes());
+    assert_eq!(
+        file::read(&file::named(&up.at("array"), "@[3:9,4:7]")),
+        [7; 72]
+    );
+    assert_eq!(
+        file::read(&file::named(&up.at("array"), "@[0,0]")),
+        1f32.to_le_bytes()
+    );
 }
 
 /// The last journal file and how long it is really: a file may be longer than what was written to it.
 fn append(up: &Up, bytes: &[u8]) {
     use std::io::Write;
     let path = disk::journals(up.data()).pop().expect("one");
-    std::fs::OpenOptions::new().append(true).open(path).expect("the journal").write_all(bytes).expect("damaged");
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(path)
+        .expect("the journal")
+        .write_all(bytes)
+        .expect("damaged");
 }
 
 #[test]
@@ -40,7 +61,12 @@ fn garbage_behind_the_end_loses_nothing() {
     let mut up = Up::start();
     let mut random = Random::new(71);
     synced(&mut up);
-    for garbage in [random.bytes(10_000), vec![0; 5000], vec![0xff; 3], b"SFRM".repeat(100)] {
+    for garbage in [
+        random.bytes(10_000),
+        vec![0; 5000],
+        vec![0xff; 3],
+        b"SFRM".repeat(100),
+    ] {
         up.kill9();
         append(&up, &garbage);
         up.start_again();
@@ -48,7 +74,11 @@ fn garbage_behind_the_end_loses_nothing() {
         file::write(&up.at("after"), "written behind the repair");
         file::open(&up.at("after")).sync_all().expect("synced");
     }
-    assert!(up.log().contains("cut off"), "start-up says so:\n{}", up.log());
+    assert!(
+        up.log().contains("cut off"),
+        "start-up says so:\n{}",
+        up.log()
+    );
     up.restart();
     check(&up, 40);
 }
@@ -65,8 +95,12 @@ fn an_end_that_was_cut_loses_only_what_was_not_synced() {
         up.kill9();
         let path = disk::journals(up.data()).pop().expect("one");
         let len = path.metadata().expect("metadata").len();
-        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the journal");
-        file.set_len(acknowledged.max(len.saturating_sub(cut))).expect("cut");
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("the journal");
+        file.set_len(acknowledged.max(len.saturating_sub(cut)))
+            .expect("cut");
         drop(file);
         up.start_again();
         check(&up, 40);
@@ -80,7 +114,11 @@ fn sled_may_be_gone_or_damaged() {
     synced(&mut up);
     let mut random = Random::new(72);
     for (round, clean) in [(0, false), (1, true), (2, false), (3, true), (4, false)] {
-        if clean { up.stop() } else { up.kill9() }
+        if clean {
+            up.stop()
+        } else {
+            up.kill9()
+        }
         let sled = disk::sled(up.data());
         match round {
             0 | 1 => std::fs::remove_dir_all(&sled).expect("removed"),
@@ -91,9 +129,13 @@ fn sled_may_be_gone_or_damaged() {
             }
             3 => disk::files(&sled).iter().for_each(|path| {
                 let len = path.metadata().expect("metadata").len();
-                (0..20).filter(|_| len > 0).for_each(|_| disk::flip(path, random.range(0, len)));
+                (0..20)
+                    .filter(|_| len > 0)
+                    .for_each(|_| disk::flip(path, random.range(0, len)));
             }),
-            _ => disk::files(&sled).iter().for_each(|path| std::fs::write(path, "").expect("emptied")),
+            _ => disk::files(&sled)
+                .iter()
+                .for_each(|path| std::fs::write(path, "").expect("emptied")),
         }
         up.start_again();
         check(&up, 40);
@@ -103,7 +145,11 @@ fn sled_may_be_gone_or_damaged() {
     up.restart();
     check(&up, 40);
     assert_eq!(file::read(&up.at("after")), b"round 4");
-    assert!(up.log().contains("rebuilt"), "start-up says so:\n{}", up.log());
+    assert!(
+        up.log().contains("rebuilt"),
+        "start-up says so:\n{}",
+        up.log()
+    );
 }
 
 /// One byte turned inside the journal, behind which there are acknowledged records.
@@ -115,12 +161,19 @@ fn damage_inside_is_named_and_refused() {
     up.kill9();
     let path = disk::journals(up.data()).pop().expect("one");
     let whole = std::fs::read(&path).expect("the journal");
-    let name = path.file_name().expect("a name").to_str().expect("text").to_owned();
+    let name = path
+        .file_name()
+        .expect("a name")
+        .to_str()
+        .expect("text")
+        .to_owned();
     let mut random = Random::new(73);
     for _ in 0..5 {
         let at = random.range(200, acknowledged - 3000);
         disk::flip(&path, at);
-        let said = up.try_start(&[]).expect_err("damage inside is no small thing");
+        let said = up
+            .try_start(&[])
+            .expect_err("damage inside is no small thing");
         assert!(said.contains(&name), "the file is named: {said}");
         assert!(said.contains("byte"), "the place is named: {said}");
         assert!(said.contains("--accept-loss"), "what to do is said: {said}");
@@ -131,19 +184,33 @@ fn damage_inside_is_named_and_refused() {
     up.start_again();
     check(&up, 40);
     up.kill9();
-    let path = disk::journals(up.data()).into_iter().find(|path| path.metadata().is_ok_and(|meta| meta.len() >= acknowledged)).expect("the journal");
+    let path = disk::journals(up.data())
+        .into_iter()
+        .find(|path| path.metadata().is_ok_and(|meta| meta.len() >= acknowledged))
+        .expect("the journal");
     disk::flip(&path, acknowledged / 2);
     if up.try_start(&[]).is_err() {
-        up.try_start(&["--accept-loss"]).expect("it goes on when told to");
-        assert!(up.log().contains("LOST") || up.log().contains("gone"), "what is lost is listed:\n{}", up.log());
+        up.try_start(&["--accept-loss"])
+            .expect("it goes on when told to");
+        assert!(
+            up.log().contains("LOST") || up.log().contains("gone"),
+            "what is lost is listed:\n{}",
+            up.log()
+        );
     }
     // What is not lost works: names can be listed, read and written.
     for entry in std::fs::read_dir(up.mnt()).expect("listed") {
         let path = entry.expect("an entry").path();
         if let Ok(bytes) = std::fs::read(&path)
-            && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('f'))
+            && path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with('f'))
         {
-            assert!(bytes.starts_with(b"content ") || bytes.is_empty(), "{}", path.display());
+            assert!(
+                bytes.starts_with(b"content ") || bytes.is_empty(),
+                "{}",
+                path.display()
+            );
         }
     }
     file::write(&up.at("new"), "written afterwards");
@@ -157,7 +224,9 @@ fn a_metadata_server_refuses_damage_too() {
     let mut cluster = Cluster::start(1, 1);
     for i in 0..30 {
         file::write(&cluster.at(0, format!("f{i}")), "content");
-        file::open(&cluster.at(0, format!("f{i}"))).sync_all().expect("synced");
+        file::open(&cluster.at(0, format!("f{i}")))
+            .sync_all()
+            .expect("synced");
     }
     cluster.kill_mount(0);
     cluster.kill_md();
@@ -165,7 +234,9 @@ fn a_metadata_server_refuses_damage_too() {
     disk::flip(&path, path.metadata().expect("metadata").len() / 2);
     let said = cluster.try_start_md(&[]).expect_err("damage inside");
     assert!(said.contains("--accept-loss"), "{said}");
-    cluster.try_start_md(&["--accept-loss"]).expect("it goes on when told to");
+    cluster
+        .try_start_md(&["--accept-loss"])
+        .expect("it goes on when told to");
     cluster.start_mount(0);
     file::write(&cluster.at(0, "new"), "works");
     assert_eq!(file::read(&cluster.at(0, "new")), b"works");
@@ -180,15 +251,27 @@ fn the_journal_does_not_grow_without_bound() {
     let mut random = Random::new(74);
     for round in 0..4 {
         for i in 0..600 {
-            file::set_xattr(&up.at("f"), &format!("user.a{}", i % 7), random.bytes(30_000), 0).expect("set");
+            file::set_xattr(
+                &up.at("f"),
+                &format!("user.a{}", i % 7),
+                random.bytes(30_000),
+                0,
+            )
+            .expect("set");
         }
         handle.sync_all().expect("synced");
         file::set_xattr(&up.at("f"), "user.round", round.to_string(), 0).expect("set");
         handle.sync_all().expect("synced");
     }
     drop(handle);
-    let size: u64 = disk::journals(up.data()).iter().map(|path| path.metadata().expect("metadata").len()).sum();
-    assert!(size < 64 << 20, "72 MiB of changes leave {size} bytes of journal");
+    let size: u64 = disk::journals(up.data())
+        .iter()
+        .map(|path| path.metadata().expect("metadata").len())
+        .sum();
+    assert!(
+        size < 64 << 20,
+        "72 MiB of changes leave {size} bytes of journal"
+    );
     up.kill9();
     up.start_again();
     assert_eq!(file::xattr(&up.at("f"), "user.round"), "3");

@@ -25,7 +25,10 @@ fn a_shared_mapping_is_written_back() {
     file::close(handle).expect("closed");
     up.restart();
     let bytes = file::read(&path);
-    assert_eq!((&bytes[10..20], bytes[500_000], &bytes[999_990..]), (&b"0123456789"[..], 7, &b"abcdefghij"[..]));
+    assert_eq!(
+        (&bytes[10..20], bytes[500_000], &bytes[999_990..]),
+        (&b"0123456789"[..], 7, &b"abcdefghij"[..])
+    );
     assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), 21);
 }
 
@@ -40,14 +43,22 @@ fn a_mapping_sees_writes_and_writes_see_a_mapping() {
     assert_eq!(map[0], 1);
     let other = file::open(&path);
     other.write_all_at(&[2; 5000], 3000).expect("written");
-    assert_eq!((map[2999], map[3000], map[7999], map[8000]), (1, 2, 2, 1), "the mapping sees the write");
+    assert_eq!(
+        (map[2999], map[3000], map[7999], map[8000]),
+        (1, 2, 2, 1),
+        "the mapping sees the write"
+    );
     map[4000] = 3;
     // The page is dirty in the kernel. A read of another handle sees it, as on one machine.
     let mut seen = [0; 3];
     other.read_exact_at(&mut seen, 3999).expect("read");
     assert_eq!(seen, [2, 3, 2], "a read sees the mapping");
     other.write_all_at(&[4], 4001).expect("written");
-    assert_eq!((map[4000], map[4001]), (3, 4), "a write next to a dirty byte keeps both");
+    assert_eq!(
+        (map[4000], map[4001]),
+        (3, 4),
+        "a write next to a dirty byte keeps both"
+    );
     map.flush().expect("msync");
     let bytes = file::read(&path);
     assert_eq!(&bytes[3998..4003], [2, 2, 3, 4, 2]);
@@ -73,15 +84,31 @@ fn a_selection_next_to_dirty_pages() {
         wanted[256..512].fill(3);
         same(&format!("{layout}: the mapping"), &map[..], &wanted);
         map.flush().expect("msync");
-        same(&format!("{layout}: after msync"), &file::read(&object), &wanted);
-        same(&format!("{layout}: the selection"), &file::read(&selection), &[3; 256]);
+        same(
+            &format!("{layout}: after msync"),
+            &file::read(&object),
+            &wanted,
+        );
+        same(
+            &format!("{layout}: the selection"),
+            &file::read(&selection),
+            &[3; 256],
+        );
         // And the other way round: the selection is read, then the mapping writes there.
         map[300] = 9;
         wanted[300] = 9;
-        same(&format!("{layout}: selection sees the mapping"), &file::read(&selection), &wanted[256..512]);
+        same(
+            &format!("{layout}: selection sees the mapping"),
+            &file::read(&selection),
+            &wanted[256..512],
+        );
         drop(map);
         file::close(handle).expect("closed");
-        same(&format!("{layout}: at the end"), &file::read(&object), &wanted);
+        same(
+            &format!("{layout}: at the end"),
+            &file::read(&object),
+            &wanted,
+        );
     }
 }
 
@@ -90,5 +117,10 @@ fn a_private_mapping_and_a_program_run_from_it() {
     needs_mount!();
     let up = Up::start();
     std::fs::copy("/bin/true", up.at("true")).expect("copied");
-    assert!(std::process::Command::new(up.at("true")).status().expect("run").success());
+    assert!(
+        std::process::Command::new(up.at("true"))
+            .status()
+            .expect("run")
+            .success()
+    );
 }

@@ -88,7 +88,12 @@ struct Player<'a> {
 impl Player<'_> {
     fn context(&self, what: &str) -> String {
         let from = self.done.len().saturating_sub(25);
-        format!("{what} (seed {}, {:?}, after …\n{})", self.plan.seed, self.plan.more, self.done[from..].join("\n"))
+        format!(
+            "{what} (seed {}, {:?}, after …\n{})",
+            self.plan.seed,
+            self.plan.more,
+            self.done[from..].join("\n")
+        )
     }
 
     fn say(&mut self, what: String) {
@@ -135,7 +140,11 @@ impl Player<'_> {
             cuts.extend((0..3).map(|_| self.random.range(0, len as u64 + 1) as usize));
         }
         cuts.sort_unstable();
-        let mut parts: Vec<(usize, usize)> = cuts.windows(2).map(|w| (w[0], w[1])).filter(|(a, b)| a < b).collect();
+        let mut parts: Vec<(usize, usize)> = cuts
+            .windows(2)
+            .map(|w| (w[0], w[1]))
+            .filter(|(a, b)| a < b)
+            .collect();
         if self.random.one_in(2) {
             parts.reverse();
         }
@@ -160,7 +169,9 @@ impl Player<'_> {
         let to = self.random.range(from, size.min(from + most) + 1);
         let bytes = self.random.bytes((to - from) as usize);
         self.say(format!("plain {from}..{to}"));
-        self.with_handle(object, |handle| handle.write_all_at(&bytes, from).expect("a plain write"));
+        self.with_handle(object, |handle| {
+            handle.write_all_at(&bytes, from).expect("a plain write")
+        });
         self.array.put_plain(from as usize, &bytes);
     }
 
@@ -172,7 +183,9 @@ impl Player<'_> {
         let width = self.random.range(0, row as u64 + 1) as usize;
         let left = self.random.range(0, (row - width) as u64 + 1) as usize;
         self.say(format!("rows {from}..{to}, {width} bytes from {left}"));
-        let lines: Vec<(usize, Vec<u8>)> = (from..to).map(|i| (i * row + left, self.random.bytes(width))).collect();
+        let lines: Vec<(usize, Vec<u8>)> = (from..to)
+            .map(|i| (i * row + left, self.random.bytes(width)))
+            .collect();
         self.with_handle(object, |handle| {
             for (at, bytes) in &lines {
                 handle.write_all_at(bytes, *at as u64).expect("a row");
@@ -186,18 +199,34 @@ impl Player<'_> {
     fn read(&mut self, object: &Path) {
         let size = self.array.bytes.len();
         match self.random.range(0, 3) {
-            0 => same(&self.context("whole"), &file::read(object), &self.array.bytes),
+            0 => same(
+                &self.context("whole"),
+                &file::read(object),
+                &self.array.bytes,
+            ),
             1 => {
                 let select = Select::random(&self.array.dims, &mut self.random);
                 let found = file::read(&select.of(object));
-                same(&self.context(&select.text()), &found, &self.array.get(&select));
+                same(
+                    &self.context(&select.text()),
+                    &found,
+                    &self.array.get(&select),
+                );
             }
             _ => {
                 let from = self.random.range(0, size as u64) as usize;
                 let to = self.random.range(from as u64, size as u64 + 1) as usize;
                 let mut found = vec![0; to - from];
-                self.with_handle(object, |handle| handle.read_exact_at(&mut found, from as u64).expect("a read"));
-                same(&self.context(&format!("{from}..{to}")), &found, &self.array.bytes[from..to]);
+                self.with_handle(object, |handle| {
+                    handle
+                        .read_exact_at(&mut found, from as u64)
+                        .expect("a read")
+                });
+                same(
+                    &self.context(&format!("{from}..{to}")),
+                    &found,
+                    &self.array.bytes[from..to],
+                );
             }
         }
     }
@@ -206,7 +235,9 @@ impl Player<'_> {
         let mut dims = self.array.dims.clone();
         for axis in 0..dims.len() {
             if self.random.one_in(2) {
-                dims[axis] = self.random.range(self.plan.dims[axis] / 2, self.plan.dims[axis] * 3 / 2 + 1);
+                dims[axis] = self
+                    .random
+                    .range(self.plan.dims[axis] / 2, self.plan.dims[axis] * 3 / 2 + 1);
             }
         }
         let text: Vec<String> = dims.iter().map(u64::to_string).collect();
@@ -270,17 +301,33 @@ fn play(home: &mut dyn Home, plan: &Plan) {
     for step in 0..plan.steps {
         player.step(&object);
         let size = object.metadata().expect("its size").len();
-        assert_eq!(size, player.array.bytes.len() as u64, "{}", player.context("size"));
+        assert_eq!(
+            size,
+            player.array.bytes.len() as u64,
+            "{}",
+            player.context("size")
+        );
         if u64::from(step) % (u64::from(plan.steps) / (plan.restarts + 1)) == 1 && step > 1 {
-            player.handles.drain(..).for_each(|handle| file::close(handle).expect("closing"));
+            player
+                .handles
+                .drain(..)
+                .for_each(|handle| file::close(handle).expect("closing"));
             file::open(&object).sync_all().expect("fsync");
             player.say("restart".to_owned());
             home.restart(&mut player.random);
-            same(&player.context("after a restart"), &file::read(&object), &player.array.bytes);
+            same(
+                &player.context("after a restart"),
+                &file::read(&object),
+                &player.array.bytes,
+            );
         }
     }
     player.handles.clear();
-    same(&player.context("at the end"), &file::read(&object), &player.array.bytes);
+    same(
+        &player.context("at the end"),
+        &file::read(&object),
+        &player.array.bytes,
+    );
 }
 
 fn in_up(plan: Plan) {
@@ -292,66 +339,178 @@ const F8_NAN: (&str, &[u8]) = ("nan", &[0, 0, 0, 0, 0, 0, 0xf8, 0x7f]);
 
 #[test]
 fn aligned() {
-    in_up(Plan { dims: &[23, 17], elem: 4, dtype: "i4", fill: ("-1", &[0xff; 4]), more: &[], steps: 700, restarts: 4, seed: 101 });
+    in_up(Plan {
+        dims: &[23, 17],
+        elem: 4,
+        dtype: "i4",
+        fill: ("-1", &[0xff; 4]),
+        more: &[],
+        steps: 700,
+        restarts: 4,
+        seed: 101,
+    });
 }
 
 #[test]
 fn aligned_of_rank_three() {
-    in_up(Plan { dims: &[7, 11, 5], elem: 8, dtype: "f8", fill: F8_NAN, more: &[], steps: 500, restarts: 3, seed: 102 });
+    in_up(Plan {
+        dims: &[7, 11, 5],
+        elem: 8,
+        dtype: "f8",
+        fill: F8_NAN,
+        more: &[],
+        steps: 500,
+        restarts: 3,
+        seed: 102,
+    });
 }
 
 #[test]
 fn aligned_of_rank_one() {
-    in_up(Plan { dims: &[701], elem: 3, dtype: "V3", fill: ("", &[]), more: &[], steps: 400, restarts: 2, seed: 103 });
+    in_up(Plan {
+        dims: &[701],
+        elem: 3,
+        dtype: "V3",
+        fill: ("", &[]),
+        more: &[],
+        steps: 400,
+        restarts: 2,
+        seed: 103,
+    });
 }
 
 #[test]
 fn aligned_of_rank_five() {
-    in_up(Plan { dims: &[3, 4, 2, 5, 3], elem: 2, dtype: "u2", fill: ("", &[]), more: &[], steps: 300, restarts: 2, seed: 104 });
+    in_up(Plan {
+        dims: &[3, 4, 2, 5, 3],
+        elem: 2,
+        dtype: "u2",
+        fill: ("", &[]),
+        more: &[],
+        steps: 300,
+        restarts: 2,
+        seed: 104,
+    });
 }
 
 #[test]
 fn grid() {
-    in_up(Plan { dims: &[23, 17], elem: 4, dtype: "i4", fill: ("-1", &[0xff; 4]), more: &["--layout", "grid:5,8"], steps: 700, restarts: 4, seed: 105 });
+    in_up(Plan {
+        dims: &[23, 17],
+        elem: 4,
+        dtype: "i4",
+        fill: ("-1", &[0xff; 4]),
+        more: &["--layout", "grid:5,8"],
+        steps: 700,
+        restarts: 4,
+        seed: 105,
+    });
 }
 
 #[test]
 fn grid_of_rank_three() {
-    in_up(Plan { dims: &[7, 11, 6], elem: 8, dtype: "f8", fill: F8_NAN, more: &["--layout", "grid:2,3,4"], steps: 500, restarts: 3, seed: 106 });
+    in_up(Plan {
+        dims: &[7, 11, 6],
+        elem: 8,
+        dtype: "f8",
+        fill: F8_NAN,
+        more: &["--layout", "grid:2,3,4"],
+        steps: 500,
+        restarts: 3,
+        seed: 106,
+    });
 }
 
 #[test]
 fn canonical() {
-    in_up(Plan { dims: &[23, 17], elem: 4, dtype: "u4", fill: ("", &[]), more: &["--layout", "canonical"], steps: 600, restarts: 3, seed: 107 });
+    in_up(Plan {
+        dims: &[23, 17],
+        elem: 4,
+        dtype: "u4",
+        fill: ("", &[]),
+        more: &["--layout", "canonical"],
+        steps: 600,
+        restarts: 3,
+        seed: 107,
+    });
 }
 
 #[test]
 fn shuffle_and_zstd() {
-    in_up(Plan { dims: &[23, 17], elem: 4, dtype: "f4", fill: ("", &[]), more: &["--codec", "shuffle+zstd:3"], steps: 500, restarts: 3, seed: 108 });
+    in_up(Plan {
+        dims: &[23, 17],
+        elem: 4,
+        dtype: "f4",
+        fill: ("", &[]),
+        more: &["--codec", "shuffle+zstd:3"],
+        steps: 500,
+        restarts: 3,
+        seed: 108,
+    });
 }
 
 #[test]
 fn lz4() {
-    in_up(Plan { dims: &[9, 10, 11], elem: 2, dtype: "i2", fill: ("7", &[7, 0]), more: &["--codec", "lz4"], steps: 400, restarts: 2, seed: 109 });
+    in_up(Plan {
+        dims: &[9, 10, 11],
+        elem: 2,
+        dtype: "i2",
+        fill: ("7", &[7, 0]),
+        more: &["--codec", "lz4"],
+        steps: 400,
+        restarts: 2,
+        seed: 109,
+    });
 }
 
 #[test]
 fn deflate() {
-    in_up(Plan { dims: &[40, 30], elem: 1, dtype: "u1", fill: ("", &[]), more: &["--codec", "deflate:6"], steps: 400, restarts: 2, seed: 110 });
+    in_up(Plan {
+        dims: &[40, 30],
+        elem: 1,
+        dtype: "u1",
+        fill: ("", &[]),
+        more: &["--codec", "deflate:6"],
+        steps: 400,
+        restarts: 2,
+        seed: 110,
+    });
 }
 
 /// Large enough that rows stream past memory, and that boxes are cut.
 #[test]
 fn large_rows() {
-    in_up(Plan { dims: &[40, 30_011], elem: 8, dtype: "f8", fill: ("", &[]), more: &[], steps: 70, restarts: 1, seed: 111 });
+    in_up(Plan {
+        dims: &[40, 30_011],
+        elem: 8,
+        dtype: "f8",
+        fill: ("", &[]),
+        more: &[],
+        steps: 70,
+        restarts: 1,
+        seed: 111,
+    });
 }
 
 #[test]
 fn separate_processes() {
     needs_mount!();
     for (seed, layout) in [(201, "aligned"), (202, "grid:6,7")] {
-        let more: &'static [&'static str] = if layout == "aligned" { &[] } else { &["--layout", "grid:6,7"] };
-        let plan = Plan { dims: &[23, 17], elem: 4, dtype: "i4", fill: ("-1", &[0xff; 4]), more, steps: 400, restarts: 4, seed };
+        let more: &'static [&'static str] = if layout == "aligned" {
+            &[]
+        } else {
+            &["--layout", "grid:6,7"]
+        };
+        let plan = Plan {
+            dims: &[23, 17],
+            elem: 4,
+            dtype: "i4",
+            fill: ("-1", &[0xff; 4]),
+            more,
+            steps: 400,
+            restarts: 4,
+            seed,
+        };
         play(&mut InCluster(Cluster::start(3, 1)), &plan);
     }
 }
@@ -372,9 +531,15 @@ fn byte_objects_have_selections_too() {
         file::write(&select.of(&object), &bytes);
         array.put(&select, 0, &bytes);
         let select = Select::random(&[10_000], &mut random);
-        same(&select.text(), &file::read(&select.of(&object)), &array.get(&select));
+        same(
+            &select.text(),
+            &file::read(&select.of(&object)),
+            &array.get(&select),
+        );
     }
     same("whole", &file::read(&object), &array.bytes);
-    let told = slabfs(["info", "--json", &object.display().to_string()]).ok().json();
+    let told = slabfs(["info", "--json", &object.display().to_string()])
+        .ok()
+        .json();
     assert_eq!(told["kind"], "bytes");
 }

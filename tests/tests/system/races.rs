@@ -17,7 +17,12 @@ fn truncating_under_a_writer_through_a_selection() {
     for layout in ["aligned", "grid:4,64"] {
         let mut up = Up::start();
         let object = up.at("a");
-        create(&object, "64,256", "u1", &["--max-dims", "unlimited,256", "--layout", layout]);
+        create(
+            &object,
+            "64,256",
+            "u1",
+            &["--max-dims", "unlimited,256", "--layout", layout],
+        );
         for round in 1..=25_u8 {
             file::write_at(&object, 0, &vec![round; 64 * 256]);
             let handle = file::open(&named(&object, "@[32:64]"));
@@ -37,12 +42,23 @@ fn truncating_under_a_writer_through_a_selection() {
             assert!(done.load(Ordering::SeqCst));
             // Closing flushes what the handle wrote; there is no place for it any more.
             let _ = file::close(handle);
-            assert_eq!(object.metadata().expect("metadata").len(), 16 * 256, "{layout}, round {round}: the size came back");
-            assert_eq!(file::xattr(&object, "user.slabfs.dims"), "16,256", "{layout}, round {round}");
+            assert_eq!(
+                object.metadata().expect("metadata").len(),
+                16 * 256,
+                "{layout}, round {round}: the size came back"
+            );
+            assert_eq!(
+                file::xattr(&object, "user.slabfs.dims"),
+                "16,256",
+                "{layout}, round {round}"
+            );
             same("what stayed", &file::read(&object), &vec![round; 16 * 256]);
             file::open(&object).set_len(64 * 256).expect("grown");
             let bytes = file::read(&object);
-            assert!(bytes[16 * 256..].iter().all(|&b| b == 0), "{layout}, round {round}: old bytes came back");
+            assert!(
+                bytes[16 * 256..].iter().all(|&b| b == 0),
+                "{layout}, round {round}: old bytes came back"
+            );
             if round % 10 == 0 {
                 up.restart();
                 same("after a restart", &file::read(&object), &bytes);
@@ -60,16 +76,28 @@ fn truncating_a_byte_object_under_its_writer() {
         file::write(&path, vec![7; 100_000]);
         let writer = file::open(&path);
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..50).for_each(|i| writer.write_all_at(&[9; 1000], i * 2000).expect("written")));
+            scope.spawn(|| {
+                (0..50).for_each(|i| writer.write_all_at(&[9; 1000], i * 2000).expect("written"))
+            });
             scope.spawn(|| file::open(&path).set_len(0).expect("cut"));
         });
         file::close(writer).expect("closed");
         // Some of the writes came behind the cut, some before: no byte of the old content may be there.
         let bytes = file::read(&path);
-        assert!(bytes.iter().all(|&b| b == 9 || b == 0), "round {round}: old bytes came back");
-        assert!(bytes.is_empty() || bytes.len() % 2000 == 1000, "round {round}: {} bytes", bytes.len());
+        assert!(
+            bytes.iter().all(|&b| b == 9 || b == 0),
+            "round {round}: old bytes came back"
+        );
+        assert!(
+            bytes.is_empty() || bytes.len() % 2000 == 1000,
+            "round {round}: {} bytes",
+            bytes.len()
+        );
         for (i, part) in bytes.chunks(1000).enumerate() {
-            assert!(part.iter().all(|&b| b == part[0]), "round {round}: a torn write in part {i}");
+            assert!(
+                part.iter().all(|&b| b == part[0]),
+                "round {round}: a torn write in part {i}"
+            );
         }
     }
 }
@@ -84,7 +112,18 @@ fn four_processes_append_to_one_file() {
     std::thread::scope(|scope| {
         for who in 0..4 {
             let (script, path) = (&script, &path);
-            scope.spawn(move || program(inputs::PYTHON, [script.as_os_str(), path.as_os_str(), who.to_string().as_ref(), "400".as_ref()]).ok());
+            scope.spawn(move || {
+                program(
+                    inputs::PYTHON,
+                    [
+                        script.as_os_str(),
+                        path.as_os_str(),
+                        who.to_string().as_ref(),
+                        "400".as_ref(),
+                    ],
+                )
+                .ok()
+            });
         }
     });
     up.restart();
@@ -93,9 +132,15 @@ fn four_processes_append_to_one_file() {
     for line in text.lines() {
         let mut fields = line.split(' ');
         let mut number = || fields.next().and_then(|field| field.parse::<usize>().ok());
-        let (Some(who), Some(i), Some(len)) = (number(), number(), number()) else { panic!("a torn line: {line:?}") };
+        let (Some(who), Some(i), Some(len)) = (number(), number(), number()) else {
+            panic!("a torn line: {line:?}")
+        };
         assert_eq!(i, next[who], "lines of {who} in order");
-        assert_eq!(fields.next().map(str::len), Some(len), "a torn line: {line:?}");
+        assert_eq!(
+            fields.next().map(str::len),
+            Some(len),
+            "a torn line: {line:?}"
+        );
         next[who] += 1;
     }
     assert_eq!(next, [400; 4], "nothing is lost");
@@ -117,7 +162,9 @@ fn fsync_does_not_return_early() {
                 for i in 1_u64.. {
                     let record = [i; 500].map(u64::to_le_bytes).concat();
                     // A server that is killed ends the loop.
-                    let stored = handle.write_all_at(&record, who * 1_000_000 + (i % 100) * 4000).and_then(|()| handle.sync_all());
+                    let stored = handle
+                        .write_all_at(&record, who * 1_000_000 + (i % 100) * 4000)
+                        .and_then(|()| handle.sync_all());
                     if stored.is_err() {
                         break;
                     }
@@ -125,7 +172,9 @@ fn fsync_does_not_return_early() {
                 }
             });
         }
-        slabfs_tests::poll::until_true("some syncs", || synced.iter().all(|n| n.load(Ordering::SeqCst) > 25));
+        slabfs_tests::poll::until_true("some syncs", || {
+            synced.iter().all(|n| n.load(Ordering::SeqCst) > 25)
+        });
         up.kill9();
     });
     up.start_again();
@@ -140,7 +189,12 @@ fn fsync_does_not_return_early() {
                 continue;
             }
             assert_eq!(found, i, "writer {who}: of {last}");
-            assert!(bytes[at..at + 4000].chunks(8).all(|part| part == found.to_le_bytes()), "writer {who}: record {i} is torn");
+            assert!(
+                bytes[at..at + 4000]
+                    .chunks(8)
+                    .all(|part| part == found.to_le_bytes()),
+                "writer {who}: record {i} is torn"
+            );
         }
     }
 }
@@ -163,7 +217,9 @@ fn disjoint_writers_of_one_array() {
                     if who % 2 == 0 {
                         let handle = file::open(object);
                         for row in (0..60).rev() {
-                            handle.write_all_at(line(row), ((row * 120 + who * 20) * 2) as u64).expect("a row");
+                            handle
+                                .write_all_at(line(row), ((row * 120 + who * 20) * 2) as u64)
+                                .expect("a row");
                         }
                         file::close(handle).expect("closed");
                     } else {
@@ -176,7 +232,11 @@ fn disjoint_writers_of_one_array() {
         });
         same(layout, &file::read(&object), &wanted);
         up.restart();
-        same(&format!("{layout} after a restart"), &file::read(&object), &wanted);
+        same(
+            &format!("{layout} after a restart"),
+            &file::read(&object),
+            &wanted,
+        );
     }
 }
 
@@ -227,13 +287,18 @@ fn creating_and_removing_the_same_names() {
                     let path = up.at(format!("n{}", random.range(0, 6)));
                     match random.range(0, 4) {
                         0 => {
-                            if let Ok(mut file) = OpenOptions::new().write(true).create_new(true).open(&path) {
+                            if let Ok(mut file) =
+                                OpenOptions::new().write(true).create_new(true).open(&path)
+                            {
                                 made.fetch_add(1, Ordering::SeqCst);
                                 file.write_all(b"whole").expect("written");
                             }
                         }
                         1 => drop(std::fs::remove_file(&path)),
-                        2 => drop(std::fs::rename(&path, up.at(format!("n{}", random.range(0, 6))))),
+                        2 => drop(std::fs::rename(
+                            &path,
+                            up.at(format!("n{}", random.range(0, 6))),
+                        )),
                         _ => {
                             if let Ok(seen) = std::fs::read(&path) {
                                 assert!(seen.is_empty() || seen == b"whole", "{seen:?}");

@@ -26,19 +26,42 @@ struct Grid {
 
 fn extract(area: &Area, (file_name, variable, rank): (&str, &str, usize)) -> Grid {
     let source = Path::new(inputs::FERRET).join(file_name);
-    assert!(source.exists(), "{} is missing; run tools/setup --tests", source.display());
+    assert!(
+        source.exists(),
+        "{} is missing; run tools/setup --tests",
+        source.display()
+    );
     let raw = area.at(format!("{variable}{rank}.raw"));
     let script = inputs::script("extract.py");
-    let told = program(inputs::PYTHON, [script.as_os_str(), source.as_os_str(), variable.as_ref(), raw.as_os_str()]);
+    let told = program(
+        inputs::PYTHON,
+        [
+            script.as_os_str(),
+            source.as_os_str(),
+            variable.as_ref(),
+            raw.as_os_str(),
+        ],
+    );
     let told = told.ok().json();
-    let dims: Vec<u64> = told["dims"].as_array().expect("dims").iter().map(|n| n.as_u64().expect("a dim")).collect();
+    let dims: Vec<u64> = told["dims"]
+        .as_array()
+        .expect("dims")
+        .iter()
+        .map(|n| n.as_u64().expect("a dim"))
+        .collect();
     assert_eq!(dims.len(), rank);
     let mut array = Array::new(&dims, 4, &[]);
     array.bytes = file::read(&raw);
     assert_eq!(array.bytes.len() as u64, dims.iter().product::<u64>() * 4);
     let text: Vec<String> = dims.iter().map(u64::to_string).collect();
     let dtype = told["dtype"].as_str().expect("a dtype").to_owned();
-    Grid { name: format!("{variable}{rank}"), dims: text.join(","), dtype, array, raw }
+    Grid {
+        name: format!("{variable}{rank}"),
+        dims: text.join(","),
+        dtype,
+        array,
+        raw,
+    }
 }
 
 /// Four boxes that tile the array like the document's: the middle axes cut differently on each side.
@@ -73,7 +96,11 @@ fn compare(grid: &Grid, object: &Path, seed: u64) {
     for _ in 0..25 {
         let select = Select::random(&grid.array.dims, &mut random);
         let found = file::read(&select.of(object));
-        same(&format!("{}{}", grid.name, select.text()), &found, &grid.array.get(&select));
+        same(
+            &format!("{}{}", grid.name, select.text()),
+            &found,
+            &grid.array.get(&select),
+        );
     }
 }
 
@@ -84,9 +111,17 @@ fn in_one_process_and_after_a_restart() {
     let grids = VARIABLES.map(|variable| extract(up.area(), variable));
     for grid in &grids {
         write(grid, &up.at(&grid.name), &[]);
-        write(grid, &up.at(format!("{}z", grid.name)), &["--codec", "shuffle+zstd:3"]);
+        write(
+            grid,
+            &up.at(format!("{}z", grid.name)),
+            &["--codec", "shuffle+zstd:3"],
+        );
         let chunk: Vec<&str> = ["3", "5", "17", "40"][4 - grid.array.dims.len()..].to_vec();
-        write(grid, &up.at(format!("{}g", grid.name)), &["--layout", &format!("grid:{}", chunk.join(","))]);
+        write(
+            grid,
+            &up.at(format!("{}g", grid.name)),
+            &["--layout", &format!("grid:{}", chunk.join(","))],
+        );
         if grid.array.dims.len() == 2 {
             assert_eq!(info(&up.at(&grid.name))["chunks"], 4);
         }

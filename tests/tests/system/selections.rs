@@ -50,7 +50,11 @@ fn reading_as_python_slices() {
             let path = named(&object, &format!("@{text}"));
             let wanted = array.get(&Select(axes));
             same(&format!("{layout} {text}"), &file::read(&path), &wanted);
-            assert_eq!(path.metadata().expect("metadata").len(), wanted.len() as u64, "{text}");
+            assert_eq!(
+                path.metadata().expect("metadata").len(),
+                wanted.len() as u64,
+                "{text}"
+            );
         }
     }
 }
@@ -61,15 +65,54 @@ fn what_is_refused() {
     let up = Up::start();
     let (object, array) = matrix(&up, "aligned");
     for text in [
-        "@[10]", "@[-11]", "@[0:11]", "@[-11:]", "@[:,12]", "@[:,0:13]", "@[0,0,0]", "@[0:1:0]", "@[::-1]", "@[", "@[0", "@[0]x", "@[a]",
-        "@[0:1:1:1]", "@[...,...]", "@[1,]x", "@[99999999999999999999]", "@[0;1]", "@[0 1]", "@[1.5]",
+        "@[10]",
+        "@[-11]",
+        "@[0:11]",
+        "@[-11:]",
+        "@[:,12]",
+        "@[:,0:13]",
+        "@[0,0,0]",
+        "@[0:1:0]",
+        "@[::-1]",
+        "@[",
+        "@[0",
+        "@[0]x",
+        "@[a]",
+        "@[0:1:1:1]",
+        "@[...,...]",
+        "@[1,]x",
+        "@[99999999999999999999]",
+        "@[0;1]",
+        "@[0 1]",
+        "@[1.5]",
     ] {
-        assert_eq!(errno(File::open(named(&object, text))), Errno::EINVAL, "{text}");
-        assert_eq!(errno(named(&object, text).metadata()), Errno::EINVAL, "{text}");
-        assert_eq!(errno(OpenOptions::new().write(true).create(true).truncate(true).open(named(&object, text))), Errno::EINVAL, "{text}");
+        assert_eq!(
+            errno(File::open(named(&object, text))),
+            Errno::EINVAL,
+            "{text}"
+        );
+        assert_eq!(
+            errno(named(&object, text).metadata()),
+            Errno::EINVAL,
+            "{text}"
+        );
+        assert_eq!(
+            errno(
+                OpenOptions::new()
+                    .write(true)
+                    .create(true)
+                    .truncate(true)
+                    .open(named(&object, text))
+            ),
+            Errno::EINVAL,
+            "{text}"
+        );
     }
     let log = up.log();
-    assert!(log.contains("axis 0") && log.contains("10 elements"), "the log says why:\n{log}");
+    assert!(
+        log.contains("axis 0") && log.contains("10 elements"),
+        "the log says why:\n{log}"
+    );
     assert_eq!(errno(File::open(up.at("none@[0]"))), Errno::ENOENT);
     assert_eq!(errno(File::open(up.at("@[0]"))), Errno::EINVAL);
     std::fs::create_dir(up.at("d")).expect("made");
@@ -84,7 +127,11 @@ fn what_is_refused() {
     assert!(std::fs::remove_file(&row).is_err());
     assert!(std::fs::create_dir(&row).is_err());
     assert!(std::os::unix::fs::symlink("other", &row).is_err());
-    assert_eq!(file::read(&object), array.bytes, "nothing of that changed anything");
+    assert_eq!(
+        file::read(&object),
+        array.bytes,
+        "nothing of that changed anything"
+    );
     assert_eq!(file::read(&up.at("other")), b"x");
 }
 
@@ -101,17 +148,27 @@ fn writing_with_tools() {
     line("cat ../block > 'a@[::3,-5:10]'  2>/dev/null && exit 1; true");
     line("head -c 12 ../block > 'a@[::3,-5:10]'");
     array.put(&Select(vec![(0, 10, 3), (7, 10, 1)]), 0, &[200; 12]);
-    assert_eq!(file::read(&object), array.bytes, "a shell's redirection, stepped");
+    assert_eq!(
+        file::read(&object),
+        array.bytes,
+        "a shell's redirection, stepped"
+    );
     line("printf 'abcdefghijkl' | dd of='a@[9]' bs=5 status=none");
     array.put(&Select::boxed(&[(9, 10), (0, 12)]), 0, b"abcdefghijkl");
     assert_eq!(file::read(&object), array.bytes, "dd");
     line("printf 'XY' | dd of='a@[9]' bs=1 seek=3 conv=notrunc status=none");
     array.put(&Select::boxed(&[(9, 10), (0, 12)]), 3, b"XY");
     assert_eq!(file::read(&object), array.bytes, "dd seek");
-    line("cp 'a@[9]' row; test $(stat -c %s row) = 12; cmp row <(cat 'a@[9]') 2>/dev/null || cat 'a@[9]' | cmp - row");
+    line(
+        "cp 'a@[9]' row; test $(stat -c %s row) = 12; cmp row <(cat 'a@[9]') 2>/dev/null || cat 'a@[9]' | cmp - row",
+    );
     std::fs::write(&block, [1; 120]).expect("a file");
     line("cp ../block a");
-    assert_eq!(file::read(&object), [1; 120], "cp onto the whole: O_TRUNC keeps the dims");
+    assert_eq!(
+        file::read(&object),
+        [1; 120],
+        "cp onto the whole: O_TRUNC keeps the dims"
+    );
     assert_eq!(file::xattr(&object, "user.slabfs.dims"), "10,12");
 }
 
@@ -122,8 +179,16 @@ fn bounds_of_writes() {
     let (object, mut array) = matrix(&up, "aligned");
     let select = Select(vec![(2, 8, 2), (1, 3, 1)]);
     let handle = file::open(&select.of(&object));
-    assert_eq!(errno(handle.write_at(&[9], 6)), Errno::EFBIG, "past the end of a selection");
-    assert_eq!(errno(handle.write_at(&[9; 10], 2)), Errno::EFBIG, "across it: nothing is written");
+    assert_eq!(
+        errno(handle.write_at(&[9], 6)),
+        Errno::EFBIG,
+        "past the end of a selection"
+    );
+    assert_eq!(
+        errno(handle.write_at(&[9; 10], 2)),
+        Errno::EFBIG,
+        "across it: nothing is written"
+    );
     assert_eq!(handle.write_at(&[9; 4], 2).expect("up to the end"), 4);
     array.put(&select, 2, &[9; 4]);
     assert_eq!(file::read(&object), array.bytes);
@@ -131,16 +196,34 @@ fn bounds_of_writes() {
     assert_eq!(errno(handle.set_len(3)), Errno::EINVAL);
     handle.set_len(6).expect("its own size");
     handle.set_len(0).expect("as cp does");
-    assert_eq!(file::read(&object), array.bytes, "emptying a selection leaves its elements");
+    assert_eq!(
+        file::read(&object),
+        array.bytes,
+        "emptying a selection leaves its elements"
+    );
     let whole = file::open(&object);
-    assert_eq!(errno(whole.write_at(&[9], 120)), Errno::EFBIG, "past the end of an array");
-    assert_eq!(errno(whole.write_at(&[9; 10], 115)), Errno::EFBIG, "across it: nothing is written");
+    assert_eq!(
+        errno(whole.write_at(&[9], 120)),
+        Errno::EFBIG,
+        "past the end of an array"
+    );
+    assert_eq!(
+        errno(whole.write_at(&[9; 10], 115)),
+        Errno::EFBIG,
+        "across it: nothing is written"
+    );
     assert_eq!(whole.write_at(&[9; 5], 115).expect("up to the end"), 5);
     assert_eq!(errno(whole.set_len(60)), Errno::EINVAL);
     assert_eq!(errno(whole.set_len(121)), Errno::EINVAL);
     whole.set_len(120).expect("its own size");
-    let mut appending = OpenOptions::new().append(true).open(&object).expect("opened");
-    assert_eq!(errno(std::io::Write::write(&mut appending, b"x")), Errno::EFBIG);
+    let mut appending = OpenOptions::new()
+        .append(true)
+        .open(&object)
+        .expect("opened");
+    assert_eq!(
+        errno(std::io::Write::write(&mut appending, b"x")),
+        Errno::EFBIG
+    );
     array.put_plain(115, &[9; 5]);
     assert_eq!(file::read(&object), array.bytes);
 }
@@ -153,14 +236,30 @@ fn one_selection_is_one_file() {
     let meta = |text: &str| named(&object, text).metadata().expect("metadata");
     assert_eq!(meta("@[0:2,:]").ino(), meta("@[0:2]").ino());
     assert_ne!(meta("@[0:2,:]").ino(), meta("@[0:3]").ino());
-    assert_ne!(meta("@[0:2,:]").ino(), object.metadata().expect("metadata").ino());
-    assert_eq!(file::xattr(&named(&object, "@[0:2]"), "user.slabfs.dims"), "2,12");
-    assert_eq!(file::xattr(&named(&object, "@[0:2]"), "user.slabfs.dtype"), "u1");
-    let (reader, writer) = (file::open(&named(&object, "@[0:2]")), file::open(&named(&object, "@[1,:]")));
+    assert_ne!(
+        meta("@[0:2,:]").ino(),
+        object.metadata().expect("metadata").ino()
+    );
+    assert_eq!(
+        file::xattr(&named(&object, "@[0:2]"), "user.slabfs.dims"),
+        "2,12"
+    );
+    assert_eq!(
+        file::xattr(&named(&object, "@[0:2]"), "user.slabfs.dtype"),
+        "u1"
+    );
+    let (reader, writer) = (
+        file::open(&named(&object, "@[0:2]")),
+        file::open(&named(&object, "@[1,:]")),
+    );
     writer.write_all_at(&[77], 0).expect("written");
     let mut seen = [0; 24];
     reader.read_exact_at(&mut seen, 0).expect("read");
-    assert_eq!((seen[11], seen[12], seen[13]), (11, 77, 13), "another selection sees it at once");
+    assert_eq!(
+        (seen[11], seen[12], seen[13]),
+        (11, 77, 13),
+        "another selection sees it at once"
+    );
 }
 
 /// A name that really holds `@[` is shown and reached with one more `@`.
@@ -172,14 +271,25 @@ fn names_that_look_like_selections() {
         file::write(&up.at(name), name);
     }
     up.restart();
-    let mut listed: Vec<String> =
-        std::fs::read_dir(up.mnt()).expect("listed").map(|e| e.expect("an entry").file_name().into_string().expect("text")).collect();
+    let mut listed: Vec<String> = std::fs::read_dir(up.mnt())
+        .expect("listed")
+        .map(|e| {
+            e.expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
+        .collect();
     listed.sort();
     assert_eq!(listed, ["@@[", "a@@[0]", "b[0]", "c@d", "plain@", "x@@@[y"]);
     for name in &listed {
         assert_eq!(file::read(&up.at(name)), name.as_bytes());
     }
-    assert_eq!(file::read(&up.at("a@@[0]@[2:4]")), b"@[", "and has selections of its own");
+    assert_eq!(
+        file::read(&up.at("a@@[0]@[2:4]")),
+        b"@[",
+        "and has selections of its own"
+    );
     shell(up.area().path(), "tar -C m -cf t.tar .; mkdir out; tar -C out -xf t.tar; diff -r m out; cp -a out/. m/; rm -r m/*; test -z \"$(ls -A m)\"").ok();
 }
 
@@ -192,7 +302,9 @@ fn stepped_writes_are_few_chunks() {
     create(&object, "1048576", "i4", &[]);
     let bytes: Vec<u8> = (0..1_048_576_u32).map(|i| (i % 251) as u8).collect();
     file::write(&named(&object, "@[1::4]"), &bytes);
-    let chunks: u64 = file::xattr(&object, "user.slabfs.chunks").parse().expect("a number");
+    let chunks: u64 = file::xattr(&object, "user.slabfs.chunks")
+        .parse()
+        .expect("a number");
     assert!(chunks <= 4, "{chunks} chunks");
     let mut array = Array::new(&[1_048_576], 4, &[]);
     array.put(&Select(vec![(1, 1_048_576, 4)]), 0, &bytes);
@@ -203,6 +315,11 @@ fn stepped_writes_are_few_chunks() {
     same("two lattices", &file::read(&object), &array.bytes);
     same("one again", &file::read(&named(&object, "@[1::4]")), &bytes);
     file::write(&named(&object, "@[1::4]"), &other);
-    let chunks: u64 = file::xattr(&object, "user.slabfs.chunks").parse().expect("a number");
-    assert!(chunks <= 8, "{chunks} chunks after the same lattice was written again");
+    let chunks: u64 = file::xattr(&object, "user.slabfs.chunks")
+        .parse()
+        .expect("a number");
+    assert!(
+        chunks <= 8,
+        "{chunks} chunks after the same lattice was written again"
+    );
 }

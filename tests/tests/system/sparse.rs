@@ -21,20 +21,39 @@ fn holes_cost_nothing_and_are_found() {
     let meta = handle.metadata().expect("metadata");
     assert_eq!(meta.len(), 10 << 30);
     assert!(meta.blocks() * 512 < 8 << 20, "{} blocks", meta.blocks());
-    assert!(disk::used(up.data()) < 64 << 20, "{} bytes", disk::used(up.data()));
-    let data = file::seek(&handle, 0, Whence::SeekData).expect("seek").expect("data");
+    assert!(
+        disk::used(up.data()) < 64 << 20,
+        "{} bytes",
+        disk::used(up.data())
+    );
+    let data = file::seek(&handle, 0, Whence::SeekData)
+        .expect("seek")
+        .expect("data");
     assert!(data <= 1 << 30, "{data}");
-    let hole = file::seek(&handle, 1 << 30, Whence::SeekHole).expect("seek").expect("a hole");
+    let hole = file::seek(&handle, 1 << 30, Whence::SeekHole)
+        .expect("seek")
+        .expect("a hole");
     assert!((1 << 30) + 65536 <= hole && hole <= 5 << 30, "{hole}");
-    let next = file::seek(&handle, hole, Whence::SeekData).expect("seek").expect("data");
+    let next = file::seek(&handle, hole, Whence::SeekData)
+        .expect("seek")
+        .expect("data");
     assert!(hole < next && next <= 5 << 30, "{next}");
-    assert_eq!(file::seek(&handle, 10 << 30, Whence::SeekData).expect("seek"), None);
+    assert_eq!(
+        file::seek(&handle, 10 << 30, Whence::SeekData).expect("seek"),
+        None
+    );
     drop(handle);
-    shell(up.mnt(), "cp --sparse=always f g; cmp -n 1100000000 f g; test $(stat -c %b g) -lt 20000").ok();
+    shell(
+        up.mnt(),
+        "cp --sparse=always f g; cmp -n 1100000000 f g; test $(stat -c %b g) -lt 20000",
+    )
+    .ok();
     up.restart();
     let handle = file::open(&path);
     let mut seen = [1; 3];
-    handle.read_exact_at(&mut seen, (1 << 30) - 2).expect("read");
+    handle
+        .read_exact_at(&mut seen, (1 << 30) - 2)
+        .expect("read");
     assert_eq!(seen, [0, 0, 7]);
 }
 
@@ -52,11 +71,17 @@ fn punching_gives_space_back() {
     assert_eq!(handle.metadata().expect("metadata").len(), 16 << 20);
     let bytes = file::read(&path);
     let hole = 1000..1000 + (12 << 20) - 500;
-    assert!(bytes[..hole.start].iter().all(|&b| b == 7) && bytes[hole.end..].iter().all(|&b| b == 7));
+    assert!(
+        bytes[..hole.start].iter().all(|&b| b == 7) && bytes[hole.end..].iter().all(|&b| b == 7)
+    );
     assert!(bytes[hole].iter().all(|&b| b == 0));
     handle.sync_all().expect("synced");
-    poll::until_true("space to be given back", || disk::used(up.data()) + (10 << 20) < full);
-    let found = file::seek(&handle, 0, Whence::SeekHole).expect("seek").expect("a hole");
+    poll::until_true("space to be given back", || {
+        disk::used(up.data()) + (10 << 20) < full
+    });
+    let found = file::seek(&handle, 0, Whence::SeekHole)
+        .expect("seek")
+        .expect("a hole");
     assert!(found < 16 << 20, "{found}");
 }
 
@@ -73,7 +98,10 @@ fn allocating() {
     assert_eq!(handle.metadata().expect("metadata").len(), 5000);
     fallocate(&handle, FallocateFlags::FALLOC_FL_ZERO_RANGE, 1, 1).expect("zeroed");
     assert_eq!(&file::read(&path)[..4], b"a\0c\0");
-    for flags in [FallocateFlags::FALLOC_FL_COLLAPSE_RANGE, FallocateFlags::FALLOC_FL_INSERT_RANGE] {
+    for flags in [
+        FallocateFlags::FALLOC_FL_COLLAPSE_RANGE,
+        FallocateFlags::FALLOC_FL_INSERT_RANGE,
+    ] {
         assert_eq!(fallocate(&handle, flags, 0, 4096), Err(Errno::EOPNOTSUPP));
     }
     assert_eq!(&file::read(&path)[..4], b"a\0c\0");
@@ -87,8 +115,14 @@ fn holes_that_are_not_zero_are_data() {
     let object = up.at("ones");
     create(&object, "100,100", "i2", &["--fill", "-1"]);
     let handle = file::open(&object);
-    assert_eq!(file::seek(&handle, 0, Whence::SeekData).expect("seek"), Some(0));
-    assert_eq!(file::seek(&handle, 0, Whence::SeekHole).expect("seek"), Some(20_000));
+    assert_eq!(
+        file::seek(&handle, 0, Whence::SeekData).expect("seek"),
+        Some(0)
+    );
+    assert_eq!(
+        file::seek(&handle, 0, Whence::SeekHole).expect("seek"),
+        Some(20_000)
+    );
     let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     assert_eq!(fallocate(&handle, punch, 0, 4096), Err(Errno::EOPNOTSUPP));
     shell(up.mnt(), "cp --sparse=auto ones copy; cmp ones copy; test $(od -An -v -tx1 copy | tr -d ' \\nf' | wc -c) = 0").ok();
@@ -108,12 +142,17 @@ fn an_array_is_punched() {
         fallocate(&handle, punch, 10_001, 300_000).expect("punched");
         wanted[10_001..310_001].fill(0);
         assert!(file::read(&object) == wanted, "{layout}");
-        handle.write_all_at(&[6; 100], 100_000).expect("written into the hole");
+        handle
+            .write_all_at(&[6; 100], 100_000)
+            .expect("written into the hole");
         wanted[100_000..100_100].fill(6);
         file::close(handle).expect("closed");
         assert!(file::read(&object) == wanted, "{layout}");
     }
     up.restart();
     assert!(file::read(&up.at("alig")) == file::read(&up.at("grid")));
-    assert_eq!(up.at("alig").metadata().expect("metadata").size(), 256 * 256 * 8);
+    assert_eq!(
+        up.at("alig").metadata().expect("metadata").size(),
+        256 * 256 * 8
+    );
 }

@@ -22,7 +22,9 @@ fn a_small_write_over_another_handles_stream_is_not_lost_at_close() {
         let (streaming, other) = (file::open(&object), file::open(&object));
         let mut wanted = Vec::new();
         for i in 0..8_u8 {
-            streaming.write_all_at(&vec![i + 1; MIB], i as u64 * MIB as u64).expect("streamed");
+            streaming
+                .write_all_at(&vec![i + 1; MIB], i as u64 * MIB as u64)
+                .expect("streamed");
             wanted.extend(vec![i + 1; MIB]);
             // Behind where the stream is, inside what it wrote, on both sides of a row.
             let at = i as usize * MIB + 8190;
@@ -30,11 +32,23 @@ fn a_small_write_over_another_handles_stream_is_not_lost_at_close() {
             wanted[at..at + 5].copy_from_slice(b"small");
         }
         file::close(other).expect("closed");
-        same(&format!("{name}: the other is closed"), &file::read(&object), &wanted);
+        same(
+            &format!("{name}: the other is closed"),
+            &file::read(&object),
+            &wanted,
+        );
         file::close(streaming).expect("closed");
-        same(&format!("{name}: both are closed"), &file::read(&object), &wanted);
+        same(
+            &format!("{name}: both are closed"),
+            &file::read(&object),
+            &wanted,
+        );
         up.restart();
-        same(&format!("{name}: after a restart"), &file::read(&object), &wanted);
+        same(
+            &format!("{name}: after a restart"),
+            &file::read(&object),
+            &wanted,
+        );
     }
 }
 
@@ -49,12 +63,20 @@ fn two_handles_stream_interleaved_rows() {
         let wanted = Random::new(seed).bytes(rows * row);
         let handles = [file::open(&object), file::open(&object)];
         for i in 0..rows {
-            handles[i % 2].write_all_at(&wanted[i * row..(i + 1) * row], (i * row) as u64).expect("a row");
+            handles[i % 2]
+                .write_all_at(&wanted[i * row..(i + 1) * row], (i * row) as u64)
+                .expect("a row");
         }
         same(&format!("{layout}: open"), &file::read(&object), &wanted);
-        handles.into_iter().for_each(|handle| file::close(handle).expect("closed"));
+        handles
+            .into_iter()
+            .for_each(|handle| file::close(handle).expect("closed"));
         up.restart();
-        same(&format!("{layout}: after a restart"), &file::read(&object), &wanted);
+        same(
+            &format!("{layout}: after a restart"),
+            &file::read(&object),
+            &wanted,
+        );
     }
 }
 
@@ -71,16 +93,27 @@ fn a_stream_over_a_stream() {
             let rows = if value == 3 { 4 } else { 8 };
             for i in 0..rows {
                 let handle = handles[handle].as_ref().expect("open");
-                handle.write_all_at(&vec![value; 262_144], i * 262_144).expect("a row");
+                handle
+                    .write_all_at(&vec![value; 262_144], i * 262_144)
+                    .expect("a row");
             }
         }
         for i in [first, 1 - first] {
             file::close(handles[i].take().expect("open")).expect("closed");
         }
         let bytes = file::read(&object);
-        assert!(bytes[..4 * 262_144].iter().all(|&b| b == 3), "closed first: {first}");
-        assert!(bytes[4 * 262_144..8 * 262_144].iter().all(|&b| b == 2), "closed first: {first}");
-        assert!(bytes[8 * 262_144..].iter().all(|&b| b == 0), "closed first: {first}");
+        assert!(
+            bytes[..4 * 262_144].iter().all(|&b| b == 3),
+            "closed first: {first}"
+        );
+        assert!(
+            bytes[4 * 262_144..8 * 262_144].iter().all(|&b| b == 2),
+            "closed first: {first}"
+        );
+        assert!(
+            bytes[8 * 262_144..].iter().all(|&b| b == 0),
+            "closed first: {first}"
+        );
     }
 }
 
@@ -93,11 +126,15 @@ fn a_large_file_does_not_fill_memory() {
     let mut random = Random::new(34);
     let block = random.bytes(MIB);
     for i in 0..300 {
-        handle.write_all_at(&block, i * MIB as u64).expect("written");
+        handle
+            .write_all_at(&block, i * MIB as u64)
+            .expect("written");
     }
     // Small writes all over it: these do wait in memory.
     for _ in 0..20_000 {
-        handle.write_all_at(&block[..3000], random.range(0, 299 << 20)).expect("written");
+        handle
+            .write_all_at(&block[..3000], random.range(0, 299 << 20))
+            .expect("written");
     }
     let (_, most) = up.service().memory();
     assert!(most < 300 << 20, "{most} bytes resident");
@@ -121,7 +158,9 @@ fn streams_that_begin_and_end_anywhere() {
         let bytes = random.bytes(len);
         let handle = file::open(&object);
         for (i, part) in bytes.chunks(200_000).enumerate() {
-            handle.write_all_at(part, (from + i * 200_000) as u64).expect("written");
+            handle
+                .write_all_at(part, (from + i * 200_000) as u64)
+                .expect("written");
         }
         wanted[from..from + len].copy_from_slice(&bytes);
         if random.one_in(2) {

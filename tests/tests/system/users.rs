@@ -9,7 +9,13 @@ use slabfs_tests::{Outcome, Up, file, needs_root, tool};
 
 /// Runs a line of shell as another user, who is in one group.
 fn as_user(uid: u32, dir: &Path, line: &str) -> Outcome {
-    tool::run(Command::new("sh").args(["-e", "-c", line]).current_dir(dir).uid(uid).gid(uid))
+    tool::run(
+        Command::new("sh")
+            .args(["-e", "-c", line])
+            .current_dir(dir)
+            .uid(uid)
+            .gid(uid),
+    )
 }
 
 fn mode(path: &Path, mode: u32) {
@@ -65,13 +71,25 @@ fn set_id_bits_go_when_somebody_else_writes() {
     file::write(&path, "#!/bin/sh\n");
     mode(&path, 0o6777);
     as_user(4001, up.mnt(), "echo exit >> tool").ok();
-    assert_eq!(path.metadata().expect("metadata").mode() & 0o7777, 0o777, "a write");
+    assert_eq!(
+        path.metadata().expect("metadata").mode() & 0o7777,
+        0o777,
+        "a write"
+    );
     mode(&path, 0o6777);
     chown(&path, Some(4001), Some(4001)).expect("chown");
-    assert_eq!(path.metadata().expect("metadata").mode() & 0o6000, 0, "a change of owner");
+    assert_eq!(
+        path.metadata().expect("metadata").mode() & 0o6000,
+        0,
+        "a change of owner"
+    );
     mode(&path, 0o6777);
     as_user(4002, up.mnt(), "truncate -s 3 tool").ok();
-    assert_eq!(path.metadata().expect("metadata").mode() & 0o6000, 0, "a truncate");
+    assert_eq!(
+        path.metadata().expect("metadata").mode() & 0o6000,
+        0,
+        "a truncate"
+    );
 }
 
 #[test]
@@ -79,7 +97,8 @@ fn without_allow_other_nobody_else_comes_in() {
     needs_root!();
     let up = Up::start();
     mode(up.mnt(), 0o777);
-    as_user(4001, Path::new("/"), &format!("ls {}", up.mnt().display())).fails(2, &["Permission denied"]);
+    as_user(4001, Path::new("/"), &format!("ls {}", up.mnt().display()))
+        .fails(2, &["Permission denied"]);
 }
 
 /// Sockets are for their owner: another user on the machine cannot speak to the servers.
@@ -98,9 +117,24 @@ fn unix_sockets_are_for_their_owner() {
                   head=b'SLBW'+struct.pack('<HHQIII',0,1,0,len(body),0,0)\n\
                   s.sendall(head+struct.pack('<I',crc(head+body))+body)\n\
                   got=s.recv(4096)\nprint(got[6:8].hex() if got else 'closed')\n";
-    let said = tool::run(Command::new("/usr/bin/python3").args(["-c", script, &socket]).uid(4001).gid(4001));
+    let said = tool::run(
+        Command::new("/usr/bin/python3")
+            .args(["-c", script, &socket])
+            .uid(4001)
+            .gid(4001),
+    );
     let said = said.ok();
-    assert_ne!(said.text().trim(), "0200", "a stranger got a challenge: {}", said.text());
+    assert_ne!(
+        said.text().trim(),
+        "0200",
+        "a stranger got a challenge: {}",
+        said.text()
+    );
     let said = tool::run(Command::new("/usr/bin/python3").args(["-c", script, &socket])).ok();
-    assert_eq!(said.text().trim(), "0200", "the owner gets a challenge: {}", said.text());
+    assert_eq!(
+        said.text().trim(),
+        "0200",
+        "the owner gets a challenge: {}",
+        said.text()
+    );
 }

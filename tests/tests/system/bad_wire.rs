@@ -1,0 +1,170 @@
+//! Garbage on a server's socket: that connection ends, and everything else goes on.
+
+use std::io::{IoSlice, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use slabfs_objstore::wire::{Buffers, Connection, Key};
+use slabfs_tests::{Cluster, Random, file, needs_mount, poll};
+
+/// How long a server may take to end a connection it does not understand.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A header as `docs/formats/wire.md` draws it, with any lengths and a checksum that is wrong anyway.
+fn header(kind: u16, control: u32, payload: u32) -> Vec<u8> {
+    let mut bytes = b"SLBW".to_vec();
+    bytes.extend(0_u16.to_le_bytes());
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend(7_u64.to_le_bytes());
+    bytes.extend(control.to_le_bytes());
+    bytes.extend(payload.to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes
+}
+
+/// Sends bytes and waits until the server has closed.
+fn ends(address: &str, bytes: &[u8]) {
+    let path = address.trim_start_matches("unix:");
+    let mut stream = UnixStream::connect(path).expect("the socket");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    // The server may have closed before it took all of it.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("the connection does not end: {error}"),
+    }
+    assert!(answer.len() < 4096, "garbage is not answered at length");
+}
+
+#[test]
+fn garbage_ends_its_connection_only() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 1);
+    let path = cluster.at(0, "f");
+    file::write(&path, vec![7; 300_000]);
+    let mut random = Random::new(91);
+    let mut garbage = vec![
+        random.bytes(10_000),
+        vec![0; 1000],
+        vec![0xff; 64],
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        b"SLBW".repeat(50),
+        header(1, 36, 0),
+        header(1, u32::MAX, u32::MAX),
+        header(1, 0, 64 << 20),
+        header(1, 16 << 20, 0),
+        header(0x0101, 1 << 30, 0),
+    ];
+    for frame in &mut garbage[5..] {
+        frame.extend(random.bytes(5000));
+    }
+    for address in [
+        cluster.md_addr().to_owned(),
+        cluster.server_addr(0).to_owned(),
+    ] {
+        for bytes in &garbage {
+            ends(&address, bytes);
+        }
+    }
+    assert_eq!(file::read(&path), vec![7; 300_000]);
+    file::write(&cluster.at(0, "after"), "works");
+    for service in [cluster.md(), cluster.server(0)] {
+        let log = service.log();
+        assert!(!log.contains("panicked"), "{log}");
+        assert!(
+            log.contains("WARN") || log.contains("not a slabfs frame"),
+            "the log says so:\n{log}"
+        );
+        let (_, most) = service.memory();
+        assert!(most < 400 << 20, "{most} bytes for lengths somebody named");
+    }
+}
+
+/// The same behind a handshake that is right: kinds, controls and lengths that make no sense.
+#[test]
+fn garbage_from_somebody_who_may_talk() {
+    needs_mount!();
+    for tcp in [false, true] {
+        let cluster = if tcp {
+            Cluster::tcp(1, 1)
+        } else {
+            Cluster::start(1, 1)
+        };
+        let key = cluster.key().map(|path| Key::load(path).expect("the key"));
+        let path = cluster.at(0, "f");
+        file::write(&path, vec![7; 300_000]);
+        let mut random = Random::new(92);
+        for address in [
+            cluster.md_addr().to_owned(),
+            cluster.server_addr(0).to_owned(),
+        ] {
+            let address = address.parse().expect("an address");
+            let deadline = || Instant::now() + PATIENCE;
+            for round in 0..60 {
+                let mut connection =
+                    Connection::connect(&address, key.as_ref(), deadline()).expect("it listens");
+                let kind = if round % 3 == 0 {
+                    random.next() as u16
+                } else {
+                    0x0100 + random.range(0, 16) as u16
+                };
+                let len = random.range(0, 300) as usize;
+                let control = match round % 4 {
+                    // Numbers that are lengths in postcard, enormous.
+                    0 => [vec![0xff; 9], vec![1]].concat().repeat(3),
+                    1 => vec![0; len],
+                    _ => random.bytes(len),
+                };
+                let payload_len = random.range(0, 2000) as usize;
+                let payload = random.bytes(payload_len);
+                if connection
+                    .send(kind, 1, &control, &[IoSlice::new(&payload)], deadline())
+                    .is_err()
+                {
+                    continue;
+                }
+                // An error, a fault or the end: all of them in time, and none of them takes the server along.
+                let mut buffers = Buffers::default();
+                let answer = connection
+                    .recv(&mut buffers, deadline(), PATIENCE)
+                    .map(|frame| frame.kind);
+                if let Err(error) = &answer {
+                    assert!(
+                        !error.to_string().contains("deadline"),
+                        "kind {kind:#x}: {error}"
+                    );
+                }
+            }
+        }
+        assert_eq!(file::read(&path), vec![7; 300_000]);
+        file::write(&cluster.at(0, "after"), "works");
+        for service in [cluster.md(), cluster.server(0)] {
+            assert!(!service.log().contains("panicked"), "{}", service.log());
+        }
+    }
+}
+
+/// Somebody who connects and says nothing, or stops in the middle, keeps nobody waiting.
+#[test]
+fn silence_keeps_nobody_waiting() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 1);
+    let mut silent = Vec::new();
+    for address in [cluster.md_addr(), cluster.server_addr(0)] {
+        for sent in [0, 3, 31] {
+            let mut stream =
+                UnixStream::connect(address.trim_start_matches("unix:")).expect("the socket");
+            stream.write_all(&header(1, 36, 0)[..sent]).expect("sent");
+            silent.push(stream);
+        }
+    }
+    for i in 0..50 {
+        file::write(&cluster.at(0, format!("f{i}")), vec![i; 10_000]);
+    }
+    poll::until_true("a read", || {
+        file::read(&cluster.at(0, "f49")) == vec![49; 10_000]
+    });
+    drop(silent);
+}

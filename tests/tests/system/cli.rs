@@ -1,0 +1,432 @@
+//! The command as a newcomer meets it: help, config files, background, output for people and programs.
+
+use slabfs_tests::tool::{create, info, layout, shell, stats};
+use slabfs_tests::{Area, Random, Up, file, mounts, needs_mount, poll, slabfs};
+
+const COMMANDS: [&str; 11] = [
+    "up",
+    "mdserver",
+    "objserver",
+    "mount",
+    "umount",
+    "create",
+    "info",
+    "set",
+    "layout",
+    "stats",
+    "servers",
+];
+
+#[test]
+fn help_names_every_flag() {
+    let general = slabfs(["--help"]).ok();
+    for command in COMMANDS.iter().chain(&["demo"]) {
+        assert!(
+            general.text().contains(&format!("  {command}")),
+            "{command}:\n{}",
+            general.text()
+        );
+    }
+    let running = [
+        "--config",
+        "--daemon",
+        "--foreground",
+        "--log-file",
+        "--verbose",
+    ];
+    let mount = ["--read-only", "--allow-other", "--io-timeout", "--key-file"];
+    let array = [
+        "--dims",
+        "--dtype",
+        "--max-dims",
+        "--fill",
+        "--layout",
+        "--codec",
+    ];
+    for (command, flags) in [
+        (
+            "up",
+            [
+                &[
+                    "--data",
+                    "--servers",
+                    "--listen",
+                    "--accept-loss",
+                    "MOUNTPOINT",
+                ][..],
+                &running,
+                &mount,
+            ]
+            .concat(),
+        ),
+        (
+            "mdserver",
+            [
+                &["--data", "--listen", "--key-file", "--accept-loss"][..],
+                &running,
+            ]
+            .concat(),
+        ),
+        (
+            "objserver",
+            [&["--data", "--listen", "--md", "--key-file"][..], &running].concat(),
+        ),
+        (
+            "mount",
+            [&["--md", "MOUNTPOINT"][..], &running, &mount].concat(),
+        ),
+        ("umount", vec!["MOUNTPOINT"]),
+        ("create", [&["PATH"][..], &array].concat()),
+        ("set", [&["PATH"][..], &array].concat()),
+        ("info", vec!["PATH", "--json"]),
+        ("layout", vec!["PATH", "--svg", "--axes"]),
+        ("stats", vec!["MOUNTPOINT", "--json"]),
+        ("servers", vec!["MOUNTPOINT", "--json"]),
+    ] {
+        let help = slabfs([command, "--help"]).ok();
+        assert!(
+            help.text().contains("slabfs "),
+            "an example or usage:\n{}",
+            help.text()
+        );
+        for flag in flags {
+            assert!(
+                help.text().contains(flag),
+                "{command} {flag}:\n{}",
+                help.text()
+            );
+        }
+    }
+    let table = slabfs(["demo", "table", "--help"]).ok();
+    assert!(table.text().contains("--mount"));
+    let version = slabfs(["--version"]).ok();
+    assert!(version.text().starts_with("slabfs "));
+    assert!(
+        slabfs([] as [&str; 0]).status == 2,
+        "without a command: the help, and a status that says so"
+    );
+}
+
+#[test]
+fn a_config_file_instead_of_flags() {
+    needs_mount!();
+    let area = Area::new();
+    let config = area.at("c.toml");
+    let data = area.at("elsewhere");
+    let text = format!(
+        "data = \"{}\"\nservers = 3\nallow-other = false\ncache = \"8M\"\nverbose = 0\n",
+        data.display()
+    );
+    std::fs::write(&config, text).expect("the config");
+    let mut args = vec![
+        "up".to_owned(),
+        "--config".to_owned(),
+        config.display().to_string(),
+    ];
+    let mnt = area.mkdir("m");
+    args.push(mnt.display().to_string());
+    {
+        let mut service = slabfs_tests::Service::start(area.path(), "up", &args);
+        service.ready();
+        assert!(
+            data.join("os3").is_dir(),
+            "the data is where the config says"
+        );
+        file::write(&mnt.join("f"), "x");
+        assert_eq!(
+            slabfs(["servers", "--json", mnt.to_str().expect("text")])
+                .ok()
+                .json()
+                .as_array()
+                .expect("servers")
+                .len(),
+            3
+        );
+        service.stop();
+    }
+    // Flags win over the config.
+    args.insert(3, "--data".to_owned());
+    args.insert(4, area.at("other").display().to_string());
+    let mut service = slabfs_tests::Service::start(area.path(), "up", &args);
+    service.ready();
+    assert!(!mnt.join("f").exists() && area.at("other").is_dir());
+    service.stop();
+    assert!(!mounts::is_mounted(&mnt));
+}
+
+#[test]
+fn in_the_background_and_umount() {
+    needs_mount!();
+    let area = Area::new();
+    let (mnt, data, log) = (area.mkdir("m"), area.at("d"), area.at("log"));
+    let path = |path: &std::path::Path| path.display().to_string();
+    struct Taken<'a>(&'a std::path::Path);
+    impl Drop for Taken<'_> {
+        fn drop(&mut self) {
+            mounts::detach(self.0);
+        }
+    }
+    let _taken = Taken(&mnt);
+    let start = || {
+        slabfs([
+            "up",
+            "--daemon",
+            "--data",
+            &path(&data),
+            "--log-file",
+            &path(&log),
+            &path(&mnt),
+        ])
+    };
+    let said = start().ok();
+    assert!(said.text().contains("ready:"), "{}", said.report());
+    assert!(
+        mounts::is_mounted(&mnt),
+        "it is there when the command returns"
+    );
+    file::write(&mnt.join("f"), vec![5; 400_000]);
+    start().fails(1, &["busy"]);
+    // In use: refused with the name of who uses it.
+    let open = file::open(&mnt.join("f"));
+    slabfs(["umount", &path(&mnt)]).fails(1, &["in use", &std::process::id().to_string()]);
+    drop(open);
+    slabfs(["umount", &path(&mnt)]).ok();
+    assert!(!mounts::is_mounted(&mnt));
+    // Its process is gone, so the data is free for the next.
+    start().ok();
+    assert_eq!(file::read(&mnt.join("f")), vec![5; 400_000]);
+    slabfs(["umount", &path(&mnt)]).ok();
+    slabfs(["umount", &path(&mnt)]).fails(1, &["nothing is mounted"]);
+    let log = std::fs::read_to_string(&log).expect("the log");
+    assert!(!log.is_empty() && !log.contains("panicked"), "{log}");
+}
+
+/// A start in the background that fails says so, with its status.
+#[test]
+fn in_the_background_without_success() {
+    needs_mount!();
+    let area = Area::new();
+    let (mnt, data) = (
+        area.at("none").display().to_string(),
+        area.at("d").display().to_string(),
+    );
+    slabfs([
+        "up",
+        "--daemon",
+        "--data",
+        &data,
+        "--log-file",
+        &area.at("l").display().to_string(),
+        &mnt,
+    ])
+    .fails(1, &["mkdir"]);
+}
+
+#[test]
+fn info_for_people_and_programs() {
+    needs_mount!();
+    let up = Up::start();
+    let object = up.at("a");
+    create(
+        &object,
+        "0,16",
+        "f4",
+        &[
+            "--max-dims",
+            "unlimited,16",
+            "--fill",
+            "nan",
+            "--codec",
+            "shuffle+zstd:3",
+        ],
+    );
+    file::write(&object, [7; 128]);
+    let json = info(&object);
+    assert_eq!(json["kind"], "array");
+    assert_eq!(json["dims"], serde_json::json!([2, 16]));
+    assert_eq!(json["max_dims"], serde_json::json!([null, 16]));
+    assert_eq!(
+        (
+            json["dtype"].as_str(),
+            json["codec"].as_str(),
+            json["layout"].as_str()
+        ),
+        (Some("f4"), Some("shuffle+zstd:3"), Some("aligned"))
+    );
+    assert_eq!(
+        (
+            json["size"].as_u64(),
+            json["chunks"].as_u64(),
+            json["fill"].as_str()
+        ),
+        (Some(128), Some(1), Some("nan"))
+    );
+    let text = slabfs(["info", object.to_str().expect("text")]).ok();
+    for word in ["f4", "2,16", "shuffle+zstd:3", "aligned", "nan"] {
+        assert!(text.text().contains(word), "{word}:\n{}", text.text());
+    }
+}
+
+#[test]
+fn set_changes_what_may_be_changed() {
+    needs_mount!();
+    let up = Up::start();
+    let raw = up.at("raw");
+    let bytes = Random::new(95).bytes(4800);
+    file::write(&raw, &bytes);
+    let path = raw.to_str().expect("text");
+    slabfs(["set", path, "--dims", "30,40", "--dtype", "f4"]).ok();
+    assert_eq!(info(&raw)["dims"], serde_json::json!([30, 40]));
+    assert_eq!(file::read(&file::named(&raw, "@[29,39]")), &bytes[4796..]);
+    slabfs(["set", path, "--dims", "20,40"]).ok();
+    assert_eq!(file::read(&raw), &bytes[..3200]);
+    slabfs(["set", path, "--dims", "31,40"]).fails(1, &[]);
+    slabfs(["set", path, "--dtype", "f8"]).fails(1, &[]);
+    assert_eq!(file::read(&raw), &bytes[..3200]);
+}
+
+#[test]
+fn the_layout_drawn() {
+    needs_mount!();
+    let up = Up::with(&["--servers", "3"]);
+    let object = up.at("a");
+    create(&object, "16,16", "f4", &[]);
+    for select in ["@[0:10,0:9]", "@[0:7,9:16]", "@[10:16,0:9]", "@[7:16,9:16]"] {
+        let target = file::named(&object, select);
+        let len = target.metadata().expect("metadata").len() as usize;
+        file::write(&target, vec![1; len]);
+    }
+    let path = object.to_str().expect("text");
+    let text = slabfs(["layout", path]).ok();
+    for shape in ["10 x 9", "7 x 7", "6 x 9", "9 x 7"] {
+        assert!(text.text().contains(shape), "{shape}:\n{}", text.text());
+    }
+    let svg_path = up.area().at("a.svg");
+    slabfs(["layout", path, "--svg", svg_path.to_str().expect("text")]).ok();
+    let svg = std::fs::read_to_string(&svg_path).expect("the drawing");
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+    for shape in ["10 x 9", "7 x 7", "6 x 9", "9 x 7"] {
+        assert!(svg.contains(shape), "{shape}");
+    }
+    let json = layout(&object);
+    let servers: std::collections::BTreeSet<u64> = json["chunks"]
+        .as_array()
+        .expect("chunks")
+        .iter()
+        .map(|chunk| chunk["server"].as_u64().expect("a server"))
+        .collect();
+    assert!(servers.len() > 1, "chunks are spread: {json}");
+    for (name, dims, more) in [
+        ("r1", "100", vec![]),
+        ("r3", "6,7,8", vec!["--axes", "0,2", "--at", "3"]),
+        ("r0", "scalar", vec![]),
+    ] {
+        let object = up.at(name);
+        create(&object, dims, "u2", &[]);
+        let len = object.metadata().expect("metadata").len() as usize;
+        file::write(&object, vec![1; len]);
+        let object = object.display().to_string();
+        slabfs([&["layout", &object][..], &more].concat()).ok();
+        slabfs(
+            [
+                &["layout", &object, "--svg", svg_path.to_str().expect("text")][..],
+                &more,
+            ]
+            .concat(),
+        )
+        .ok();
+    }
+    file::write(&up.at("plain"), "x");
+    slabfs(["layout", up.at("plain").to_str().expect("text")]).ok();
+    create(&up.at("empty"), "4,4", "f4", &[]);
+    slabfs(["layout", up.at("empty").to_str().expect("text")]).ok();
+    // The reader may go away.
+    shell(
+        up.area().path(),
+        &format!(
+            "'{}' layout '{path}' | head -n 1",
+            slabfs_tests::binary::path().display()
+        ),
+    )
+    .ok();
+}
+
+#[test]
+fn stats_count() {
+    needs_mount!();
+    let up = Up::start();
+    let object = up.at("a");
+    create(&object, "64,64", "f8", &["--layout", "grid:16,16"]);
+    let before = stats(up.mnt());
+    file::write(&file::named(&object, "@[8:24,0:16]"), [1; 2048]);
+    file::read(&file::named(&object, "@[8:24,0:8]"));
+    let after = stats(up.mnt());
+    let grew = |side: &str, key: &str| {
+        after[side][key].as_u64().expect(key) - before[side][key].as_u64().expect(key)
+    };
+    assert_eq!(
+        (grew("write", "transfers"), grew("write", "bytes_selected")),
+        (1, 2048)
+    );
+    assert_eq!(
+        (
+            grew("write", "server_ops"),
+            grew("write", "bytes_sent"),
+            grew("write", "bytes_touched")
+        ),
+        (2, 2048, 4096)
+    );
+    assert_eq!(grew("read", "bytes_selected"), 1024);
+    let text = slabfs(["stats", up.mnt().to_str().expect("text")]).ok();
+    for word in [
+        "transfers",
+        "server_ops",
+        "bytes_selected",
+        "bytes_sent",
+        "bytes_touched",
+        "%",
+    ] {
+        assert!(text.text().contains(word), "{word}:\n{}", text.text());
+    }
+}
+
+/// A mount that only reads: everything else is `EROFS`.
+#[test]
+fn read_only() {
+    needs_mount!();
+    let mut up = Up::start();
+    create(&up.at("a"), "4", "u1", &[]);
+    file::write(&up.at("f"), "kept");
+    up.stop();
+    up.try_start(&["--read-only"]).expect("up");
+    assert_eq!(file::read(&up.at("f")), b"kept");
+    let refused =
+        |result: std::io::Result<()>| assert_eq!(file::errno(result), nix::errno::Errno::EROFS);
+    refused(std::fs::write(up.at("new"), "x"));
+    refused(std::fs::write(up.at("f"), "x"));
+    refused(std::fs::write(file::named(&up.at("a"), "@[0]"), "x"));
+    refused(std::fs::remove_file(up.at("f")));
+    refused(std::fs::rename(up.at("f"), up.at("g")));
+    refused(std::fs::create_dir(up.at("d")));
+    refused(file::set_xattr(&up.at("f"), "user.x", "y", 0));
+    slabfs(["set", up.at("a").to_str().expect("text"), "--dims", "2"]).fails(1, &["read-only"]);
+    assert_eq!(file::read(&up.at("f")), b"kept");
+}
+
+/// The log is for people: it says what starts and ends, and nothing of its insides.
+#[test]
+fn the_log_is_readable() {
+    needs_mount!();
+    let mut up = Up::start();
+    file::write(&up.at("f"), "x");
+    up.stop();
+    let log = up.log();
+    assert!(log.lines().count() < 30, "{log}");
+    assert!(log.contains("SIGTERM") && log.contains("stopped"), "{log}");
+    poll::until_true("quiet", || !log.contains("panicked"));
+    up.try_start(&["--quiet"]).expect("up");
+    let before = up.log().len();
+    file::write(&up.at("g"), "x");
+    up.stop();
+    assert_eq!(up.log().len(), before, "{}", up.log());
+}

@@ -1,0 +1,84 @@
+//! Signals and ends of processes: SIGINT and SIGTERM at any time, twice, and while starting.
+
+use nix::sys::signal::Signal;
+use slabfs_tests::{Area, Cluster, Service, Up, file, mounts, needs_mount};
+
+#[test]
+fn sigint_stops_in_order() {
+    needs_mount!();
+    let mut up = Up::start();
+    file::write(&up.at("f"), "kept");
+    up.service().signal(Signal::SIGINT);
+    assert!(up.service().wait().success());
+    assert!(!mounts::is_mounted(up.mnt()));
+    assert!(up.log().contains("SIGINT"), "{}", up.log());
+    up.stopped();
+    up.start_again();
+    assert_eq!(file::read(&up.at("f")), b"kept");
+}
+
+/// Whatever the moment of the signal, it ends in order, leaves no mount, and the data is good.
+#[test]
+fn sigterm_while_starting() {
+    needs_mount!();
+    let area = Area::new();
+    let (mnt, data) = (area.mkdir("m"), area.at("d"));
+    let args = [
+        "up",
+        "--data",
+        data.to_str().expect("text"),
+        mnt.to_str().expect("text"),
+    ]
+    .map(str::to_owned);
+    for millis in [0, 1, 3, 10, 30, 100] {
+        let mut service = Service::start(area.path(), "up", &args);
+        // Any moment will do: nothing is waited for here.
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        service.signal(Signal::SIGTERM);
+        service.wait();
+        assert!(!mounts::is_mounted(&mnt), "after {millis} ms");
+        assert!(!service.log().contains("panicked"), "{}", service.log());
+    }
+    let mut service = Service::start(area.path(), "up", &args);
+    service.ready();
+    file::write(&mnt.join("f"), "works");
+    service.stop();
+}
+
+/// A stop in order although a server is away ends, and says that something could not be stored.
+#[test]
+fn a_stop_without_servers_ends() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 1, &["--io-timeout", "1s"]);
+    let open = file::open_new(&cluster.at(0, "f"));
+    std::os::unix::fs::FileExt::write_all_at(&open, &[7; 1000], 0).expect("written");
+    cluster.kill_server(0);
+    cluster.kill_md();
+    let mnt = cluster.mnt(0);
+    let (status, log) = cluster.end_mount(0);
+    drop(open);
+    assert!(!status.success(), "unsaved data is no success:\n{log}");
+    assert!(!log.contains("panicked"), "{log}");
+    assert!(!mounts::is_mounted(&mnt));
+    cluster.start_md();
+    cluster.start_server(0);
+    cluster.start_mount(0);
+    file::write(&cluster.at(0, "g"), "works");
+}
+
+/// Servers that stop in order say so and leave no sockets.
+#[test]
+fn servers_stop_in_order() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 1);
+    file::write(&cluster.at(0, "f"), "x");
+    cluster.stop_mount(0);
+    cluster.stop_server(0);
+    cluster.stop_md();
+    for address in [cluster.md_addr(), cluster.server_addr(0)] {
+        assert!(
+            !std::path::Path::new(address.trim_start_matches("unix:")).exists(),
+            "{address} stays"
+        );
+    }
+}

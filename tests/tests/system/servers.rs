@@ -1,0 +1,219 @@
+//! Several data servers: chunks on all of them, whole messages, comings and goings.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use slabfs_tests::file::named;
+use slabfs_tests::tool::{create, layout, stats};
+use slabfs_tests::{Cluster, Random, Up, disk, file, needs_mount, poll, slabfs};
+
+fn servers_of(object: &Path) -> BTreeSet<u64> {
+    let layout = layout(object);
+    let chunks = layout["chunks"].as_array().expect("chunks");
+    chunks
+        .iter()
+        .map(|chunk| chunk["server"].as_u64().expect("a server"))
+        .collect()
+}
+
+#[test]
+fn chunks_spread_over_all() {
+    needs_mount!();
+    let up = Up::with(&["--servers", "3"]);
+    let aligned = up.at("aligned");
+    create(&aligned, "30,100000", "u1", &[]);
+    for i in 0..30_u8 {
+        file::write(&named(&aligned, &format!("@[{i}]")), vec![i; 100_000]);
+    }
+    assert_eq!(servers_of(&aligned).len(), 3);
+    let grid = up.at("grid");
+    create(&grid, "90,90", "f8", &["--layout", "grid:30,30"]);
+    file::write(&grid, vec![3; 90 * 90 * 8]);
+    assert_eq!(servers_of(&grid).len(), 3);
+    let plain = up.at("plain");
+    file::write(&plain, vec![5; 40 << 20]);
+    assert_eq!(servers_of(&plain).len(), 3, "a byte object too");
+    let used: Vec<u64> = (1..=3)
+        .map(|i| disk::used(&up.data().join(format!("os{i}"))))
+        .collect();
+    assert!(used.iter().all(|&used| used > 5 << 20), "{used:?}");
+}
+
+#[test]
+fn more_servers_may_come() {
+    needs_mount!();
+    let mut up = Up::start();
+    let object = up.at("a");
+    create(&object, "40,1000", "u1", &[]);
+    file::write(&named(&object, "@[0:10]"), vec![1; 10_000]);
+    up.stop();
+    up.try_start(&["--servers", "3"]).expect("up");
+    for i in 10..40_u8 {
+        file::write(&named(&object, &format!("@[{i}]")), vec![i; 1000]);
+    }
+    assert_eq!(servers_of(&object).len(), 3);
+    up.stop();
+    let said = up
+        .try_start(&["--servers", "2"])
+        .expect_err("data would be away");
+    assert!(said.contains("--servers 3"), "{said}");
+    up.start_again();
+    let bytes = file::read(&object);
+    assert!(bytes[..10_000].iter().all(|&b| b == 1));
+    for i in 10..40 {
+        assert!(
+            bytes[i * 1000..][..1000].iter().all(|&b| b == i as u8),
+            "row {i}"
+        );
+    }
+}
+
+/// A transfer costs a message a server, not one a row: the counters tell pieces, and they are few.
+#[test]
+fn reads_and_writes_of_few_pieces() {
+    needs_mount!();
+    let cluster = Cluster::start(3, 1);
+    let object = cluster.at(0, "a");
+    create(&object, "1000,1000", "u1", &[]);
+    let before = stats(&cluster.mnt(0));
+    let handle = file::open(&object);
+    for row in 100..900 {
+        std::os::unix::fs::FileExt::write_all_at(&handle, &[7; 500], row * 1000 + 250)
+            .expect("a row");
+    }
+    file::close(handle).expect("closed");
+    let after = stats(&cluster.mnt(0));
+    let grew = |side: &str, key: &str| {
+        after[side][key].as_u64().expect(key) - before[side][key].as_u64().expect(key)
+    };
+    assert_eq!(grew("write", "server_ops"), 1, "800 rows are one box");
+    assert_eq!(grew("write", "bytes_sent"), 400_000);
+    file::read(&named(&object, "@[::7,250:750:3]"));
+    let last = stats(&cluster.mnt(0));
+    let pieces = last["read"]["server_ops"].as_u64().unwrap()
+        - after["read"]["server_ops"].as_u64().unwrap();
+    assert!(
+        pieces <= 4,
+        "{pieces} pieces for one selection of one chunk"
+    );
+}
+
+#[test]
+fn data_servers_before_the_metadata_server() {
+    needs_mount!();
+    let mut cluster = Cluster::new(2, &[], false);
+    cluster.launch_server(0);
+    cluster.launch_server(1);
+    cluster.start_md();
+    cluster.await_server(0);
+    cluster.await_server(1);
+    cluster.add_mount();
+    let object = cluster.at(0, "a");
+    create(&object, "8,1000", "u4", &[]);
+    for row in 0..8_u8 {
+        file::write(&named(&object, &format!("@[{row}]")), vec![row; 4000]);
+    }
+    poll::until_true("both servers to be used", || {
+        file::write(&named(&object, "@[0]"), vec![0; 4000]);
+        servers_of(&object).len() == 2
+    });
+    let bytes = file::read(&object);
+    assert!(
+        bytes
+            .chunks(4000)
+            .enumerate()
+            .all(|(row, part)| part.iter().all(|&b| b == row as u8))
+    );
+}
+
+#[test]
+fn restarts_one_by_one_bring_everything_back() {
+    needs_mount!();
+    let mut cluster = Cluster::tcp(2, 1);
+    let bytes = Random::new(97).bytes(3_000_000);
+    file::write(&cluster.at(0, "f"), &bytes);
+    create(&cluster.at(0, "a"), "30,1000", "u1", &["--codec", "lz4"]);
+    for row in 0..30 {
+        file::write(
+            &named(&cluster.at(0, "a"), &format!("@[{row}]")),
+            &bytes[row * 1000..][..1000],
+        );
+    }
+    let check = |cluster: &Cluster, when: &str| {
+        assert!(file::read(&cluster.at(0, "f")) == bytes, "{when}");
+        assert!(file::read(&cluster.at(0, "a")) == bytes[..30_000], "{when}");
+    };
+    cluster.stop_server(0);
+    cluster.start_server(0);
+    check(&cluster, "a data server in order");
+    cluster.kill_server(1);
+    cluster.start_server(1);
+    check(&cluster, "a data server killed");
+    cluster.stop_md();
+    cluster.start_md();
+    check(&cluster, "the metadata server in order");
+    cluster.kill_md();
+    cluster.start_md();
+    check(&cluster, "the metadata server killed");
+    cluster.stop_mount(0);
+    cluster.start_mount(0);
+    check(&cluster, "the mount");
+    cluster.restart();
+    check(&cluster, "everything");
+}
+
+/// Space of what was deleted or written over comes back, from servers that were away as well.
+#[test]
+fn space_comes_back() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 1);
+    let used =
+        |cluster: &Cluster| -> u64 { (0..2).map(|i| disk::used(&cluster.server_data(i))).sum() };
+    let empty = used(&cluster);
+    let object = cluster.at(0, "a");
+    create(&object, "16,262144", "u1", &[]);
+    for round in 0..4 {
+        for row in 0..16 {
+            file::write(&named(&object, &format!("@[{row}]")), vec![round; 262_144]);
+        }
+        file::open(&object).sync_all().expect("synced");
+    }
+    file::write(&cluster.at(0, "f"), vec![7; 20 << 20]);
+    file::open(&cluster.at(0, "f")).sync_all().expect("synced");
+    poll::until_true("what was written over to go", || {
+        used(&cluster) < empty + (28 << 20)
+    });
+    cluster.kill_server(1);
+    std::fs::remove_file(&object).expect("unlinked");
+    std::fs::remove_file(cluster.at(0, "f")).expect("unlinked");
+    file::sync_dir(&cluster.mnt(0)).expect("synced");
+    cluster.start_server(1);
+    poll::until_true("everything to go", || used(&cluster) < empty + (3 << 20));
+}
+
+#[test]
+fn status_of_servers() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 1);
+    let mnt = cluster.mnt(0).display().to_string();
+    let online = || {
+        let servers = slabfs(["servers", "--json", &mnt]).ok().json();
+        servers
+            .as_array()
+            .expect("servers")
+            .iter()
+            .filter(|server| server["online"] == true)
+            .count()
+    };
+    poll::until_true("two servers online", || online() == 2);
+    cluster.stop_server(1);
+    poll::until_true("one to be seen as away", || online() == 1);
+    let text = slabfs(["servers", &mnt]).ok();
+    assert!(
+        text.text().contains("away") && text.text().contains(cluster.server_addr(0)),
+        "{}",
+        text.text()
+    );
+    cluster.start_server(1);
+    poll::until_true("two servers online again", || online() == 2);
+}
