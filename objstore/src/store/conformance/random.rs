@@ -128,7 +128,8 @@ fn stream(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: 
         model.sealed = true;
         return;
     }
-    let more = bytes(random, (1 + random.below(30)).min(200 - rows) * row);
+    let rows = (1 + random.below(30)).min(200 - rows);
+    let more = bytes(random, rows * row);
     store.append(name, &model.form, model.bytes.len() as u64, &slices(&more)).expect("append");
     model.bytes.extend_from_slice(&more);
 }

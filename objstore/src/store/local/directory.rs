@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use slabfs_model::{ChunkId, Coords, ObjectId};
 
+use super::shared::Shared;
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
 
@@ -107,7 +108,7 @@ impl Directory {
     }
 
     /// Syncs the directories above these files that changed, or all with no files.
-    pub(super) fn sync<'a>(&self, files: impl IntoIterator<Item = &'a Path>, all: bool) -> Result<()> {
+    pub(super) fn sync<'a>(&self, shared: &Shared, files: impl IntoIterator<Item = &'a Path>, all: bool) -> Result<()> {
         let mut due = HashSet::new();
         {
             let mut changed = self.changed.lock();
@@ -120,7 +121,8 @@ impl Directory {
             }
         }
         for dir in &due {
-            if let Err(error) = sync_dir(dir) {
+            if let Err(error) = shared.sync_dir(dir) {
+                let error = StoreError::from_io("sync directory", dir, &error);
                 self.changed.lock().extend(due);
                 return Err(error);
             }
@@ -237,12 +239,8 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Makes the entries of a directory durable.
-pub(super) fn sync_dir(dir: &Path) -> Result<()> {
-    match File::open(dir).and_then(|d| d.sync_all()) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other.map_err(|e| StoreError::from_io("sync directory", dir, &e)),
-    }
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| StoreError::from_io("sync directory", dir, &e))
 }
 
 fn lock(dir: &Path) -> Result<File> {

@@ -146,10 +146,7 @@ impl Files {
     }
 
     fn directory_sync(&self, paths: &[std::path::PathBuf], all: bool) -> Result<()> {
-        if !self.shared.durable {
-            return Ok(());
-        }
-        self.directory.sync(paths.iter().map(|path| path.as_path()), all)
+        self.directory.sync(&self.shared, paths.iter().map(|path| path.as_path()), all)
     }
 
     /// Syncs the filesystem once, instead of many files one by one.

@@ -200,7 +200,7 @@ impl LocalStore {
         let temporary = path.with_extension("tmp");
         let mut packed = self.make_whole(&temporary, &chunk.name, form, Encoding::Coded, &[IoSlice::new(coded)])?;
         // What was on disk stays on disk.
-        let outcome = if chunk.is_unsynced() { Ok(()) } else { packed.sync() };
+        let outcome = if chunk.is_lasting() { packed.sync() } else { Ok(()) };
         let outcome = outcome.and_then(|()| std::fs::rename(&temporary, &path).map_err(|e| StoreError::from_io("rename", &temporary, &e)));
         if let Err(error) = outcome {
             self.files.unlink(&temporary)?;

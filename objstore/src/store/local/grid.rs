@@ -94,8 +94,8 @@ impl LocalStore {
             return Err(error);
         }
         self.directory.note_change(&path);
-        if must_last && self.shared.durable {
-            self.directory.sync([path.as_path()], false)?;
+        if must_last {
+            self.directory.sync(&self.shared, [path.as_path()], false)?;
         }
         chunk.path = path;
         self.files.adopt(chunk);

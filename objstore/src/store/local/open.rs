@@ -33,7 +33,7 @@ impl LocalStore {
         let mut mark = [0; 8];
         getrandom::fill(&mut mark).map_err(|e| StoreError::Io { what: "draw a mark".to_owned(), detail: e.to_string(), errno: None })?;
         let shared = Arc::new(Shared::new(u64::from_le_bytes(mark).max(1), options.fsync));
-        let (segments, records) = Segments::open(Arc::clone(&directory), options.fsync, opening << SEQUENCES)?;
+        let (segments, records) = Segments::open(Arc::clone(&directory), Arc::clone(&shared), opening << SEQUENCES)?;
         let files = Files::new(Arc::clone(&directory), Arc::clone(&shared), options.open_files);
         let store = Self {
             directory,

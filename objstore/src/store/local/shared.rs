@@ -1,6 +1,8 @@
 //! What all open files of a store share: who we are, the clock, and how full the disk is.
 
 use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -19,11 +21,64 @@ pub(super) struct Shared {
     epoch: Instant,
     room: AtomicU64,
     room_at: AtomicU64,
+    /// Told of everything that was brought to the disk.
+    #[cfg(test)]
+    pub(super) witness: parking_lot::Mutex<Option<Witness>>,
+}
+
+/// Who is told of files and directories that were synced.
+#[cfg(test)]
+pub(super) struct Witness(pub(super) Box<dyn FnMut(&Path) + Send>);
+
+#[cfg(test)]
+impl std::fmt::Debug for Witness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Witness")
+    }
 }
 
 impl Shared {
     pub(super) fn new(mark: u64, durable: bool) -> Self {
-        Self { mark, durable, epoch: Instant::now(), room: AtomicU64::new(0), room_at: AtomicU64::new(0) }
+        Self {
+            mark,
+            durable,
+            epoch: Instant::now(),
+            room: AtomicU64::new(0),
+            room_at: AtomicU64::new(0),
+            #[cfg(test)]
+            witness: parking_lot::Mutex::default(),
+        }
+    }
+
+    /// Brings the data of a file to the disk, and its length.
+    pub(super) fn sync_file(&self, file: &File, path: &Path) -> io::Result<()> {
+        if self.durable {
+            file.sync_data()?;
+            self.note_synced(path);
+        }
+        Ok(())
+    }
+
+    /// Brings the entries of a directory to the disk.
+    pub(super) fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        if self.durable {
+            match File::open(path).and_then(|dir| dir.sync_all()) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                other => other?,
+            }
+            self.note_synced(path);
+        }
+        Ok(())
+    }
+
+    #[cfg(not(test))]
+    fn note_synced(&self, _path: &Path) {}
+
+    #[cfg(test)]
+    fn note_synced(&self, path: &Path) {
+        if let Some(Witness(tell)) = &mut *self.witness.lock() {
+            tell(path);
+        }
     }
 
     /// Milliseconds on a clock that began, for all purposes, long ago.

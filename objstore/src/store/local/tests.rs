@@ -1,5 +1,8 @@
 //! The local store: the conformance suite, and what happens to it in crashes.
 
+mod power;
+mod speed;
+
 use super::*;
 use crate::store::conformance;
 

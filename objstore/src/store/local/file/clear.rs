@@ -121,9 +121,7 @@ impl FileChunk {
             // The head promises more than there will be, and must not once the cut is on disk.
             state.head.content = len;
             self.write_head(state)?;
-            if self.shared.durable {
-                self.file.sync_data().map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
-            }
+            self.shared.sync_file(&self.file, &self.path).map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
         }
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
         if group.stored && !group.marked && len > g as u64 * GROUP {

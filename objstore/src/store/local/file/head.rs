@@ -138,7 +138,8 @@ mod tests {
             assert_eq!(bytes.len() as u64 % PAGE, 0);
             assert_eq!(Head::area(&bytes[..4096]), Ok(bytes.len()));
             assert_eq!(Head::parse(&bytes), Ok(head.clone()));
-            for at in 0..100 {
+            let used = FIXED + u32_at(&bytes, 40) as usize;
+            for at in 0..used.min(200) {
                 bytes[at] ^= 4;
                 assert!(Head::parse(&bytes).is_err(), "{at}");
                 bytes[at] ^= 4;

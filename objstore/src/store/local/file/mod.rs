@@ -36,7 +36,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use self::group::{BLOCK, BLOCKS, GROUP, Group};
 use self::head::Head;
 use self::map::Map;
-use super::shared::Shared;
+use super::{fill, shared::Shared};
 use crate::codec::coded::Table;
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
@@ -71,6 +71,8 @@ pub(super) struct State {
     head_dirty: bool,
     /// Something is not on disk yet.
     unsynced: bool,
+    /// Something of it may be on disk that a crash must not lose.
+    lasting: bool,
     /// A sync failed: what was written may be lost, and the kernel will not say so again.
     poisoned: bool,
 }
@@ -89,7 +91,7 @@ impl FileChunk {
     pub(super) fn create(path: &Path, head: Head, shared: &Arc<Shared>) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
         let area = head.bytes().len() as u64;
-        let state = State { head, area, len: 0, groups: Vec::new(), head_dirty: true, unsynced: true, poisoned: false };
+        let state = State { head, area, len: 0, groups: Vec::new(), head_dirty: true, unsynced: true, lasting: false, poisoned: false };
         Ok(Self::assemble(path, file, shared, state))
     }
 
@@ -109,7 +111,7 @@ impl FileChunk {
         let area = head.bytes().len() as u64;
         let len = len_of(size, area);
         let groups = (0..len.div_ceil(GROUP)).map(|_| Slot::Unread).collect();
-        let state = State { head, area, len, groups, head_dirty: false, unsynced: false, poisoned: false };
+        let state = State { head, area, len, groups, head_dirty: false, unsynced: false, lasting: true, poisoned: false };
         let chunk = Self::assemble(path, file, shared, state);
         chunk.note_cut(&mut chunk.state.write());
         Ok(chunk)
@@ -154,6 +156,11 @@ impl FileChunk {
     /// Whether something is not on disk yet.
     pub(super) fn is_unsynced(&self) -> bool {
         self.state.read().unsynced
+    }
+
+    /// Whether something of it may be on disk that a crash must not lose.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.state.read().lasting
     }
 
     /// Whether a sync failed.
@@ -216,14 +223,10 @@ impl FileChunk {
             if have == 0 {
                 break;
             }
-            match self.file.read_exact_at(&mut buf[..have], data_at(state.area, at)) {
-                Ok(()) => {
-                    let zero = buf[..have].iter().all(|&b| b == 0);
-                    let written = !zero || old.has(block) || state.fills() && self.is_allocated(state, at);
-                    if written {
-                        group.set(block, Some(group::sum_of(&buf[..have])));
-                    }
-                }
+            let read = self.file.read_exact_at(&mut buf[..have], data_at(state.area, at));
+            match read.and_then(|()| self.is_written(state, old.has(block), at, &mut buf[..have])) {
+                Ok(true) => group.set(block, Some(group::sum_of(&buf[..have]))),
+                Ok(false) => {}
                 // The block says so again when it is read.
                 Err(error) => {
                     tracing::error!("{}: block {block} of group {g} of {} cannot be read: {error}", self.path.display(), self.name);
@@ -239,11 +242,38 @@ impl FileChunk {
         group
     }
 
-    fn is_allocated(&self, state: &State, at: u64) -> bool {
+    /// Whether a block, of which these are the bytes, was ever written; `known` is what its page says,
+    /// which may be ahead of the data. Where holes are not zeros, a new block was written whole, but
+    /// not all of it may have reached the disk: what did not is painted with fill.
+    fn is_written(&self, state: &State, known: bool, at: u64, bytes: &mut [u8]) -> io::Result<bool> {
+        if !state.fills() {
+            return Ok(known || bytes.iter().any(|&b| b != 0));
+        }
+        let mut written = false;
+        let mut painted = false;
+        let len = bytes.len() as u64;
+        for from in (0..len).step_by(PAGE as usize) {
+            let page = &mut bytes[from as usize..len.min(from + PAGE) as usize];
+            if page.iter().any(|&b| b != 0) || self.is_allocated(state, at + from)? {
+                written = true;
+            } else {
+                fill::paint(&state.head.form, at + from, page);
+                painted = true;
+            }
+        }
+        if written && painted {
+            self.file.write_all_at(bytes, data_at(state.area, at))?;
+        }
+        Ok(written)
+    }
+
+    /// Whether a page of the file has data, be it zeros.
+    fn is_allocated(&self, state: &State, at: u64) -> io::Result<bool> {
         let from = data_at(state.area, at) as i64;
         match nix::unistd::lseek(&self.file, from, nix::unistd::Whence::SeekData) {
-            Ok(found) => found < from + BLOCK as i64,
-            Err(_) => false,
+            Ok(found) => Ok(found < from + PAGE as i64),
+            Err(nix::Error::ENXIO) => Ok(false),
+            Err(errno) => Err(errno.into()),
         }
     }
 

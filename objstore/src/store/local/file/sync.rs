@@ -63,12 +63,9 @@ impl FileChunk {
             if !state.unsynced {
                 return Ok(());
             }
-            state.unsynced = false;
+            (state.unsynced, state.lasting) = (false, true);
         }
-        if !self.shared.durable {
-            return Ok(());
-        }
-        self.file.sync_data().map_err(|e| {
+        self.shared.sync_file(&self.file, &self.path).map_err(|e| {
             let mut state = self.state.write();
             (state.unsynced, state.poisoned) = (true, true);
             StoreError::from_io("sync", &self.path, &e)

@@ -187,8 +187,8 @@ impl FileChunk {
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
         let page = group.page(g as u32, mark);
         pieces::write_at(&self.file, at, &[IoSlice::new(&page)]).map_err(|(_, e)| self.write_error(&e))?;
-        if !group.is_empty() && self.shared.durable {
-            self.file.sync_data().map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
+        if !group.is_empty() {
+            self.shared.sync_file(&self.file, &self.path).map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
         }
         (group.marked, group.dirty) = (true, false);
         Ok(())

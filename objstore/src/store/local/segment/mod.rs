@@ -31,6 +31,7 @@ use self::record::{DEAD, STATE_AT};
 pub(super) use self::scan::FoundRecord;
 use super::directory::Directory;
 use super::pieces::{self, Pieces};
+use super::shared::Shared;
 use crate::checksum::{crc32c, crc32c_of};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
@@ -108,7 +109,7 @@ struct Active {
 #[derive(Debug)]
 pub(super) struct Segments {
     directory: Arc<Directory>,
-    durable: bool,
+    shared: Arc<Shared>,
     list: RwLock<BTreeMap<u32, Arc<Segment>>>,
     active: Mutex<Active>,
     sequence: AtomicU64,
@@ -298,12 +299,9 @@ impl Segments {
             Some(numbers) => numbers.iter().filter_map(|number| self.segment(*number)).collect(),
         };
         for segment in &due {
-            segment.sync(self.durable)?;
+            segment.sync(&self.shared)?;
         }
-        if self.durable {
-            self.directory.sync(due.iter().map(|segment| segment.path.as_path()), false)?;
-        }
-        Ok(())
+        self.directory.sync(&self.shared, due.iter().map(|segment| segment.path.as_path()), false)
     }
 
     /// A name for error messages.
@@ -332,7 +330,7 @@ impl Segment {
         }
     }
 
-    fn sync(&self, durable: bool) -> Result<()> {
+    fn sync(&self, shared: &Shared) -> Result<()> {
         let _one_at_a_time = self.syncing.lock();
         let fail = |e: io::Error| StoreError::from_io("sync", &self.path, &e);
         if self.poisoned.load(Ordering::SeqCst) {
@@ -342,7 +340,7 @@ impl Segment {
             return Ok(());
         }
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        if durable && let Err(error) = self.file.sync_data() {
+        if let Err(error) = shared.sync_file(&self.file, &self.path) {
             self.poisoned.store(true, Ordering::SeqCst);
             return Err(fail(error));
         }

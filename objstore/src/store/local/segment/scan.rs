@@ -19,6 +19,7 @@ use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
 use crate::store::local::directory::Directory;
 use crate::store::local::segment::Place;
+use crate::store::local::shared::Shared;
 
 /// A segment with less room than this left is not continued.
 const CONTINUE_BELOW: u32 = SEGMENT_MAX / 4 * 3;
@@ -35,7 +36,7 @@ pub(in crate::store::local) struct FoundRecord {
 impl Segments {
     /// Opens all segments and finds their live records. `first` is a sequence number above all that
     /// were given out before.
-    pub(in crate::store::local) fn open(directory: Arc<Directory>, durable: bool, first: u64) -> Result<(Self, Vec<FoundRecord>)> {
+    pub(in crate::store::local) fn open(directory: Arc<Directory>, shared: Arc<Shared>, first: u64) -> Result<(Self, Vec<FoundRecord>)> {
         let dir = directory.segments();
         let fail = |e: io::Error| StoreError::from_io("list", &dir, &e);
         let mut numbers = Vec::new();
@@ -51,7 +52,7 @@ impl Segments {
         let next_number = numbers.last().map_or(1, |(number, _)| number + 1);
         let segments = Self {
             directory,
-            durable,
+            shared,
             list: RwLock::default(),
             active: Mutex::new(Active { segment: None, end: 0, next_number }),
             sequence: AtomicU64::new(first),
