@@ -32,7 +32,7 @@ impl House {
         for n in 0..servers {
             let store =
                 LocalStore::open(&dir.join(format!("os{n}")), LocalOptions::default()).unwrap();
-            let uuid = store.uuid();
+            let uuid = store.id();
             let store: Arc<dyn ChunkStore> = Arc::new(store);
             let heart = Heart::start(
                 store.clone(),
@@ -57,13 +57,13 @@ impl House {
             servers.add_local(*id, store.clone());
         }
         Client::start(
-            Arc::new(LocalMd::new(self.service.clone())),
+            Arc::new(LocalMd(self.service.clone())),
             Arc::new(servers),
             ClientOptions {
                 // Small enough that small arrays take every way of a write.
                 direct_min: 24,
                 tail_limit: 40,
-                chunk_limit: 256,
+                chunk_limit: 400,
                 ..ClientOptions::default()
             },
         )
@@ -350,9 +350,12 @@ fn run(form: &Form, dims: &[u64], steps: &[Step]) {
                 ];
             }
             Step::Resize(dims) => {
-                let dims = &dims[..form.rank];
-                client.set_dims(ino, Coords::from_slice(dims)).unwrap();
-                naive.resize(dims);
+                let mut dims = dims[..form.rank].to_vec();
+                if form.layout == "canonical" {
+                    dims[1..].copy_from_slice(&naive.space.dims[1..]);
+                }
+                client.set_dims(ino, Coords::from_slice(&dims)).unwrap();
+                naive.resize(&dims);
             }
             Step::Punch(at, len) => {
                 let at = (at * size as f64) as u64;

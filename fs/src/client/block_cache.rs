@@ -176,6 +176,8 @@ impl BlockCache {
     }
 
     fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.lock().blocks.is_empty())
+        self.shards
+            .iter()
+            .all(|shard| shard.lock().blocks.is_empty())
     }
 }

@@ -57,7 +57,9 @@ impl Handle {
     /// Of this flush, or of one in the background since the last call.
     pub fn flush(&self) -> Result<(), FsError> {
         let flushed = match self.writable {
-            true => self.client.flush_object(&self.object, Scope::Handle(self.id)),
+            true => self
+                .client
+                .flush_object(&self.object, Scope::Handle(self.id)),
             false => Ok(()),
         };
         let waited = self.take_error();
@@ -99,7 +101,9 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        Err(FsError::Unsettled("a flush gave up; the data is kept for the next".into()))
+        Err(FsError::Unsettled(
+            "a flush gave up; the data is kept for the next".into(),
+        ))
     }
 
     /// Takes over what a commit answered.
@@ -465,7 +469,9 @@ impl Client {
                         server: stream.server,
                         name: &stream.name,
                         form: &stream.form,
-                        kind: WriteKind::Append { at: progress.stored },
+                        kind: WriteKind::Append {
+                            at: progress.stored,
+                        },
                         data: &[IoSlice::new(&progress.tail[..fits])],
                     }])?;
                 }
@@ -555,9 +561,17 @@ fn over_runs(stream: &Stream, geometry: &Geometry, runs: &Runs) -> bool {
         let mut last = 0u64;
         for axis in 0..held.rank() {
             let dim = geometry.cells[axis];
-            first = if axis == 0 { held.offset[0] } else { first.saturating_mul(dim).saturating_add(held.offset[axis]) };
+            first = if axis == 0 {
+                held.offset[0]
+            } else {
+                first.saturating_mul(dim).saturating_add(held.offset[axis])
+            };
             let end = held.end(axis).saturating_sub(1);
-            last = if axis == 0 { end } else { last.saturating_mul(dim).saturating_add(end) };
+            last = if axis == 0 {
+                end
+            } else {
+                last.saturating_mul(dim).saturating_add(end)
+            };
         }
         runs.overlaps(first, last.saturating_add(1))
     })

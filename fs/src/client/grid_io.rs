@@ -108,9 +108,7 @@ impl Client {
     fn note_unsynced<'a>(&self, object: &Object, chunks: impl IntoIterator<Item = &'a GridChunk>) {
         let mut state = object.state.lock();
         for chunk in chunks {
-            state
-                .unsynced
-                .insert((chunk.server, chunk.name.clone()));
+            state.unsynced.insert((chunk.server, chunk.name.clone()));
         }
     }
 

@@ -223,7 +223,8 @@ impl Selected {
         let Some(bounds) = self.slab.bounds() else {
             return Ok(());
         };
-        if bounds.rank() == cells.len() && (0..cells.len()).all(|axis| bounds.end(axis) <= cells[axis])
+        if bounds.rank() == cells.len()
+            && (0..cells.len()).all(|axis| bounds.end(axis) <= cells[axis])
         {
             return Ok(());
         }

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{Entry, Ino, Time};
 
+use super::Client;
 use super::error::FsError;
 use super::flush::Scope;
-use super::Client;
 
 impl Client {
     /// Finds a name in a directory.

@@ -42,9 +42,7 @@ impl Slices<'_> {
 
     fn settle(self, len: usize) -> Self {
         match self {
-            Slices::Borrowed(parts)
-                if parts.len() > 8 && len / parts.len() < GATHER_BELOW =>
-            {
+            Slices::Borrowed(parts) if parts.len() > 8 && len / parts.len() < GATHER_BELOW => {
                 let mut bytes = Vec::with_capacity(len);
                 for part in parts {
                     bytes.extend_from_slice(part);

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use slabfs_mdserver::api::Stored;
 use slabfs_model::layout::{Grid, Tiling};
 use slabfs_model::{
-    Coords, Hyperslab, Region, ServerId, Version, fill_slab, fill_slab_at, for_each_run,
-    intersect, scatter,
+    Coords, Hyperslab, Region, ServerId, Version, fill_slab, fill_slab_at, for_each_run, intersect,
+    scatter,
 };
 use slabfs_objstore::client::ReadPiece;
 use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
@@ -47,6 +47,8 @@ struct Piece {
     want: Hyperslab,
     /// Which cells of the chunk.
     chunk: Hyperslab,
+    /// The chunk is a lattice: what lies under it is not cut, it is painted over it.
+    over: bool,
     server: ServerId,
     name: ChunkName,
     form: ChunkForm,
@@ -96,14 +98,24 @@ impl Handle {
         if self.due() {
             self.client.refresh(&self.object)?;
         }
+        let mut last = None;
         for _ in 0..FORM_TRIES {
             match self.read_shaped(offset, len, sink) {
                 // A chunk that was there when the tiling was read has been replaced since.
-                Err(FsError::Store(StoreError::Missing(_))) => self.client.refresh_tiling(&self.object)?,
+                Err(FsError::Store(StoreError::Missing(name))) => {
+                    // The same chunk twice in a row is not replaced, it is gone.
+                    if last.as_ref() == Some(&name) {
+                        return Err(FsError::Store(StoreError::Missing(name)));
+                    }
+                    last = Some(name);
+                    self.client.refresh_tiling(&self.object)?;
+                }
                 other => return other,
             }
         }
-        Err(FsError::Unsettled("chunks vanish faster than they can be read".into()))
+        Err(FsError::Unsettled(
+            "chunks vanish faster than they can be read".into(),
+        ))
     }
 
     fn read_shaped(&self, offset: u64, len: usize, sink: &mut dyn ReadSink) -> Result<(), FsError> {
@@ -137,7 +149,11 @@ impl Handle {
                 buffer.resize(len, 0);
             }
             let out = &mut buffer[..len];
-            if self.selected.is_none() && self.client.read_cached(object, &geometry, size, offset, out)? {
+            if self.selected.is_none()
+                && self
+                    .client
+                    .read_cached(object, &geometry, size, offset, out)?
+            {
                 sink.give(out);
             } else {
                 self.fill(&geometry, size, &wants, out)?;
@@ -160,7 +176,9 @@ impl Handle {
         for want in wants {
             let dense = &mut out[want.at..want.at + want.len];
             match &want.within {
-                None => self.client.read_slab(&self.object, geometry, size, &want.slab, dense)?,
+                None => self
+                    .client
+                    .read_slab(&self.object, geometry, size, &want.slab, dense)?,
                 Some(within) => {
                     let mut packed = vec![0; within.volume() as usize];
                     self.client
@@ -200,13 +218,18 @@ impl Client {
         if !plan.holes.is_empty() || piece.want.volume() != slab.volume() {
             return Ok(false);
         }
-        Ok(self.servers().show(
+        let shown = self.servers().show(
             piece.server,
             &piece.name,
             &piece.form,
             &piece.chunk,
             &mut |bytes| sink.give(bytes),
-        )?)
+        );
+        match shown {
+            // A place of a grid that nobody wrote.
+            Err(StoreError::Missing(ChunkName::Grid { .. })) => Ok(false),
+            other => Ok(other?),
+        }
     }
 
     /// Reads the cells of `slab`, packed, into `out`.
@@ -284,6 +307,7 @@ impl Client {
                         server: stored.server,
                         name: stored.name(),
                         form: stored.form(&part.record.slab, &geometry.info),
+                        over: !part.record.slab.is_box(),
                         want: part.want,
                         chunk: part.chunk,
                     }),
@@ -315,6 +339,7 @@ impl Client {
                 form: chunk.form,
                 want: part.want,
                 chunk: part.chunk,
+                over: false,
             });
         }
         Ok(())
@@ -348,10 +373,13 @@ impl Client {
         first: u64,
         out: &mut [u8],
     ) -> Result<(), FsError> {
+        // Parts of boxes are disjoint and may be read in any order. As soon as a lattice is among them,
+        // parts may overlap and are painted in theirs.
+        let disjoint = !pieces.iter().any(|piece| piece.over);
         let mut direct: Vec<(usize, usize, usize)> = Vec::new();
         let mut detours: Vec<(usize, Vec<u8>)> = Vec::new();
         for (index, piece) in pieces.iter().enumerate() {
-            match dense_range(shape, &piece.want) {
+            match dense_range(shape, &piece.want).filter(|_| disjoint) {
                 Some((at, len)) => direct.push((at, len, index)),
                 None => detours.push((index, vec![0; piece.want.volume() as usize])),
             }
@@ -373,7 +401,9 @@ impl Client {
             requests.push(request(&pieces[*index], bytes));
             order.push(*index);
         }
-        self.servers().read(&mut requests).map_err(|(_, error)| error)?;
+        self.servers()
+            .read(&mut requests)
+            .map_err(|(_, error)| error)?;
         let missing: Vec<usize> = requests
             .iter()
             .zip(&order)
@@ -393,7 +423,12 @@ impl Client {
     }
 
     /// Paints what an open stream holds of `slab` over `out`.
-    fn paint_stream(&self, stream: &Stream, slab: &Hyperslab, out: &mut [u8]) -> Result<(), FsError> {
+    fn paint_stream(
+        &self,
+        stream: &Stream,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
         let shape = slab.packed_shape();
         let progress = stream.progress.lock();
         let mut pairs = Vec::new();
@@ -475,7 +510,9 @@ impl Client {
             out,
             found: true,
         }];
-        self.servers().read(&mut piece).map_err(|(_, error)| error)?;
+        self.servers()
+            .read(&mut piece)
+            .map_err(|(_, error)| error)?;
         Ok(())
     }
 
@@ -488,12 +525,18 @@ impl Client {
     ) -> Result<R, FsError> {
         {
             let chunks = object.tiling.read();
-            if chunks.version.is_some_and(|version| version >= geometry.info.tiling) {
+            if chunks
+                .version
+                .is_some_and(|version| version >= geometry.info.tiling)
+            {
                 return Ok(f(&chunks.tiling));
             }
         }
         let mut chunks = object.tiling.write();
-        if chunks.version.is_none_or(|version| version < geometry.info.tiling) {
+        if chunks
+            .version
+            .is_none_or(|version| version < geometry.info.tiling)
+        {
             let known = chunks.version.unwrap_or(Version(0));
             let reply = self.md().tiling(object.ino, known)?;
             let version = reply.version();

@@ -77,7 +77,9 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        Err(FsError::Unsettled("a flush gave up; the data is kept".into()))
+        Err(FsError::Unsettled(
+            "a flush gave up; the data is kept".into(),
+        ))
     }
 
     /// Takes over a form this mount itself set, and forgets what was known of the old one.
@@ -191,6 +193,16 @@ impl Client {
                 .check_dims(&dims)
                 .map_err(|error| FsError::Invalid(error.to_string()))?;
             self.flush_alone(&object, &mut geometry)?;
+            if geometry.info.layout == Layout::Canonical
+                && geometry.info.holds
+                && geometry.info.dims.get(1..) != dims.get(1..)
+            {
+                return Err(FsError::Invalid(
+                    "layout canonical keeps all rows one behind the other: only the slowest axis can \
+                     change once there is data; layouts aligned and grid can change every axis"
+                        .into(),
+                ));
+            }
             if geometry.info.dims != dims {
                 self.resize(&object, &mut geometry, dims, ResizeHow::SetDims)?;
             }

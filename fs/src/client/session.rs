@@ -112,7 +112,9 @@ impl Client {
                         );
                     }
                 }
-                Err(error) => tracing::warn!(%error, "the metadata service did not hear this mount"),
+                Err(error) => {
+                    tracing::warn!(%error, "the metadata service did not hear this mount")
+                }
             }
         }
     }
@@ -135,8 +137,14 @@ impl Client {
         for object in objects {
             let old = {
                 let state = object.state.lock();
-                state.runs.oldest().is_some_and(|since| since.elapsed() > age)
-                    || state.streams.iter().any(|stream| stream.since.elapsed() > age)
+                state
+                    .runs
+                    .oldest()
+                    .is_some_and(|since| since.elapsed() > age)
+                    || state
+                        .streams
+                        .iter()
+                        .any(|stream| stream.since.elapsed() > age)
             };
             if old && let Err(error) = self.flush_object(&object, Scope::All) {
                 object.blame(&error);

@@ -149,7 +149,8 @@ impl Handle {
                 Streamed::Taken(taken) => done += taken,
                 Streamed::Unfit => break,
                 Streamed::InTheWay => {
-                    self.client.flush_shaped(&self.object, geometry, Scope::Streams)?;
+                    self.client
+                        .flush_shaped(&self.object, geometry, Scope::Streams)?;
                 }
             }
         }
@@ -179,7 +180,9 @@ impl Handle {
             let bytes = want.gather(data, &mut packed);
             let mut at = 0;
             for_each_run(&cells, &want.slab, &mut |start, len| {
-                state.runs.insert(start as u64, &bytes[at..at + len], self.id);
+                state
+                    .runs
+                    .insert(start as u64, &bytes[at..at + len], self.id);
                 at += len;
             });
         }
@@ -201,7 +204,11 @@ impl Handle {
         let object = &self.object;
         let end = offset + data.len() as u64;
         // The wants of a write that grows the object lie in the object as it will be.
-        let reach = if self.selected.is_some() { size } else { size.max(geometry.whole_rows(end)) };
+        let reach = if self.selected.is_some() {
+            size
+        } else {
+            size.max(geometry.whole_rows(end))
+        };
         let wants = self.wants(geometry, reach, offset, data.len() as u64)?;
         let _shared = object.flushing.read();
         if self.selected.is_none() {
@@ -226,7 +233,9 @@ impl Handle {
     fn trim(&self, geometry: &Geometry, size: u64, wants: &[Want]) {
         let object = &self.object;
         object.epoch.fetch_add(1, Ordering::AcqRel);
-        self.client.cache().forget_slabs(object.ino, geometry, size, wants);
+        self.client
+            .cache()
+            .forget_slabs(object.ino, geometry, size, wants);
         let mut state = object.state.lock();
         if state.runs.is_empty() {
             return;
@@ -256,7 +265,12 @@ impl Handle {
             if !progress.ended && at == offset && progress.len() < stream.capacity() {
                 let room = stream.capacity() - progress.len();
                 let take = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-                let wants = self.wants(geometry, size.max(geometry.whole_rows(offset + take as u64)), offset, take as u64)?;
+                let wants = self.wants(
+                    geometry,
+                    size.max(geometry.whole_rows(offset + take as u64)),
+                    offset,
+                    take as u64,
+                )?;
                 if self.another_stream_at(stream, &wants) {
                     return Ok(Streamed::InTheWay);
                 }
@@ -264,7 +278,11 @@ impl Handle {
                 self.append(stream, &mut progress, &data[..take])?;
                 self.grow(geometry, offset + take as u64);
                 drop(progress);
-                self.trim(geometry, size.max(geometry.whole_rows(offset + take as u64)), &wants);
+                self.trim(
+                    geometry,
+                    size.max(geometry.whole_rows(offset + take as u64)),
+                    &wants,
+                );
                 return Ok(Streamed::Taken(take));
             }
         }
@@ -321,11 +339,7 @@ impl Handle {
             }
             None => {
                 let row: u64 = geometry.cells[1..].iter().product();
-                if row == 0
-                    || offset % geometry.row != 0
-                    || len < direct
-                    || (len as u64) < row
-                {
+                if row == 0 || offset % geometry.row != 0 || len < direct || (len as u64) < row {
                     return None;
                 }
                 let mut shape = geometry.cells_at(size);
@@ -377,12 +391,18 @@ impl Handle {
             self.client.charge(data.len() as i64);
         } else {
             let slices = [IoSlice::new(&progress.tail), IoSlice::new(data)];
-            let slices = if progress.tail.is_empty() { &slices[1..] } else { &slices[..] };
+            let slices = if progress.tail.is_empty() {
+                &slices[1..]
+            } else {
+                &slices[..]
+            };
             self.client.servers().write(&[WritePiece {
                 server: stream.server,
                 name: &stream.name,
                 form: &stream.form,
-                kind: WriteKind::Append { at: progress.stored },
+                kind: WriteKind::Append {
+                    at: progress.stored,
+                },
                 data: slices,
             }])?;
             progress.stored += (progress.tail.len() + data.len()) as u64;
@@ -403,12 +423,7 @@ impl Want {
             None => dense,
             Some(within) => {
                 scratch.resize(within.volume() as usize, 0);
-                slabfs_model::gather(
-                    dense,
-                    &self.shape,
-                    &Hyperslab::from_region(within),
-                    scratch,
-                );
+                slabfs_model::gather(dense, &self.shape, &Hyperslab::from_region(within), scratch);
                 scratch
             }
         }
