@@ -65,6 +65,44 @@ impl JournalFile {
     }
 }
 
+impl JournalFile {
+    /// Takes file `number`, which has no frames, into use again: its blocks are set aside already, so
+    /// that a store on a full disk opens.
+    pub(super) fn reuse(
+        dir: &Path,
+        ground: &Ground,
+        header: (Id, u64),
+        reserve: u64,
+    ) -> Result<Self, KvError> {
+        let (store, number) = header;
+        let path = dir.join(journal_name(number));
+        let failed = |error| KvError::io("open", &path, &error);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() > HEADER as u64 {
+            ground.disk.truncate(&file, HEADER as u64).map_err(failed)?;
+        }
+        if let Err(error) = ground.disk.reserve(&file, reserve) {
+            tracing::debug!(%error, path = %path.display(), "no blocks could be set aside");
+        }
+        let header = Header {
+            store,
+            boot: ground.boot.unwrap_or_default(),
+            number,
+        };
+        ground
+            .disk
+            .write_at(&file, &header.encode(), 0)
+            .map_err(failed)?;
+        ground.disk.sync_data(&file).map_err(failed)?;
+        sync_dir(dir)?;
+        Ok(Self { file, path, number })
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Health {
     Good,

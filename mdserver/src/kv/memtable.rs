@@ -35,11 +35,18 @@ impl Memtable {
         self.map.get(key).map(Option::as_deref)
     }
 
-    /// All keys, ascending.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.map
-            .iter()
-            .map(|(key, value)| (&key[..], value.as_deref()))
+    /// About `bytes` bytes of the changes behind key `after`, ascending; nothing at the end.
+    pub(super) fn part(&self, after: Option<&[u8]>, bytes: usize) -> Vec<(&[u8], Option<&[u8]>)> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut taken = 0;
+        let rest = self.map.range::<[u8], _>((start, Bound::Unbounded));
+        let part = rest.take_while(|(key, value)| {
+            let more = taken < bytes;
+            taken += key.len() + value.as_ref().map_or(0, Vec::len);
+            more
+        });
+        part.map(|(key, value)| (&key[..], value.as_deref()))
+            .collect()
     }
 
     /// The keys with `from <= key < to`, ascending; `from < to`.

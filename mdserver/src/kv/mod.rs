@@ -25,6 +25,7 @@ mod disk;
 mod engine;
 mod error;
 mod frame;
+mod housekeeping;
 mod index;
 mod journal;
 mod local;

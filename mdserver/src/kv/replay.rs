@@ -60,8 +60,12 @@ pub(super) struct Replay {
     pub(super) healed: Vec<Damage>,
     /// Commits that a power loss took.
     pub(super) unsynced: Option<(Lsn, Lsn)>,
-    /// The last file, and the byte behind its last good frame; `None` when no file is left.
+    /// The last file with a good frame, and the byte behind that.
     pub(super) end: Option<(u64, u64)>,
+    /// The file that the last good frame says comes next.
+    pub(super) next: Option<u64>,
+    /// The first file behind the last good frame that has a good header and no frames.
+    pub(super) empty: Option<u64>,
     /// Each file that was read, with the first commit it may hold.
     pub(super) firsts: Vec<(u64, Lsn)>,
     /// Bytes of good frames.
@@ -249,7 +253,7 @@ impl Replay {
                 self.store = Some(header.store);
                 self.announced = self.announced.filter(|&announced| announced != number);
                 if self.pending.is_empty() {
-                    self.end = Some((number, HEADER as u64));
+                    self.empty.get_or_insert(number);
                     self.boot = Some(header.boot);
                 }
                 Ok(Verdict::Ours(header.boot))
@@ -339,7 +343,7 @@ impl Replay {
 
     fn take(&mut self, frame: &Frame<'_>, number: u64, end: u64) {
         self.closed = frame.kind == Kind::Close;
-        self.announced = None;
+        (self.next, self.announced, self.empty) = (None, None, None);
         match frame.kind {
             Kind::Record if frame.lsn > self.last => match parse(frame.payload) {
                 Some(batch) => {
@@ -349,7 +353,9 @@ impl Replay {
                 }
                 None => self.unreadable(frame, number, end),
             },
-            Kind::Next => self.announced = next_file(frame.payload),
+            Kind::Next => {
+                (self.next, self.announced) = (next_file(frame.payload), next_file(frame.payload))
+            }
             Kind::Record | Kind::Synced | Kind::Close => {}
         }
         self.synced = self.synced.max(frame.synced);

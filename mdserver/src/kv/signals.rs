@@ -18,6 +18,7 @@ pub(super) struct Signals {
     changed: Condvar,
     nudged: AtomicBool,
     checkpoint_at: AtomicU64,
+    overdue_at: AtomicU64,
 }
 
 impl Default for Signals {
@@ -29,6 +30,7 @@ impl Default for Signals {
             changed: Condvar::new(),
             nudged: AtomicBool::new(false),
             checkpoint_at: AtomicU64::new(u64::MAX),
+            overdue_at: AtomicU64::new(u64::MAX),
         }
     }
 }
@@ -157,9 +159,17 @@ impl Signals {
         self.checkpoint_at.load(Ordering::Relaxed)
     }
 
-    /// See [`Signals::checkpoint_at`].
-    pub(super) fn set_checkpoint_at(&self, appended: u64) {
-        self.checkpoint_at.store(appended, Ordering::Relaxed);
+    /// The journal length at which commits wait for the checkpoint.
+    pub(super) fn overdue_at(&self) -> u64 {
+        self.overdue_at.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Signals::checkpoint_at`] and [`Signals::overdue_at`], and lets waiting commits look.
+    pub(super) fn set_checkpoint_at(&self, due: u64, overdue: u64) {
+        self.checkpoint_at.store(due, Ordering::Relaxed);
+        self.overdue_at.store(overdue, Ordering::Relaxed);
+        let _board = self.board.lock();
+        self.changed.notify_all();
     }
 
     /// How many repairs have been tried.
@@ -194,18 +204,20 @@ impl Signals {
         self.changed.notify_all();
     }
 
-    /// Waits until `enough` says that pending changes have gone into the index.
-    pub(super) fn wait_for_room(&self, enough: impl Fn() -> bool) -> Result<(), KvError> {
+    /// Waits until `verdict` has one; it is given the reason why nothing moves, if there is one.
+    pub(super) fn wait_for_room(
+        &self,
+        verdict: impl Fn(Option<&KvError>) -> Option<Result<(), KvError>>,
+    ) -> Result<(), KvError> {
         let mut board = self.board.lock();
-        while !enough() {
-            if let Some(stuck) = &board.stuck {
-                return Err(stuck.clone());
+        loop {
+            if let Some(result) = verdict(board.stuck.as_ref()) {
+                return result;
             }
             board.nudge = true;
             self.upkeep.notify_one();
             self.wait_changed(&mut board)?;
         }
-        Ok(())
     }
 
     /// Pending changes have gone into the index.

@@ -18,6 +18,9 @@ use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
+/// With less free than this sled is expected to fail, and its files are not to blame.
+const FULL: u64 = 1 << 20;
+
 /// How many directories of damaged sled files are kept.
 const SLED_KEPT: u64 = 3;
 
@@ -80,11 +83,11 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
             set_aside(dir, &checkpoint_name(lsn), "damaged-checkpoint")?;
         }
     }
-    let opened = open_index(dir, options, &found)?;
+    let opened = open_index(dir, options, ground, &found)?;
     let recovery = told(&found, &opened);
     let journal = match journal {
         Some(journal) => journal,
-        None => next_file(dir, options, ground, &found, store, recovery.last)?,
+        None => next_file(dir, options, ground, &found, (store, None), recovery.last)?,
     };
     Ok(Started {
         lock,
@@ -199,6 +202,7 @@ pub(super) struct Opened {
 pub(super) fn open_index(
     dir: &Path,
     options: &KvOptions,
+    ground: &Ground,
     found: &Found,
 ) -> Result<Opened, KvError> {
     let existed = dir.join(SLED).exists();
@@ -219,6 +223,16 @@ pub(super) fn open_index(
         Err(Failure::Truth(error)) => return Err(error),
         Err(Failure::Index(fault)) => fault,
     };
+    let free = ground
+        .disk
+        .free(dir)
+        .map_err(|error| KvError::io("ask for the free space of", dir, &error))?;
+    if free < FULL {
+        tracing::error!(%fault, "the index does not open, and the disk is full");
+        return Err(KvError::NoSpace {
+            path: dir.join(SLED),
+        });
+    }
     let aside = set_aside(dir, SLED, "sled.damaged")?;
     tracing::error!(%fault, aside = %aside.display(), "the index cannot be used and is rebuilt from checkpoint and journal");
     forget_old(dir)?;
@@ -283,16 +297,25 @@ fn go_on(
     found: &Found,
     store: Id,
 ) -> Result<Journal, KvError> {
-    cut_end(dir, ground, found)?;
-    let last = found.replay.last;
-    let journal = next_file(dir, options, ground, found, store, last)?;
-    if let Some((old, end)) = found.replay.end {
+    let replay = &found.replay;
+    let from = found.checkpoint.map_or(1, |(head, _)| head.journal);
+    let empty = replay
+        .empty
+        .filter(|&empty| replay.end.map_or(from, |(last, _)| last + 1) == empty);
+    cut_end(dir, ground, found, from, empty)?;
+    let journal = next_file(dir, options, ground, found, (store, empty), replay.last)?;
+    if let Some((old, end)) = replay.end {
         let path = dir.join(journal_name(old));
         let mut next = Draft::next(journal.number());
         let announced = OpenOptions::new().write(true).open(&path).and_then(|file| {
+            if replay.next == Some(journal.number()) {
+                return Ok(());
+            }
             ground
                 .disk
-                .write_at(&file, next.finish(last, last, old), end)?;
+                .write_at(&file, next.finish(replay.last, replay.last, old), end)?;
+            // What was set aside for the file is not needed any more.
+            ground.disk.truncate(&file, end + next.len())?;
             ground.disk.sync_data(&file)
         });
         announced.map_err(|error| KvError::io("end", &path, &error))?;
@@ -300,44 +323,54 @@ fn go_on(
     Ok(journal)
 }
 
-/// Opens a new journal file behind all there are.
+/// Opens the empty journal file that is there, or a new one behind all there are.
 fn next_file(
     dir: &Path,
     options: &KvOptions,
     ground: &Ground,
     found: &Found,
-    store: Id,
+    (store, empty): (Id, Option<u64>),
     last: Lsn,
 ) -> Result<Journal, KvError> {
-    let number = numbered(dir, "journal")?.last().map_or(1, |last| last + 1);
     let limit = options.file_limit();
-    let file = JournalFile::create(dir, ground, (store, number), limit)?;
-    Ok(Journal::new(
-        ground.clone(),
-        file,
-        last,
-        found.replay.firsts.clone(),
-        limit,
-    ))
+    let file = match empty {
+        Some(number) => JournalFile::reuse(dir, ground, (store, number), limit)?,
+        None => {
+            let number = numbered(dir, "journal")?.last().map_or(1, |last| last + 1);
+            JournalFile::create(dir, ground, (store, number), limit)?
+        }
+    };
+    let firsts = found
+        .replay
+        .firsts
+        .iter()
+        .copied()
+        .filter(|&(number, _)| number < file.number)
+        .collect();
+    Ok(Journal::new(ground.clone(), file, last, firsts, limit))
 }
 
-/// Cuts off what follows the last good frame, and brings what precedes it to disk.
-fn cut_end(dir: &Path, ground: &Ground, found: &Found) -> Result<(), KvError> {
-    let replay = &found.replay;
-    let from = found.checkpoint.map_or(1, |(head, _)| head.journal);
-    let keep = replay.end.map_or(0, |(number, _)| number);
-    for number in numbered(dir, "journal")?
-        .into_iter()
-        .rev()
-        .filter(|&n| n >= from)
-    {
+/// Cuts off what follows the last good frame but for the `empty` file, and brings what precedes it to
+/// disk.
+fn cut_end(
+    dir: &Path,
+    ground: &Ground,
+    found: &Found,
+    from: u64,
+    empty: Option<u64>,
+) -> Result<(), KvError> {
+    let (last, end) = found.replay.end.unwrap_or_default();
+    for number in numbered(dir, "journal")?.into_iter().rev() {
         let path = dir.join(journal_name(number));
-        if number > keep {
+        if number < from || Some(number) == empty {
+            continue;
+        }
+        if number > last {
             remove(&path)?;
             continue;
         }
         let cut = OpenOptions::new().write(true).open(&path).and_then(|file| {
-            if let Some((_, end)) = replay.end.filter(|&(last, _)| last == number) {
+            if number == last && file.metadata()?.len() > end {
                 ground.disk.truncate(&file, end)?;
             }
             ground.disk.sync_data(&file)

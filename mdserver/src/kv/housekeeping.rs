@@ -1,0 +1,238 @@
+//! The work of the upkeep thread: pending changes into the index, checkpoints, repair of the index.
+//!
+//! Only that thread calls these, so the index stands still while it is dumped. (Opening and closing
+//! call some of them too, before the thread runs and after it has ended.)
+
+use super::checkpoint::{Head, Writer};
+use super::disk::{checkpoint_name, journal_name, numbered, remove};
+use super::engine::Engine;
+use super::index::Fault;
+use super::memtable::Memtable;
+use super::scan::wrong;
+use super::start::{Opened, open_index};
+use super::truth::{damaged, find};
+use super::{KvError, Lsn};
+use std::sync::atomic::Ordering;
+
+/// Pending changes of this size are moved into the index without waiting for the next beat.
+pub(super) const SEAL_BYTES: usize = 8 << 20;
+/// So many bytes are moved between two looks at the free space.
+const PART: usize = 1 << 20;
+/// sled is not written to when less than this would stay free: it does not survive a full disk.
+const RESERVE: u64 = 8 << 20;
+/// A checkpoint of a large store is written less often, but at the latest after this much journal.
+const JOURNAL_CEILING: u64 = 512 << 20;
+
+/// The checkpoints there are.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) newest: Head,
+    pub(super) newest_bytes: u64,
+    pub(super) previous: Option<Head>,
+    /// How much had been appended to the journal when the newest was begun.
+    pub(super) appended: u64,
+}
+
+impl Kept {
+    /// How much must have been appended for the next checkpoint, and how much for commits to wait for
+    /// it: the limit, or more when the dump itself is large, so that dumping never costs more than a
+    /// few times what is committed.
+    pub(super) fn next(&self, limit: u64) -> (u64, u64) {
+        let due = (self.newest_bytes / 4).min(JOURNAL_CEILING).max(limit);
+        (self.appended + due, self.appended + 4 * due)
+    }
+}
+
+impl Engine {
+    /// Moves what is pending into the index; answers the commit the index then stands at.
+    pub(super) fn move_to_index(&self) -> Result<Lsn, KvError> {
+        let goal = self.journal.lock().last();
+        loop {
+            let (table, lsn) = self.tables.write().seal();
+            if !table.is_empty() {
+                self.apply(&table, lsn)?;
+            }
+            let pending = {
+                let mut tables = self.tables.write();
+                tables.unseal();
+                tables.bytes()
+            };
+            self.pending.store(pending, Ordering::Relaxed);
+            self.signals.made_room();
+            if lsn >= goal {
+                return Ok(lsn);
+            }
+        }
+    }
+
+    /// Moves a sealed table, a part at a time: a disk that fills up stops it between parts, and the
+    /// next try goes on from there.
+    fn apply(&self, table: &Memtable, lsn: Lsn) -> Result<(), KvError> {
+        let mut moved = self.moved.lock();
+        loop {
+            let part = table.part(moved.as_deref(), PART);
+            let last = part.last().map(|(key, _)| key.to_vec());
+            self.check_space(RESERVE + 2 * PART as u64)?;
+            let applied = match &*self.index.read() {
+                Ok(index) => index.apply(part.into_iter(), last.is_none().then_some(lsn)),
+                Err(fault) => Err(fault.clone()),
+            };
+            applied.map_err(|fault| self.failed(fault))?;
+            if last.is_none() {
+                *moved = None;
+                return Ok(());
+            }
+            *moved = last;
+        }
+    }
+
+    /// An error when less than `bytes` are free.
+    fn check_space(&self, bytes: u64) -> Result<(), KvError> {
+        let free = self.ground.disk.free(&self.dir);
+        let free =
+            free.map_err(|error| KvError::io("ask for the free space of", &self.dir, &error))?;
+        if free < bytes {
+            Err(KvError::NoSpace {
+                path: self.dir.clone(),
+            })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Lets the index be repaired.
+    fn failed(&self, fault: Fault) -> KvError {
+        let detail = fault.to_string();
+        self.signals.report(fault);
+        KvError::Index { detail }
+    }
+
+    /// True when enough was appended since the newest checkpoint.
+    pub(super) fn checkpoint_due(&self) -> bool {
+        self.journal.lock().appended() >= self.signals.checkpoint_at()
+    }
+
+    /// True when so much is pending that it should be moved now.
+    pub(super) fn much_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > SEAL_BYTES
+    }
+
+    /// After a failure: tries again when some more was appended.
+    pub(super) fn put_off_checkpoint(&self) {
+        let (appended, more) = (self.journal.lock().appended(), self.options.journal_limit);
+        self.signals
+            .set_checkpoint_at(appended + more / 4, appended + more);
+    }
+
+    /// Dumps the index as it stands at one commit; commits go on meanwhile.
+    pub(super) fn write_checkpoint(&self) -> Result<Head, KvError> {
+        // The journal goes on in a new file, so that all before can go when this checkpoint is old.
+        // Without room for a new file it goes later.
+        if let Err(error) = self.make_spare() {
+            tracing::debug!(%error, "a checkpoint begins without a new journal file");
+        }
+        let appended = {
+            let mut journal = self.journal.lock();
+            journal.rotate(self.group.synced())?;
+            journal.appended()
+        };
+        let lsn = self.move_to_index()?;
+        self.sync()?;
+        let newest = self.kept.lock().newest;
+        let head = Head {
+            store: self.store,
+            lsn,
+            journal: self.journal.lock().file_after(lsn),
+        };
+        let bytes = if newest.lsn == lsn {
+            None
+        } else {
+            Some(self.dump(head)?)
+        };
+        let mut kept = self.kept.lock();
+        if let Some(bytes) = bytes {
+            kept.previous = Some(newest);
+            kept.newest = head;
+            kept.newest_bytes = bytes;
+        }
+        kept.appended = appended;
+        let (due, overdue) = kept.next(self.options.journal_limit);
+        self.signals.set_checkpoint_at(due, overdue);
+        let newest = kept.newest;
+        let oldest = kept.previous.unwrap_or(newest);
+        drop(kept);
+        self.remove_old(newest, oldest)?;
+        self.signals.made_room();
+        Ok(newest)
+    }
+
+    fn dump(&self, head: Head) -> Result<u64, KvError> {
+        self.check_space(RESERVE + self.kept.lock().newest_bytes)?;
+        let index = self.index.read();
+        let index = index.as_ref().map_err(|fault| self.failed(fault.clone()))?;
+        let mut entries = index.range(b"", None).map_err(|fault| self.failed(fault))?;
+        let mut writer = Writer::new(&self.dir, &self.ground, head)?;
+        while let Some((key, value)) = entries.next().map_err(|fault| self.failed(fault))? {
+            let value = value.ok_or_else(|| self.failed(wrong(&key)))?;
+            writer.push(&key, &value)?;
+        }
+        writer.finish()
+    }
+
+    /// Removes what no kept checkpoint needs.
+    fn remove_old(&self, newest: Head, oldest: Head) -> Result<(), KvError> {
+        for lsn in numbered(&self.dir, "checkpoint")? {
+            if lsn != newest.lsn.0 && lsn != oldest.lsn.0 {
+                remove(&self.dir.join(checkpoint_name(lsn)))?;
+            }
+        }
+        for number in self.journal.lock().forget_before(oldest.journal) {
+            remove(&self.dir.join(journal_name(number)))?;
+        }
+        Ok(())
+    }
+
+    /// The older checkpoint was taken away.
+    pub(super) fn forget_previous(&self) {
+        let mut kept = self.kept.lock();
+        kept.previous = None;
+        self.journal.lock().forget_before(kept.newest.journal);
+    }
+
+    /// Opens or rebuilds the index from checkpoint and journal; nothing else happens meanwhile.
+    pub(super) fn repair(&self) -> Result<(), KvError> {
+        let journal = self.journal.lock();
+        let mut slot = self.index.write();
+        *slot = Err(Fault("the index is being rebuilt".to_owned()));
+        let opened = self.reopen(journal.last());
+        match opened {
+            Ok(opened) => {
+                let pending = opened.reconciled.memtable.bytes();
+                self.tables.write().replace(opened.reconciled.memtable);
+                *self.moved.lock() = None;
+                self.pending.store(pending, Ordering::Relaxed);
+                *slot = Ok(opened.index);
+                Ok(())
+            }
+            Err(error) => {
+                *slot = Err(Fault(error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    fn reopen(&self, last: Lsn) -> Result<Opened, KvError> {
+        let mut found = find(&self.dir, &self.ground)?;
+        if !found.replay.losses.is_empty() {
+            return Err(damaged(&self.dir, found.replay.losses));
+        }
+        if found.replay.last != last {
+            let read = found.replay.last;
+            return Err(KvError::Index {
+                detail: format!("the journal ends at {read} and not at {last}"),
+            });
+        }
+        found.new = false;
+        open_index(&self.dir, &self.options, &self.ground, &found)
+    }
+}
