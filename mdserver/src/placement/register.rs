@@ -78,6 +78,14 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
         .by_id
         .entry(id)
         .or_insert_with(|| Server::silent(record.clone()));
+    if server.online && server.record.addr != record.addr {
+        tracing::warn!(
+            server = %id,
+            "data server moved from {:?} to {:?}; if both are running, one uses a copy of the other's directory",
+            server.record.addr,
+            record.addr
+        );
+    }
     if !server.online || server.record != record {
         let addr = record.addr.as_deref().unwrap_or("this process");
         tracing::info!(server = %id, addr, "data server is online");

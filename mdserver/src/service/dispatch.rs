@@ -18,9 +18,10 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
         }
         Op::RegisterServer(report) => return placement::register(core, report).map(Reply::Orders),
         Op::Heartbeat {
-            servers_version, ..
+            floor,
+            servers_version,
         } => {
-            return Ok(sessions::heartbeat(core, request.session, servers_version));
+            return sessions::heartbeat(core, request.session, floor, servers_version);
         }
         // A resend finds the session gone, which is what was asked for.
         Op::Detach { clean } => return sessions::detach(core, request.session, clean),

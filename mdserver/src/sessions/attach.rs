@@ -70,20 +70,36 @@ fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
 }
 
 /// Notes that a session lives; an unknown one is told that it is lost.
-pub(crate) fn heartbeat(core: &Core, id: SessionId, servers_version: u64) -> Reply {
+///
+/// Replies below `floor` are forgotten.
+pub(crate) fn heartbeat(
+    core: &Core,
+    id: SessionId,
+    floor: u64,
+    servers_version: u64,
+) -> Result<Reply, MdError> {
     let mut state = core.state();
     let lost = match state.session(id) {
         Ok(session) => {
             session.heard = Instant::now();
+            let forgotten = session.forgettable(floor);
+            if !forgotten.is_empty() {
+                let mut batch = Batch::new();
+                for &seq in &forgotten {
+                    batch.delete(keys::reply(id, seq));
+                }
+                core.kv.commit(batch)?;
+                session.forget(&forgotten);
+            }
             false
         }
         Err(_) => true,
     };
     let servers = (servers_version != state.servers.version).then(|| state.servers.list());
-    Reply::Beat(Beat {
+    Ok(Reply::Beat(Beat {
         sessions: state.sessions.live.len() as u32,
         servers,
         servers_version: state.servers.version,
         lost,
-    })
+    }))
 }

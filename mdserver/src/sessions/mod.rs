@@ -73,10 +73,15 @@ impl Session {
 
     /// Notes that the reply to `seq` is in the store and those to `forgotten` are not any more.
     pub(crate) fn kept(&mut self, seq: u64, forgotten: &[u64]) {
+        self.forget(forgotten);
+        self.kept.insert(seq);
+    }
+
+    /// Notes that the replies to `forgotten` are not in the store any more.
+    pub(crate) fn forget(&mut self, forgotten: &[u64]) {
         for old in forgotten {
             self.kept.remove(old);
             self.floor = self.floor.max(old + 1);
         }
-        self.kept.insert(seq);
     }
 }

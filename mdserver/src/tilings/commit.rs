@@ -92,27 +92,17 @@ fn commit_aligned(
     }
     let before = object.info.tiling;
     let first = object.next_order;
-    let tiling = loaded.load(core, commit.ino, object)?;
-    let result = insert(tiling, checked, first).and_then(|step| {
-        let txn = core.begin(ctx)?;
-        write(txn, &commit, step, first, before)
+    let mut tiling = loaded.take(core, commit.ino, object)?;
+    let inserted = insert(&mut tiling, checked, first)?;
+    let count = inserted.count;
+    let (reply, dropped) = write(core.begin(ctx)?, &commit, inserted, first, before)?;
+    loaded.put(tiling, Version(before.0 + 1));
+    loaded.note(Step {
+        before,
+        added: first..first + count,
+        dropped,
     });
-    // On any failure from here on the tiling in memory may be ahead of the store.
-    match result {
-        Ok((reply, dropped, count)) => {
-            loaded.version = Version(before.0 + 1);
-            loaded.note(Step {
-                before,
-                added: first..first + count,
-                dropped,
-            });
-            Ok(reply)
-        }
-        Err(error) => {
-            loaded.forget();
-            Err(error)
-        }
-    }
+    Ok(reply)
 }
 
 /// A commit that only grows the object or sets times.
@@ -185,8 +175,6 @@ fn shows_nothing(tiling: &Tiling<Stored>, record: &Record<Stored>) -> bool {
     parts.is_empty()
 }
 
-type Written = (Reply, Vec<u64>, u64);
-
 /// Writes what [`insert`] did.
 fn write(
     txn: Txn<'_>,
@@ -194,7 +182,7 @@ fn write(
     inserted: Inserted,
     first: u64,
     before: Version,
-) -> Result<Written, MdError> {
+) -> Result<(Reply, Vec<u64>), MdError> {
     let session = session_of(&txn.ctx)?;
     let Opened { mut txn, mut inode } = txn_object(txn, commit)?;
     let ino = commit.ino;
@@ -257,7 +245,7 @@ fn write(
             session.leases.set(leases);
         }
     })?;
-    Ok((reply, dropped, inserted.count))
+    Ok((reply, dropped))
 }
 
 /// Bytes a record stands for in a data server.

@@ -30,7 +30,7 @@ pub(crate) use settle::settle;
 
 use parking_lot::Mutex;
 use slabfs_model::Version;
-use slabfs_model::layout::tiling::Tiling;
+use slabfs_model::layout::tiling::{Record, Tiling};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -89,7 +89,39 @@ pub(crate) struct Step {
 }
 
 impl Loaded {
-    /// Forgets the records: what is in memory may not be what is in the store.
+    /// Takes the tiling of the object out, as it is in the store; it is read if it is not in memory.
+    /// The caller holds this lock, has read `object` under it, and puts the tiling back with
+    /// [`Loaded::put`] once the store has what was done to it. Who fails in between leaves nothing
+    /// behind that is not in the store.
+    pub(crate) fn take(
+        &mut self,
+        core: &Core,
+        ino: Ino,
+        object: &Object,
+    ) -> Result<Tiling<Stored>, MdError> {
+        let info = &object.info;
+        if self.generation == info.generation && self.version == info.tiling {
+            if let Some(tiling) = self.tiling.take() {
+                return Ok(tiling);
+            }
+        } else {
+            self.forget();
+        }
+        self.generation = info.generation;
+        self.version = info.tiling;
+        let rank = info.cells()?.len();
+        let records = records(core, ino, info.generation)?;
+        Tiling::bulk(rank, records)
+            .map_err(|error| MdError::Io(format!("tiling of object {ino}: {error}")))
+    }
+
+    /// Puts the tiling back as it is in the store now.
+    pub(crate) fn put(&mut self, tiling: Tiling<Stored>, version: Version) {
+        self.tiling = Some(tiling);
+        self.version = version;
+    }
+
+    /// Forgets the records and what is known of older versions.
     pub(crate) fn forget(&mut self) {
         self.tiling = None;
         self.log.clear();
@@ -102,50 +134,28 @@ impl Loaded {
         }
         self.log.push_back(step);
     }
+}
 
-    /// The tiling of the object as it is in the store; read if it is not in memory. The caller holds
-    /// this lock and has read `object` under it.
-    pub(crate) fn load(
-        &mut self,
-        core: &Core,
-        ino: Ino,
-        object: &Object,
-    ) -> Result<&mut Tiling<Stored>, MdError> {
-        let info = &object.info;
-        let fresh = self.generation == info.generation && self.version == info.tiling;
-        if !fresh {
-            self.forget();
+/// All records of one generation of an object.
+fn records(core: &Core, ino: Ino, generation: u32) -> Result<Vec<Record<Stored>>, MdError> {
+    let mut records = Vec::new();
+    let end = keys::tile(ino, generation, u64::MAX);
+    let mut from = keys::tile(ino, generation, 0);
+    loop {
+        let page = core.kv.scan(&from, &end, PAGE)?;
+        let last = page.len() < PAGE;
+        if let Some((key, _)) = page.last() {
+            from = keys::after(key);
         }
-        if self.tiling.is_none() {
-            let mut records = Vec::new();
-            let end = keys::tile(ino, info.generation, u64::MAX);
-            let mut from = keys::tile(ino, info.generation, 0);
-            loop {
-                let page = core.kv.scan(&from, &end, PAGE)?;
-                let last = page.len() < PAGE;
-                if let Some((key, _)) = page.last() {
-                    from = keys::after(key);
-                }
-                for (key, value) in page {
-                    let Some([_, _, order]) = keys::numbers(&key, [8, 4, 8]) else {
-                        continue;
-                    };
-                    records.push(decode::<Tile>(&key, &value)?.record(order));
-                }
-                if last {
-                    break;
-                }
-            }
-            let rank = info.cells()?.len();
-            let tiling = Tiling::bulk(rank, records)
-                .map_err(|error| MdError::Io(format!("tiling of object {ino}: {error}")))?;
-            self.tiling = Some(tiling);
-            self.generation = info.generation;
-            self.version = info.tiling;
+        for (key, value) in page {
+            let Some([_, _, order]) = keys::numbers(&key, [8, 4, 8]) else {
+                continue;
+            };
+            records.push(decode::<Tile>(&key, &value)?.record(order));
         }
-        self.tiling
-            .as_mut()
-            .ok_or_else(|| MdError::Io("the tiling is not in memory".to_owned()))
+        if last {
+            return Ok(records);
+        }
     }
 }
 
@@ -217,7 +227,6 @@ impl Tilings {
 mod tests {
     use super::*;
     use slabfs_model::ObjectId;
-    use slabfs_model::layout::tiling::Record;
 
     fn with_records(tilings: &Tilings, ino: u64, records: u64) {
         tilings.with(ObjectId(ino), |loaded| {

@@ -26,20 +26,17 @@ pub(crate) fn tiling(
         if after.is_none() && known == version {
             return Ok(Reply::Tiling(TilingReply::Unchanged { version }));
         }
-        loaded.load(core, ino, object)?;
-        let Loaded {
-            tiling: Some(tiling),
-            ..
-        } = &*loaded
-        else {
-            return Err(MdError::Io("the tiling is not in memory".to_owned()));
+        let tiling = loaded.take(core, ino, object)?;
+        let changes = match after {
+            None => changes(loaded, &tiling, known, version),
+            Some(_) => None,
         };
-        if after.is_none()
-            && let Some(changes) = changes(loaded, tiling, known, version)
-        {
-            return Ok(Reply::Tiling(changes));
-        }
-        whole(object, tiling, version, after)
+        let reply = match changes {
+            Some(changes) => changes,
+            None => whole(object, &tiling, version, after)?,
+        };
+        loaded.put(tiling, version);
+        Ok(Reply::Tiling(reply))
     })
 }
 
@@ -48,7 +45,7 @@ fn whole(
     tiling: &Tiling<Stored>,
     version: Version,
     after: Option<u64>,
-) -> Result<Reply, MdError> {
+) -> Result<TilingReply, MdError> {
     let cells = object.info.cells()?;
     // A record in postcard: at most 4 numbers an axis of the slab and 2 of the clip.
     let page = (PAGE_BYTES / (64 + 60 * cells.len())).max(1);
@@ -62,13 +59,13 @@ fn whole(
     let more = records.len() > page;
     records.truncate(page);
     let generation = object.info.generation;
-    Ok(Reply::Tiling(TilingReply::Whole {
+    Ok(TilingReply::Whole {
         version,
         generation,
         cells,
         records,
         more,
-    }))
+    })
 }
 
 /// What happened since `known`, if that is remembered.

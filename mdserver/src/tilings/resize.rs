@@ -3,7 +3,7 @@
 //! A shrink of an `aligned` object takes records out that lie outside and clips others. It is one
 //! batch, so an object with several hundred thousand chunks outside has to be shrunk in steps.
 
-use slabfs_model::layout::tiling::Record;
+use slabfs_model::layout::tiling::{Record, Tiling};
 use slabfs_model::{Coords, Version};
 use std::sync::Arc;
 
@@ -25,11 +25,7 @@ pub(crate) fn resize(
     how: ResizeHow,
 ) -> Result<Reply, MdError> {
     core.tilings.with(ino, |loaded| {
-        let result = resize_locked(core, ctx, ino, dims, how, loaded);
-        if result.is_err() {
-            loaded.forget();
-        }
-        result
+        resize_locked(core, ctx, ino, dims, how, loaded)
     })
 }
 
@@ -38,6 +34,8 @@ pub(crate) fn resize(
 struct Cut {
     removed: Vec<Record<Stored>>,
     clipped: Vec<Record<Stored>>,
+    /// The tiling afterwards.
+    tiling: Option<Tiling<Stored>>,
 }
 
 fn resize_locked(
@@ -60,13 +58,14 @@ fn resize_locked(
         let mut info = object.info.clone();
         info.dims = dims.clone();
         let cells = info.cells()?;
-        let tiling = loaded.load(core, ino, object)?;
+        let mut tiling = loaded.take(core, ino, object)?;
         let (removed, clipped) = tiling.clip_to(&cells);
         cut.removed = removed;
         cut.clipped = clipped
             .iter()
             .filter_map(|&order| tiling.get(order).cloned())
             .collect();
+        cut.tiling = Some(tiling);
     }
     let changed = !cut.removed.is_empty() || !cut.clipped.is_empty();
     let before = object.info.tiling;
@@ -107,8 +106,10 @@ fn resize_locked(
     let entry = txn.inode(ino)?.entry();
     let reply = txn.commit(Reply::Resized(Resized { entry, clipped }))?;
     if changed {
-        loaded.version = Version(before.0 + 1);
         loaded.log.clear();
+    }
+    if let Some(tiling) = cut.tiling {
+        loaded.put(tiling, Version(before.0 + u64::from(changed)));
     }
     Ok(reply)
 }
