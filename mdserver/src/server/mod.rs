@@ -1,7 +1,8 @@
 //! A service behind a listener, over the frames of [`slabfs_objstore::wire`].
 //!
-//! There is one kind of frame: its control part is a [`Request`] in postcard, the reply's an
-//! [`Envelope`]. What cannot be read ends that connection and touches nothing else.
+//! There is one kind of frame: its control part is a [`Request`] in postcard; the reply's is the number
+//! of sessions attached and the result. What cannot be read ends in an error for that caller and touches
+//! nothing else.
 
 use serde::{Deserialize, Serialize};
 use slabfs_objstore::wire::{

@@ -2,8 +2,8 @@
 //!
 //! It answers requests ([`Service::call`]) from this process and, through [`crate::server`], from
 //! others. One background thread expires silent sessions and servers, takes apart what was emptied or
-//! removed, and moves the limits of numbers. What the operations do is in [`crate::namespace`],
-//! [`crate::tilings`], [`crate::sessions`] and [`crate::placement`].
+//! removed, and moves the limits of numbers. What the operations do is in `namespace`,
+//! `tilings`, `sessions` and `placement`.
 
 mod dispatch;
 mod start;
