@@ -232,7 +232,7 @@ fn check(dims: &[u64], cut: &Cut) -> Result<(), String> {
     }
     if down == across || down >= rank || across >= rank {
         return Err(format!(
-            "--axes {down},{across}: name two different axes from 0 to {}",
+            "--axes {down},{across}: there is no such pair; an axis is a number from 0 to {}, and the two differ",
             rank - 1
         ));
     }
