@@ -264,7 +264,7 @@ impl Filesystem for SlabFs {
     fn write(
         &self,
         _request: &Request,
-        inode: INodeNo,
+        _inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -275,7 +275,7 @@ impl Filesystem for SlabFs {
     ) {
         let how = ops::write::How::new(write_flags, flags);
         guarded("write", || {
-            ops::write::answer(&self.shared, inode.0, handle.0, offset, data, how, reply);
+            ops::write::answer(&self.shared, handle.0, offset, data, how, reply);
         });
     }
 

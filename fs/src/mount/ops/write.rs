@@ -48,7 +48,6 @@ impl How {
 /// Writes and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
-    inode: u64,
     handle: u64,
     offset: u64,
     data: &[u8],
