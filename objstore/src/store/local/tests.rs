@@ -1,5 +1,7 @@
 //! The local store: the conformance suite, and what happens to it in crashes.
 
+mod damage;
+mod full;
 mod power;
 mod speed;
 

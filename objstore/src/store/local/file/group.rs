@@ -92,7 +92,7 @@ impl Group {
             None => self.present[block / 64] &= !bit(block),
         }
         self.sums[block] = sum.unwrap_or(0);
-        self.checked[block / 64].fetch_and(!bit(block), Ordering::Relaxed);
+        self.doubt(block);
         self.dirty = true;
     }
 
@@ -112,6 +112,11 @@ impl Group {
 
     pub(super) fn note_checked(&self, block: usize) {
         self.checked[block / 64].fetch_or(bit(block), Ordering::Release);
+    }
+
+    /// Forgets that the block's data matched.
+    pub(super) fn doubt(&self, block: usize) {
+        self.checked[block / 64].fetch_and(!bit(block), Ordering::Release);
     }
 
     /// The page, to stand with this writer.

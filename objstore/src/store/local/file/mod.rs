@@ -109,7 +109,8 @@ impl FileChunk {
         }
         let size = file.metadata().map_err(|e| StoreError::from_io("stat", path, &e))?.len();
         let area = head.bytes().len() as u64;
-        let len = len_of(size, area);
+        // A sealed chunk ends where its head says; a cut of the file may have been lost.
+        let len = len_of(size, area).min(if head.sealed { head.content } else { u64::MAX });
         let groups = (0..len.div_ceil(GROUP)).map(|_| Slot::Unread).collect();
         let state = State { head, area, len, groups, head_dirty: false, unsynced: false, lasting: true, poisoned: false };
         let chunk = Self::assemble(path, file, shared, state);
@@ -300,6 +301,13 @@ impl State {
     /// Whether holes read as something other than zeros, so that blocks are written whole.
     fn fills(&self) -> bool {
         !self.head.form.fill.is_zero() && matches!(self.head.name, ChunkName::Grid { .. })
+    }
+
+    /// Who pages name as their writer. A sealed chunk does not change, so nobody; but one of which a
+    /// part is on disk already keeps the mark until all of it is: a block that was continued after
+    /// it was synced must not be failed for what power took of it.
+    fn writer(&self, mark: u64) -> u64 {
+        if self.head.sealed && !self.lasting { 0 } else { mark }
     }
 
     /// The loaded sums of a group; nothing for a group behind the end.

@@ -120,7 +120,10 @@ impl FileChunk {
         while at < end {
             let group = state.group((at / GROUP) as usize).map_err(|why| self.damaged(why))?;
             match group.filter(|group| group.has(block_of(at))) {
-                Some(group) => self.check(state, group, &*self.map(state, (at / GROUP) as usize)?, at..end.min(at + BLOCK))?,
+                Some(group) => {
+                    group.doubt(block_of(at));
+                    self.check(state, group, &*self.map(state, (at / GROUP) as usize)?, at..end.min(at + BLOCK))?;
+                }
                 None if state.head.sealed => return Err(self.damaged(format!("block {} is missing", at / BLOCK))),
                 None => {}
             }

@@ -11,7 +11,7 @@ use crate::store::local::pieces;
 impl FileChunk {
     /// Brings head and pages of sums up to date in the file.
     pub(in crate::store::local) fn flush(&self, state: &mut State) -> Result<()> {
-        let writer = if state.head.sealed { 0 } else { self.shared.mark };
+        let writer = state.writer(self.shared.mark);
         if state.head_dirty {
             self.write_head(state)?;
         }
@@ -92,7 +92,7 @@ impl FileChunk {
         let _one_at_a_time = self.syncing.lock();
         let mut state = self.state.write();
         self.flush(&mut state)?;
-        if state.unsynced || state.poisoned || state.head.sealed {
+        if state.unsynced || state.poisoned {
             return Ok(());
         }
         let area = state.area;
@@ -104,7 +104,7 @@ impl FileChunk {
                 group.marked = false;
             }
         }
-        if state.head.content != state.len {
+        if !state.head.sealed && state.head.content != state.len {
             state.head.content = state.len;
             self.write_head(&mut state)?;
         }

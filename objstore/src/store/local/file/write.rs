@@ -120,7 +120,7 @@ impl FileChunk {
 
     /// Writes head and page, where that is due before the data, and the data; sets the sums.
     fn put_with_page(&self, state: &mut State, g: usize, offset: u64, data: &[IoSlice<'_>], sums: &Sums) -> Result<()> {
-        let writer = if state.head.sealed { 0 } else { self.shared.mark };
+        let writer = state.writer(self.shared.mark);
         let area = state.area;
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
         let fresh = !group.stored;

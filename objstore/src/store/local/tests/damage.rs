@@ -1,0 +1,281 @@
+//! Files that were cut, bits that flipped, rubbish at the end, and processes that were killed.
+
+use std::fs::{self, OpenOptions};
+use std::io::{IoSlice, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use slabfs_model::Codec;
+
+use super::super::*;
+use crate::store::conformance::random::{World, compare, step};
+use crate::store::conformance::{Random, boxed, form, free, grid, noise, read, smooth};
+
+fn fast() -> LocalOptions {
+    LocalOptions { fsync: false, open_files: None }
+}
+
+fn files_of(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_of(&path, out);
+        } else if path.extension().is_some_and(|e| e == "seg" || e == "chunk") {
+            out.push(path);
+        }
+    }
+    out.sort();
+}
+
+/// One chunk of each kind, and what it holds.
+fn fill_store(store: &LocalStore) -> Vec<(ChunkName, ChunkForm, Vec<u8>)> {
+    let mut chunks = Vec::new();
+    for (i, len) in [500usize, 20_000, 100_000, 1_000_000].into_iter().enumerate() {
+        for (j, codec) in [Codec::None, Codec::ShuffleZstd(1)].into_iter().enumerate() {
+            let (name, form) = (free(i as u64 * 2 + j as u64), form(&[len as u64], 4, codec, &[]));
+            // Not so smooth that all of it becomes small.
+            let mut data = smooth(len, i as u64);
+            for (byte, noise) in data.iter_mut().zip(noise(len / 4, 7)).step_by(2) {
+                *byte = noise;
+            }
+            store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
+            chunks.push((name, form, data));
+        }
+        let (name, form) = (grid(i as u64, 0, &[0]), form(&[1 << 26], 4, Codec::None, &[]));
+        let data = noise(len, 50 + i as u64);
+        store.write(&name, &form, &boxed(&[0], &[len as u64]), &[IoSlice::new(&data)]).unwrap();
+        chunks.push((name, form, data));
+    }
+    chunks
+}
+
+/// Reads a chunk: its bytes are right, or it is an error; how many are right and wrong.
+fn tally(store: &LocalStore, chunks: &[(ChunkName, ChunkForm, Vec<u8>)], context: &str) -> (usize, usize) {
+    let (mut right, mut wrong) = (0, 0);
+    for (name, form, data) in chunks {
+        let mut out = vec![0; data.len()];
+        match store.read(name, form, &boxed(&[0], &[data.len() as u64]), &mut out) {
+            Ok(()) => {
+                assert!(out == *data, "{context}: {name} reads wrong");
+                store.verify(name).unwrap();
+                right += 1;
+            }
+            Err(StoreError::Damaged { name: told, detail }) => {
+                assert!(told == *name && !detail.is_empty());
+                assert!(store.verify(name).is_err(), "{context}: {name} verifies");
+                wrong += 1;
+            }
+            Err(StoreError::Missing(told)) => {
+                assert_eq!(told, *name);
+                wrong += 1;
+            }
+            Err(error) => panic!("{context}: {name}: {error}"),
+        }
+    }
+    (right, wrong)
+}
+
+#[test]
+fn a_killed_process_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for seed in 1..4 {
+        let mut random = Random::new(seed);
+        let mut world = World::new();
+        let mut open = None;
+        for round in 0..4 {
+            let options = LocalOptions { fsync: false, open_files: (round % 2 == 0).then_some(2) };
+            let store = LocalStore::open(dir.path(), options).unwrap();
+            for _ in 0..60 {
+                step(&store, &mut random, &mut world);
+            }
+            store.crash();
+            let store = LocalStore::open(dir.path(), fast()).unwrap();
+            compare(&store, &world);
+            if round == 1 { store.close().unwrap() } else { store.crash() }
+            open = Some(round);
+        }
+        assert_eq!(open, Some(3));
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        compare(&store, &world);
+        store.delete(&world.into_keys().collect::<Vec<_>>()).unwrap();
+    }
+}
+
+#[test]
+fn a_flipped_bit_damages_one_chunk_and_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let chunks = fill_store(&store);
+    store.close().unwrap();
+    let mut files = Vec::new();
+    files_of(dir.path(), &mut files);
+    let mut random = Random::new(3);
+    let mut seen = 0;
+    for round in 0..120 {
+        let path = &files[round % files.len()];
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let at = random.below(if round % 3 == 0 { 200 } else { file.metadata().unwrap().len() });
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1 << random.below(8)], at).unwrap();
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        let (_, wrong) = tally(&store, &chunks, &format!("{} byte {at}", path.display()));
+        assert!(wrong <= 1, "{} byte {at}: {wrong} chunks are gone", path.display());
+        seen += wrong;
+        store.close().unwrap();
+        file.write_all_at(&byte, at).unwrap();
+    }
+    assert!(seen > 40, "only {seen} of 120 flips were noticed; most bytes are data");
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    assert_eq!(tally(&store, &chunks, "repaired"), (chunks.len(), 0));
+}
+
+#[test]
+fn damage_names_the_block_and_the_rest_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let (name, form) = (free(1), form(&[1_000_000], 1, Codec::None, &[]));
+    let data = noise(1_000_000, 1);
+    store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
+    let mut files = Vec::new();
+    files_of(dir.path(), &mut files);
+    let path = files.iter().find(|path| path.extension().unwrap() == "chunk").unwrap();
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[!data[200_000]], 8192 + 200_000).unwrap();
+    let mut out = vec![0; 10];
+    let error = store.read(&name, &form, &boxed(&[200_000], &[10]), &mut out).unwrap_err().to_string();
+    assert!(error.contains("chunk ") && error.contains("block 3 (bytes 196608..262144)"), "{error}");
+    assert!(store.show(&name, &form, &boxed(&[0], &[300_000]), &mut |_| panic!("shown")).is_err());
+    assert!(store.verify(&name).is_err());
+    for (at, len) in [(0, 196_608), (262_144, 737_856)] {
+        assert_eq!(read(&store, &name, &form, &boxed(&[at], &[len])), data[at as usize..(at + len) as usize]);
+    }
+}
+
+#[test]
+fn writing_beside_damage_does_not_hide_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let (name, form) = (grid(1, 0, &[0, 0]), form(&[1000, 1000], 1, Codec::None, &[]));
+    let data = noise(1_000_000, 1);
+    store.write(&name, &form, &boxed(&[0, 0], &[1000, 1000]), &[IoSlice::new(&data)]).unwrap();
+    let mut files = Vec::new();
+    files_of(dir.path(), &mut files);
+    let path = files.iter().find(|path| path.extension().unwrap() == "chunk").unwrap();
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[!data[10]], 8192 + 10).unwrap();
+    store.write(&name, &form, &boxed(&[1, 0], &[1, 5]), &[IoSlice::new(&[1; 5])]).unwrap();
+    assert!(store.write(&name, &form, &boxed(&[1, 0], &[20, 990]), &[IoSlice::new(&[1; 19_800])]).is_err());
+    assert!(store.read(&name, &form, &boxed(&[1, 0], &[1, 1]), &mut [0]).is_err());
+    // Written over as a whole, it is well again.
+    store.write(&name, &form, &boxed(&[0, 0], &[66, 1000]), &[IoSlice::new(&[2; 66_000])]).unwrap();
+    assert_eq!(read(&store, &name, &form, &boxed(&[0, 8], &[1, 4])), [2; 4]);
+    store.verify(&name).unwrap();
+}
+
+#[test]
+fn files_cut_anywhere_give_errors_and_no_wrong_bytes() {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let chunks = fill_store(&store);
+    store.close().unwrap();
+    let mut files = Vec::new();
+    files_of(dir.path(), &mut files);
+    let mut random = Random::new(4);
+    for round in 0..60 {
+        let path = &files[round % files.len()];
+        let saved = copy.path().join("saved");
+        fs::copy(path, &saved).unwrap();
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        let len = file.metadata().unwrap().len();
+        let to = [0, 1, 4096, 8192, len - 1, random.below(len), random.below(len)][random.below(7) as usize].min(len - 1);
+        file.set_len(to).unwrap();
+        let context = format!("{} cut from {len} to {to}", path.display());
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        let (right, wrong) = tally(&store, &chunks, &context);
+        let is_segment = path.extension().unwrap() == "seg";
+        assert!(is_segment && right >= 5 || wrong <= 1, "{context}: {wrong} chunks are gone");
+        store.crash();
+        // Opening it again makes nothing good.
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        assert_eq!(tally(&store, &chunks, &context), (right, wrong));
+        store.close().unwrap();
+        fs::copy(&saved, path).unwrap();
+    }
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    assert_eq!(tally(&store, &chunks, "repaired"), (chunks.len(), 0));
+}
+
+#[test]
+fn a_file_cut_while_it_is_open_is_an_error_and_no_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let chunks = fill_store(&store);
+    assert_eq!(tally(&store, &chunks, "whole").1, 0);
+    let mut files = Vec::new();
+    files_of(dir.path(), &mut files);
+    for path in &files {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(5000).unwrap();
+    }
+    let (right, wrong) = tally(&store, &chunks, "cut");
+    assert!(wrong >= 6 && right + wrong == chunks.len(), "{right} read, {wrong} do not");
+}
+
+#[test]
+fn rubbish_at_the_end_of_a_segment_is_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let chunks = fill_store(&store);
+    store.crash();
+    let mut files = Vec::new();
+    files_of(dir.path(), &mut files);
+    for (round, len) in [1usize, 63, 5000, 100_000].into_iter().enumerate() {
+        for path in files.iter().filter(|path| path.extension().unwrap() == "seg") {
+            let mut file = OpenOptions::new().append(true).open(path).unwrap();
+            file.write_all(&noise(len, round as u64)).unwrap();
+        }
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        assert_eq!(tally(&store, &chunks, "rubbish").1, 0);
+        let (name, form) = (free(100 + round as u64), form(&[9], 1, Codec::None, &[]));
+        store.put(&name, &form, &[IoSlice::new(&[7; 9])]).unwrap();
+        store.crash();
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        assert_eq!(read(&store, &name, &form, &boxed(&[0], &[9])), [7; 9]);
+        assert_eq!(tally(&store, &chunks, "rubbish and a record").1, 0);
+        store.crash();
+    }
+}
+
+#[test]
+fn deleted_chunks_stay_deleted_and_their_room_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let form = form(&[3000], 1, Codec::None, &[]);
+    let data = noise(3000, 1);
+    // 100 MB: more than a segment.
+    for id in 0..30_000 {
+        store.put(&free(id), &form, &[IoSlice::new(&data)]).unwrap();
+    }
+    let taken = || {
+        use std::os::unix::fs::MetadataExt;
+        let mut files = Vec::new();
+        files_of(dir.path(), &mut files);
+        files.iter().map(|path| fs::metadata(path).unwrap().blocks() * 512).sum::<u64>()
+    };
+    let full = taken();
+    assert!(full > 90_000_000);
+    let keep = |id: u64| id.is_multiple_of(100);
+    for id in (0..30_000).filter(|id| !keep(*id)) {
+        store.delete(&[free(id)]).unwrap();
+    }
+    assert!(taken() < full / 20, "{} of {full} bytes are still taken", taken());
+    store.crash();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let left = store.list(None, usize::MAX).unwrap();
+    assert_eq!(left.len(), 300);
+    for (name, _) in &left {
+        assert_eq!(read(&store, name, &form, &boxed(&[0], &[3000])), data);
+    }
+    store.delete(&left.into_iter().map(|(name, _)| name).collect::<Vec<_>>()).unwrap();
+    assert!(taken() < 2_000_000, "{} bytes are still taken", taken());
+}
