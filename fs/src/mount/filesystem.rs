@@ -46,13 +46,6 @@ impl SlabFs {
     }
 }
 
-fn caller(request: &Request) -> Caller {
-    Caller {
-        uid: request.uid(),
-        gid: request.gid(),
-    }
-}
-
 fn bytes(name: &OsStr) -> Vec<u8> {
     name.as_bytes().to_vec()
 }
@@ -135,7 +128,7 @@ impl Filesystem for SlabFs {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (caller, name) = (caller(request), bytes(name));
+        let (caller, name) = (Caller::of(request), bytes(name));
         self.run("mknod", move |shared| {
             ops::mknod::answer(shared, caller, parent.0, name, mode, rdev, reply);
         });
@@ -150,7 +143,7 @@ impl Filesystem for SlabFs {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (caller, name) = (caller(request), bytes(name));
+        let (caller, name) = (Caller::of(request), bytes(name));
         self.run("mkdir", move |shared| {
             ops::mkdir::answer(shared, caller, parent.0, name, mode, reply);
         });
@@ -178,7 +171,7 @@ impl Filesystem for SlabFs {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let (caller, name, target) = (caller(request), bytes(name), bytes(target.as_os_str()));
+        let (caller, name, target) = (Caller::of(request), bytes(name), bytes(target.as_os_str()));
         self.run("symlink", move |shared| {
             ops::symlink::answer(shared, caller, parent.0, name, target, reply);
         });
@@ -230,7 +223,7 @@ impl Filesystem for SlabFs {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (caller, name, flags) = (caller(request), bytes(name), OpenFlags(flags));
+        let (caller, name, flags) = (Caller::of(request), bytes(name), OpenFlags(flags));
         self.run("create", move |shared| {
             ops::create::answer(shared, caller, parent.0, name, mode, flags, reply);
         });
@@ -399,7 +392,7 @@ impl Filesystem for SlabFs {
     }
 
     fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
-        let caller = caller(request);
+        let caller = Caller::of(request);
         self.run("listxattr", move |shared| {
             ops::listxattr::answer(shared, caller, inode.0, size, reply);
         });

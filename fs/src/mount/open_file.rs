@@ -11,6 +11,10 @@ use crate::client::{Client, FsError, Handle, OpenMode};
 use super::families::Family;
 
 /// An open file of the mount.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all are files, and each is behind an Arc"
+)]
 pub(super) enum Open {
     /// An object, or a selection of one.
     File(OpenFile),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr};
+use fuser::{Errno, FileAttr, Request};
 use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, SetAttr, Time};
 
 use crate::client::{Client, FsError};
@@ -44,6 +44,16 @@ pub(super) struct Shared {
 pub(super) struct Caller {
     pub(super) uid: u32,
     pub(super) gid: u32,
+}
+
+impl Caller {
+    /// Who sent a request.
+    pub(super) fn of(request: &Request) -> Caller {
+        Caller {
+            uid: request.uid(),
+            gid: request.gid(),
+        }
+    }
 }
 
 /// An inode as the kernel is told of it.
