@@ -6,7 +6,9 @@
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use slabfs_mdserver::api::MdError;
 use slabfs_model::layout::{Grid, GridPart};
 use slabfs_model::{Coords, Hyperslab, Region, ServerId};
 use slabfs_objstore::client::{ClipPiece, PunchPiece, WriteKind, WritePiece};
@@ -20,6 +22,13 @@ use super::payload::{Payload, Slices};
 
 /// A reservation reaches at least this far beyond what is asked for: one question for many writes.
 const RESERVE_STEP: u64 = 256 << 20;
+
+/// The same, in chunks.
+const RESERVE_CHUNKS: u64 = 1024;
+
+/// How often, and after how long, a reservation is asked for anew while another mount clears the tail.
+const RESERVE_TRIES: u32 = 300;
+const RESERVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A grid chunk: its name, its server, its form.
 pub(super) struct GridChunk {
@@ -122,11 +131,25 @@ impl Client {
         if end <= geometry.size() || end <= object.reserved.load(Ordering::Acquire) {
             return Ok(());
         }
-        let upto = end
-            .saturating_add(RESERVE_STEP.max(end / 2))
-            .min(i64::MAX as u64);
+        // Not so far that clearing it would be a matter of very many chunks.
+        let chunk: u64 = geometry.grid.as_ref().map_or(0, |grid| {
+            grid.chunk.iter().fold(1, |bytes, n| bytes.saturating_mul(*n))
+        });
+        let step = RESERVE_STEP
+            .max(end / 2)
+            .min(chunk.saturating_mul(RESERVE_CHUNKS));
+        let upto = end.saturating_add(step).min(i64::MAX as u64);
+        let mut tries = 0;
         loop {
-            let reply = self.md().reserve(object.ino, upto)?;
+            let reply = match self.md().reserve(object.ino, upto) {
+                // Another mount is clearing what a dead one left.
+                Err(MdError::Busy) if tries < RESERVE_TRIES => {
+                    tries += 1;
+                    self.pause(RESERVE_PAUSE);
+                    continue;
+                }
+                other => other?,
+            };
             match reply.clear {
                 None => {
                     object.reserved.store(reply.upto, Ordering::Release);

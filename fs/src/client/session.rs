@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// Waits for `time`, or until the client stops; true when it stops.
-    fn pause(&self, time: Duration) -> bool {
+    pub(super) fn pause(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut stopping = self.stopping.lock();
         while !*stopping {

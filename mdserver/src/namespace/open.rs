@@ -44,8 +44,31 @@ pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdE
     let mut txn = core.begin(ctx)?;
     for &ino in inos {
         close(&mut txn, ino, session, 1, ctx.remote)?;
+        if txn.opened(ino, session) == 0 {
+            drop_reserve(&mut txn, ino, session)?;
+        }
     }
     txn.commit(Reply::Done)
+}
+
+/// A session that closed an object has told all it wrote: nothing of it lies beyond the size.
+fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), MdError> {
+    let mut inode = match txn.inode(ino) {
+        Ok(inode) => inode,
+        Err(MdError::NotFound) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if inode.attr.kind != Kind::Object
+        || !inode.object()?.reserves.iter().any(|(of, _)| *of == session)
+    {
+        return Ok(());
+    }
+    std::sync::Arc::make_mut(&mut inode)
+        .object_mut()?
+        .reserves
+        .retain(|(of, _)| *of != session);
+    txn.put_quietly(inode);
+    Ok(())
 }
 
 /// Takes back `times` openings of an inode; the last one of an orphan removes it.

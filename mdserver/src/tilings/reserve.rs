@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::api::{CREATOR_RESERVE, Ino, MdError, Reply, ReserveReply};
+use crate::api::{Ino, MdError, Reply, ReserveReply};
 use crate::core::{Core, Ctx, State};
 use crate::records::Object;
 use crate::sessions::session_of;
@@ -81,8 +81,7 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
             clear: Some((safe, dead)),
         }
     } else {
-        let step = CREATOR_RESERVE.max(size / 8);
-        let granted = upto.saturating_add(step).min(MAX_BYTES);
+        let granted = upto;
         match changed
             .reserves
             .iter_mut()
