@@ -6,26 +6,89 @@
 //! it while a look lasts, since looks happen under the chunk's lock, shared, and cuts under the same
 //! lock, exclusive. (Kernels before 5.14 cannot be asked; there the lock alone has to do.)
 
+//!
+//! Pages that were looked at count as memory of this process, though they are the page cache's. They
+//! are let go, oldest mapping first, when all mappings together hold more than [`RESIDENT_MAX`]: a
+//! process that serves large files must not look as large as they are.
+
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+use parking_lot::Mutex;
+
+/// Bytes that mappings may hold in memory, in the whole process.
+const RESIDENT_MAX: u64 = 128 << 20;
+
+/// The mappings that hold pages, oldest first.
+static HOLDING: Mutex<VecDeque<Weak<Map>>> = Mutex::new(VecDeque::new());
+/// What they hold, counted high: a page that is looked at twice counts twice until it is let go.
+static HELD: AtomicU64 = AtomicU64::new(0);
 
 /// A stretch of a file, readable.
 #[derive(Debug)]
-pub(super) struct Map(MmapRaw);
+pub(super) struct Map {
+    raw: MmapRaw,
+    /// Bytes looked at since the pages were last let go, at most the length.
+    held: AtomicU64,
+    this: Weak<Map>,
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        HELD.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
+    }
+}
 
 impl Map {
     /// Maps `len` bytes from `at` on, a multiple of the page size. The file may be shorter.
-    pub(super) fn new(file: &File, at: u64, len: usize) -> io::Result<Self> {
-        MmapOptions::new().offset(at).len(len).map_raw_read_only(file).map(Self)
+    pub(super) fn new(file: &File, at: u64, len: usize) -> io::Result<Arc<Self>> {
+        let raw = MmapOptions::new().offset(at).len(len).map_raw_read_only(file)?;
+        Ok(Arc::new_cyclic(|this| Self { raw, held: AtomicU64::new(0), this: this.clone() }))
+    }
+
+    /// Notes that a look brings `len` bytes in, and lets go of what is too much.
+    fn hold(&self, len: u64) {
+        let most = self.raw.len() as u64;
+        let mut before = self.held.load(Ordering::Relaxed);
+        let added = loop {
+            let after = most.min(before + len);
+            match self.held.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break after - before,
+                Err(now) => before = now,
+            }
+        };
+        if added == 0 {
+            return;
+        }
+        let total = HELD.fetch_add(added, Ordering::Relaxed) + added;
+        if before == 0 {
+            HOLDING.lock().push_back(self.this.clone());
+        }
+        if total > RESIDENT_MAX {
+            let_go();
+        }
+    }
+
+    /// Lets the pages go; a look that is under way gets them back from the page cache as it goes on.
+    fn release(&self) {
+        let held = self.held.swap(0, Ordering::Relaxed);
+        HELD.fetch_sub(held, Ordering::Relaxed);
+        // SAFETY: a shared, read-only mapping of a file loses no data by this advice; pages are faulted
+        // in again from the file, which is kept long enough by the lock that a looker holds.
+        if let Err(error) = unsafe { self.raw.unchecked_advise(UncheckedAdvice::DontNeed) } {
+            tracing::debug!(%error, "pages of a mapping stay in memory");
+        }
     }
 
     /// The bytes of a range, after the kernel has brought them in. The caller holds the lock that
     /// keeps the file at least that long, for as long as it uses the bytes.
     pub(super) fn look(&self, range: Range<usize>) -> io::Result<&[u8]> {
-        if range.start > range.end || range.end > self.0.len() {
+        if range.start > range.end || range.end > self.raw.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if range.is_empty() {
@@ -33,8 +96,9 @@ impl Map {
         }
         let page = 4096;
         let from = range.start / page * page;
-        let upto = range.end.next_multiple_of(page).min(self.0.len());
-        match self.0.advise_range(Advice::PopulateRead, from, upto - from) {
+        let upto = range.end.next_multiple_of(page).min(self.raw.len());
+        self.hold((upto - from) as u64);
+        match self.raw.advise_range(Advice::PopulateRead, from, upto - from) {
             Ok(()) => {}
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
             Err(e) => return Err(e),
@@ -43,7 +107,19 @@ impl Map {
         // brought in, so they exist in the file; and the file is neither cut nor written while the
         // bytes are used, since both happen under the chunk's lock held exclusively and the caller
         // holds it shared. Other processes stay out of the directory by its lock.
-        Ok(unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(range.start), range.end - range.start) })
+        Ok(unsafe { std::slice::from_raw_parts(self.raw.as_ptr().add(range.start), range.end - range.start) })
+    }
+}
+
+/// Lets mappings go, oldest first, until a quarter is free again.
+fn let_go() {
+    while HELD.load(Ordering::Relaxed) > RESIDENT_MAX / 4 * 3 {
+        let Some(oldest) = HOLDING.lock().pop_front() else {
+            return;
+        };
+        if let Some(map) = oldest.upgrade() {
+            map.release();
+        }
     }
 }
 

@@ -291,7 +291,6 @@ impl FileChunk {
         if maps.len() >= KEPT {
             maps.clear();
         }
-        let map = Arc::new(map);
         maps.push((g, Arc::clone(&map)));
         Ok(map)
     }
