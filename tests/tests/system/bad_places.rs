@@ -75,7 +75,7 @@ fn locked_data() {
         "--data",
         &data,
     ])
-    .fails(1, &["locked", &data]);
+    .fails(1, &["in use by another process", &data]);
     file::write(&cluster.at(0, "f"), "theirs");
     assert_eq!(file::read(&cluster.at(0, "f")), b"theirs");
 }
@@ -131,7 +131,11 @@ fn addresses_in_use() {
     let long = format!("unix:{}", area.at("l".repeat(120)).display());
     let said = slabfs(["mdserver", "--listen", &long, "--data", &data]);
     assert!(said.status == 1 || said.status == 2, "{}", said.report());
-    assert!(said.stderr.contains("long"), "{}", said.report());
+    assert!(
+        said.stderr.contains("at most 107 bytes"),
+        "{}",
+        said.report()
+    );
     slabfs([
         "mdserver",
         "--listen",

@@ -93,7 +93,11 @@ fn write(
         let mut step = step;
         match step() {
             Ok(stored) => acknowledge(stored),
-            Err(_) => return,
+            Err(error) => {
+                // Expected where the mount itself is killed; shown where the test fails.
+                println!("the writer ends at step {i}: {error}");
+                return;
+            }
         }
     }
 }

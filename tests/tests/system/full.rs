@@ -103,7 +103,7 @@ fn a_byte_object_fills_the_disk() {
         assert!(file::read(&up.at("large")) == bytes, "it stays as it was");
         std::fs::remove_file(up.at("large")).expect("unlinked");
         poll::until_true("space to come back", || {
-            std::fs::write(up.at("again"), vec![1; 16 << 20]).is_ok()
+            stored(&up.at("again"), &[1; 16 << 20]).is_ok()
         });
         assert_eq!(file::read(&up.at("again")), vec![1; 16 << 20]);
         assert!(
@@ -139,11 +139,18 @@ fn a_stream_of_rows_fills_the_disk() {
         assert!(file::read(&named(&object, "@[99]")) == vec![7; 1 << 20]);
         std::fs::remove_file(&object).expect("unlinked");
         poll::until_true("space to come back", || {
-            std::fs::write(up.at("again"), vec![1; 20 << 20]).is_ok()
+            stored(&up.at("again"), &[1; 20 << 20]).is_ok()
         });
         up.restart();
         assert_eq!(file::read(&up.at("again")), vec![1; 20 << 20]);
     });
+}
+
+/// Makes a file and closes it, with a look at each step.
+fn stored(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let handle = std::fs::File::create(path)?;
+    handle.write_all_at(bytes, 0)?;
+    file::close(handle)
 }
 
 /// Metadata needs space as well: creating fails with `ENOSPC`, and removing still works.
@@ -166,7 +173,7 @@ fn creating_on_a_full_disk() {
         }
         let mut errors = 0;
         for i in 0..2000 {
-            match std::fs::write(up.at(format!("new{i}")), vec![5; 3000])
+            match stored(&up.at(format!("new{i}")), &[5; 3000])
                 .map_err(|error| error.raw_os_error())
             {
                 Ok(()) => {}
@@ -186,7 +193,7 @@ fn creating_on_a_full_disk() {
         drop(filler);
         std::fs::remove_file(&ballast).expect("unlinked");
         poll::until_true("writing works again", || {
-            std::fs::write(up.at("after"), "works").is_ok()
+            stored(&up.at("after"), b"works").is_ok()
                 && file::open(&up.at("after")).sync_all().is_ok()
         });
         up.restart();

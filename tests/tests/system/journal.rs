@@ -2,7 +2,7 @@
 //! inside, which is found, named, and passed over only when told to.
 
 use slabfs_tests::tool::create;
-use slabfs_tests::{Cluster, Random, Up, disk, file, needs_mount};
+use slabfs_tests::{Cluster, Random, Up, disk, file, needs_mount, poll};
 
 /// Files and an array that are synced; then the process is killed, so that the journal stays as it is.
 fn synced(up: &mut Up) -> u64 {
@@ -249,12 +249,12 @@ fn the_journal_does_not_grow_without_bound() {
     let mut up = Up::start();
     let handle = file::open_new(&up.at("f"));
     let mut random = Random::new(74);
-    for round in 0..4 {
+    for round in 0..6 {
         for i in 0..600 {
             file::set_xattr(
                 &up.at("f"),
                 &format!("user.a{}", i % 7),
-                random.bytes(30_000),
+                random.bytes(60_000),
                 0,
             )
             .expect("set");
@@ -264,15 +264,15 @@ fn the_journal_does_not_grow_without_bound() {
         handle.sync_all().expect("synced");
     }
     drop(handle);
-    let size: u64 = disk::journals(up.data())
-        .iter()
-        .map(|path| path.metadata().expect("metadata").len())
-        .sum();
-    assert!(
-        size < 64 << 20,
-        "72 MiB of changes leave {size} bytes of journal"
-    );
+    // 216 MiB of changes; checkpoints are made next to the work.
+    poll::until_true("the journal to be cut", || {
+        let size: u64 = disk::journals(up.data())
+            .iter()
+            .map(|path| path.metadata().map_or(0, |meta| meta.len()))
+            .sum();
+        size < 140 << 20
+    });
     up.kill9();
     up.start_again();
-    assert_eq!(file::xattr(&up.at("f"), "user.round"), "3");
+    assert_eq!(file::xattr(&up.at("f"), "user.round"), "5");
 }

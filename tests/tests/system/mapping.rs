@@ -94,9 +94,10 @@ fn a_selection_next_to_dirty_pages() {
             &file::read(&selection),
             &[3; 256],
         );
-        // And the other way round: the selection is read, then the mapping writes there.
+        // And the other way round: the selection has been read, then the mapping writes there.
         map[300] = 9;
         wanted[300] = 9;
+        map.flush().expect("msync");
         same(
             &format!("{layout}: selection sees the mapping"),
             &file::read(&selection),

@@ -159,9 +159,7 @@ fn writing_with_tools() {
     line("printf 'XY' | dd of='a@[9]' bs=1 seek=3 conv=notrunc status=none");
     array.put(&Select::boxed(&[(9, 10), (0, 12)]), 3, b"XY");
     assert_eq!(file::read(&object), array.bytes, "dd seek");
-    line(
-        "cp 'a@[9]' row; test $(stat -c %s row) = 12; cmp row <(cat 'a@[9]') 2>/dev/null || cat 'a@[9]' | cmp - row",
-    );
+    line("cp 'a@[9]' row; test $(stat -c %s row) = 12; cat 'a@[9]' | cmp - row");
     std::fs::write(&block, [1; 120]).expect("a file");
     line("cp ../block a");
     assert_eq!(
@@ -234,8 +232,8 @@ fn one_selection_is_one_file() {
     let up = Up::start();
     let (object, _) = matrix(&up, "aligned");
     let meta = |text: &str| named(&object, text).metadata().expect("metadata");
-    assert_eq!(meta("@[0:2,:]").ino(), meta("@[0:2]").ino());
-    assert_ne!(meta("@[0:2,:]").ino(), meta("@[0:3]").ino());
+    assert_eq!(meta("@[0:2,...]").ino(), meta("@[ 0:2 ]").ino());
+    assert_ne!(meta("@[0:2]").ino(), meta("@[0:3]").ino());
     assert_ne!(
         meta("@[0:2,:]").ino(),
         object.metadata().expect("metadata").ino()
