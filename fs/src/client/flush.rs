@@ -338,15 +338,16 @@ impl Client {
         if !(wrote || touched || size > geometry.size()) {
             return Ok(None);
         }
+        let stored = object.stored.swap(0, Ordering::AcqRel);
         let commit = Commit {
             ino: object.ino,
             generation: geometry.info.generation,
             records: records.clone(),
             grow_to: None,
             size_at_least: size,
-            mtime: None,
+            mtime: *object.written.lock(),
             wrote: wrote || touched,
-            stored: if geometry.grid.is_some() { size } else { 0 },
+            stored,
             settled: false,
         };
         match self.md().commit(commit) {
@@ -360,6 +361,7 @@ impl Client {
             }
             Err(error) => {
                 object.touched.fetch_or(touched, Ordering::AcqRel);
+                object.stored.fetch_add(stored, Ordering::AcqRel);
                 Err(error.into())
             }
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use slabfs_mdserver::api::MdError;
 use slabfs_model::layout::{Grid, GridPart};
 use slabfs_model::{Coords, Hyperslab, Region, ServerId};
-use slabfs_objstore::client::{ClipPiece, PunchPiece, WriteKind, WritePiece};
+use slabfs_objstore::client::{ClipPiece, PunchPiece, ReadPiece, WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName};
 
 use super::Client;
@@ -82,13 +82,15 @@ impl Client {
         {
             let chunk = self.grid_chunk(object, geometry, grid, part.at.clone())?;
             self.note_unsynced(object, [&chunk]);
-            return Ok(self.servers().write(&[WritePiece {
+            self.servers().write(&[WritePiece {
                 server: chunk.server,
                 name: &chunk.name,
                 form: &chunk.form,
                 kind: WriteKind::Write(&part.chunk),
                 data: &[IoSlice::new(bytes)],
-            }])?);
+            }])?;
+            object.stored.fetch_add(slab.volume(), Ordering::AcqRel);
+            return Ok(());
         }
         let mut chunks = Vec::with_capacity(parts.len());
         let mut data: Vec<Slices<'_>> = Vec::with_capacity(parts.len());
@@ -111,6 +113,7 @@ impl Client {
             .collect();
         self.note_unsynced(object, &chunks);
         self.servers().write(&pieces)?;
+        object.stored.fetch_add(slab.volume(), Ordering::AcqRel);
         Ok(())
     }
 
@@ -248,22 +251,60 @@ impl Client {
     ) -> Result<(), FsError> {
         let mut parts = Vec::new();
         grid.plan(&Hyperslab::from_region(region), &mut parts);
-        let mut chunks = Vec::with_capacity(parts.len());
-        for part in &parts {
-            chunks.push(self.grid_chunk(object, geometry, grid, part.at.clone())?);
+        // A chunk that is punched as a whole goes: a place nobody wrote is a hole.
+        let mut whole = Vec::new();
+        let mut holed = Vec::new();
+        for part in parts {
+            let chunk = self.grid_chunk(object, geometry, grid, part.at)?;
+            if part.chunk.volume() == chunk.form.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)) {
+                whole.push((chunk.server, chunk.name));
+            } else {
+                holed.push((chunk, part.chunk));
+            }
         }
-        let pieces: Vec<PunchPiece<'_>> = parts
+        let pieces: Vec<PunchPiece<'_>> = holed
             .iter()
-            .zip(&chunks)
-            .map(|(part, chunk)| PunchPiece {
+            .map(|(chunk, slab)| PunchPiece {
                 server: chunk.server,
                 name: &chunk.name,
                 form: &chunk.form,
-                slab: &part.chunk,
+                slab,
             })
             .collect();
-        self.note_unsynced(object, &chunks);
+        self.note_unsynced(object, holed.iter().map(|(chunk, _)| chunk));
+        self.servers().delete(&whole)?;
         self.servers().punch(&pieces)?;
         Ok(())
+    }
+
+    /// Which of these chunks of a one-axis grid exist, by reading a cell of each.
+    pub(super) fn present(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        grid: &Grid,
+        chunks: std::ops::Range<u64>,
+    ) -> Result<Vec<bool>, FsError> {
+        let chunks: Vec<GridChunk> = chunks
+            .map(|at| self.grid_chunk(object, geometry, grid, Coords::from_slice(&[at])))
+            .collect::<Result<_, _>>()?;
+        let cell = Hyperslab::from_region(&Region::new(&[0], &[1]));
+        let mut bytes = vec![0; chunks.len()];
+        let mut pieces: Vec<ReadPiece<'_>> = chunks
+            .iter()
+            .zip(bytes.chunks_mut(1))
+            .map(|(chunk, out)| ReadPiece {
+                server: chunk.server,
+                name: &chunk.name,
+                form: &chunk.form,
+                slab: &cell,
+                out,
+                found: true,
+            })
+            .collect();
+        self.servers()
+            .read(&mut pieces)
+            .map_err(|(_, error)| error)?;
+        Ok(pieces.iter().map(|piece| piece.found).collect())
     }
 }

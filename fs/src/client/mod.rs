@@ -21,6 +21,7 @@ mod flush;
 mod geometry;
 mod grid_io;
 mod handle;
+mod holes;
 mod layout;
 mod namespace;
 mod object;

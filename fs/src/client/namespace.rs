@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{Entry, Ino, Time};
+use slabfs_mdserver::api::{Entry, Ino};
 
 use super::Client;
 use super::error::FsError;
@@ -40,10 +40,11 @@ impl Client {
                 entry.attr.size = grown;
             }
         }
-        if object.is_dirty() {
-            let now = Time::now();
-            entry.attr.mtime = now;
-            entry.attr.ctime = now;
+        if object.is_dirty()
+            && let Some(written) = *object.written.lock()
+        {
+            entry.attr.mtime = written;
+            entry.attr.ctime = written;
         }
         entry
     }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
-use slabfs_mdserver::api::{Entry, Ino, Stored};
+use slabfs_mdserver::api::{Entry, Ino, Stored, Time};
 use slabfs_model::layout::tiling::Tiling;
 use slabfs_model::{ServerId, Version};
 use slabfs_objstore::ChunkName;
@@ -45,6 +45,10 @@ pub(super) struct Object {
     pub(super) reserved: AtomicU64,
     /// Something was written in place since the last commit: size or mtime must be told.
     pub(super) touched: AtomicBool,
+    /// When this mount last wrote to it.
+    pub(super) written: Mutex<Option<Time>>,
+    /// Bytes written in place since the last commit.
+    pub(super) stored: AtomicU64,
     /// Grows when bytes that the block cache may hold change; a fill that began before is not kept.
     pub(super) epoch: AtomicU64,
     /// When the form was last compared with the metadata service's.
@@ -87,6 +91,8 @@ impl Object {
             grown: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             touched: AtomicBool::new(false),
+            written: Mutex::new(None),
+            stored: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             checked: Mutex::new(Instant::now()),
         })

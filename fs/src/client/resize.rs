@@ -438,38 +438,4 @@ impl Handle {
         client.cache().forget_object(object.ino);
         client.adopt_reply(object, &mut geometry, &reply)
     }
-
-    /// The first byte at or after `offset` that is not in a hole.
-    ///
-    /// # Errors
-    /// `NoSuchExtent` where only holes follow.
-    pub fn seek_data(&self, offset: u64) -> Result<u64, FsError> {
-        let size = self.size();
-        if offset >= size || self.is_all_hole()? {
-            return Err(FsError::NoSuchExtent);
-        }
-        Ok(offset)
-    }
-
-    /// The first byte at or after `offset` that is in a hole; the end counts as one.
-    ///
-    /// # Errors
-    /// `NoSuchExtent` past the end.
-    pub fn seek_hole(&self, offset: u64) -> Result<u64, FsError> {
-        let size = self.size();
-        if offset >= size {
-            return Err(FsError::NoSuchExtent);
-        }
-        Ok(if self.is_all_hole()? { offset } else { size })
-    }
-
-    /// Whether nothing was ever written, and the fill is what a tool would take a hole for.
-    fn is_all_hole(&self) -> Result<bool, FsError> {
-        let object = &self.object;
-        if object.is_dirty() {
-            return Ok(false);
-        }
-        let geometry = object.geometry.read();
-        Ok(geometry.info.fill.is_zero() && !geometry.info.holds)
-    }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use slabfs_mdserver::api::Time;
 use slabfs_model::{Coords, Hyperslab, Region, for_each_run};
 use slabfs_objstore::client::{WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName};
@@ -69,6 +70,7 @@ impl Handle {
             let _appending = self.append.then(|| self.object.appending.lock());
             self.write_following(offset, data)?
         };
+        *self.object.written.lock() = Some(Time::now());
         if self.client.over_budget() {
             self.client.relieve(&self.object)?;
         }
