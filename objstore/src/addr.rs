@@ -82,7 +82,12 @@ mod tests {
 
     #[test]
     fn good_addresses_read_back() {
-        for text in ["unix:/run/slabfs.sock", "tcp:node7:7070", "tcp:[::1]:0", "tcp:10.0.0.1:65535"] {
+        for text in [
+            "unix:/run/slabfs.sock",
+            "tcp:node7:7070",
+            "tcp:[::1]:0",
+            "tcp:10.0.0.1:65535",
+        ] {
             assert_eq!(text.parse::<Addr>().unwrap().to_string(), text);
         }
     }
@@ -102,6 +107,10 @@ mod tests {
             let error = text.parse::<Addr>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
         }
-        assert!(format!("unix:/{}", "x".repeat(200)).parse::<Addr>().is_err());
+        assert!(
+            format!("unix:/{}", "x".repeat(200))
+                .parse::<Addr>()
+                .is_err()
+        );
     }
 }

@@ -40,7 +40,11 @@ pub fn combined(a: u32, b: u32, b_len: u64) -> u32 {
 /// The CRC-32C of some data followed by `zeros` zero bytes, from that of the data.
 #[must_use]
 pub fn padded(crc: u32, zeros: u64) -> u32 {
-    if zeros == 0 { crc } else { !shifted(!crc, zeros) }
+    if zeros == 0 {
+        crc
+    } else {
+        !shifted(!crc, zeros)
+    }
 }
 
 /// The CRC-32C of a block in which some bytes were replaced: from that of the block before, those of

@@ -81,7 +81,10 @@ impl StoreError {
         match self {
             Self::NoSpace | Self::Unavailable { .. } | Self::Deadline => true,
             Self::Io { errno, .. } => {
-                matches!(*errno, Some(libc::EINTR | libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+                matches!(
+                    *errno,
+                    Some(libc::EINTR | libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+                )
             }
             Self::Missing(_)
             | Self::Damaged { .. }

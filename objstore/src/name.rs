@@ -30,7 +30,11 @@ impl fmt::Display for ChunkName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Free(id) => write!(f, "chunk {}", id.0),
-            Self::Grid { object, generation, at } => {
+            Self::Grid {
+                object,
+                generation,
+                at,
+            } => {
                 write!(f, "grid chunk {}/{generation}/[", object.0)?;
                 for (i, x) in at.iter().enumerate() {
                     let comma = if i == 0 { "" } else { "," };

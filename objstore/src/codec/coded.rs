@@ -48,14 +48,26 @@ impl Encoder {
     /// For a chunk with blocks of `block` raw bytes.
     #[must_use]
     pub fn new(codec: Codec, elem: usize, block: u32) -> Self {
-        Self { codec, elem, block, raw: 0, lens: Vec::new(), out: Vec::new() }
+        Self {
+            codec,
+            elem,
+            block,
+            raw: 0,
+            lens: Vec::new(),
+            out: Vec::new(),
+        }
     }
 
     /// Adds the next block: all but the last have exactly the length given.
     pub fn push(&mut self, raw: &[u8]) -> Result<(), CodecError> {
-        if raw.len() > self.block as usize || self.raw != self.lens.len() as u64 * u64::from(self.block) {
+        if raw.len() > self.block as usize
+            || self.raw != self.lens.len() as u64 * u64::from(self.block)
+        {
             let detail = "a block of another length than announced".to_owned();
-            return Err(CodecError { codec: self.codec, detail });
+            return Err(CodecError {
+                codec: self.codec,
+                detail,
+            });
         }
         let len = pack(self.codec, self.elem, raw, &mut self.out)?;
         self.lens.push(len as u32);
@@ -72,7 +84,8 @@ impl Encoder {
         }
         self.out.extend_from_slice(&self.raw.to_le_bytes());
         self.out.extend_from_slice(&self.block.to_le_bytes());
-        self.out.extend_from_slice(&(self.lens.len() as u32).to_le_bytes());
+        self.out
+            .extend_from_slice(&(self.lens.len() as u32).to_le_bytes());
         let crc = crc32c(&self.out[table..]);
         self.out.extend_from_slice(&crc.to_le_bytes());
         self.out.extend_from_slice(&MAGIC);
@@ -94,7 +107,12 @@ impl Table {
     pub fn needs(tail: &[u8]) -> Result<u64, String> {
         let (blocks, magic) = match (field(tail, 12), tail.last_chunk::<4>()) {
             (Some(blocks), Some(magic)) if tail.len() as u64 == TAIL_LEN => (blocks, magic),
-            _ => return Err(format!("a packed chunk of {} bytes has no table", tail.len())),
+            _ => {
+                return Err(format!(
+                    "a packed chunk of {} bytes has no table",
+                    tail.len()
+                ));
+            }
         };
         if *magic != MAGIC {
             return Err("the table of packed blocks does not end as it should".to_owned());
@@ -105,19 +123,28 @@ impl Table {
     /// Reads table and tail, the last bytes of a chunk that has `stored` bytes altogether.
     pub fn parse(bytes: &[u8], stored: u64) -> Result<Self, String> {
         let bad = |why: &str| Err(format!("the table of packed blocks is wrong: {why}"));
-        let Some((table, tail)) = bytes.len().checked_sub(TAIL_LEN as usize).map(|at| bytes.split_at(at)) else {
+        let Some((table, tail)) = bytes
+            .len()
+            .checked_sub(TAIL_LEN as usize)
+            .map(|at| bytes.split_at(at))
+        else {
             return bad("too short");
         };
         let crc = field(tail, 16);
         if crc != Some(crc32c(&bytes[..bytes.len() - 8])) {
             return bad("its checksum does not match");
         }
-        let (Some(raw), Some(block), Some(blocks)) =
-            (tail.first_chunk().map(|b| u64::from_le_bytes(*b)), field(tail, 8), field(tail, 12))
-        else {
+        let (Some(raw), Some(block), Some(blocks)) = (
+            tail.first_chunk().map(|b| u64::from_le_bytes(*b)),
+            field(tail, 8),
+            field(tail, 12),
+        ) else {
             return bad("too short");
         };
-        if block == 0 || raw.div_ceil(u64::from(block)) != u64::from(blocks) || table.len() as u64 != u64::from(blocks) * 4 {
+        if block == 0
+            || raw.div_ceil(u64::from(block)) != u64::from(blocks)
+            || table.len() as u64 != u64::from(blocks) * 4
+        {
             return bad("the number of blocks");
         }
         let mut starts = Vec::with_capacity(blocks as usize + 1);
@@ -214,7 +241,9 @@ mod tests {
         for block in (0..45).rev() {
             let at = table.stored_range(block);
             let packed = &stored[at.start as usize..at.end as usize];
-            table.unpack_block(block, Codec::ShuffleZstd(3), 4, packed, &mut out).unwrap();
+            table
+                .unpack_block(block, Codec::ShuffleZstd(3), 4, packed, &mut out)
+                .unwrap();
             let raw_at = table.raw_range(block);
             assert_eq!(out, raw[raw_at.start as usize..raw_at.end as usize]);
         }
@@ -222,7 +251,10 @@ mod tests {
             let mut bad = stored[stored.len() - needs..].to_vec();
             bad[flip] ^= 0x10;
             let told = Table::needs(&bad[needs - TAIL_LEN as usize..]);
-            assert!(told != Ok(needs as u64) || Table::parse(&bad, stored.len() as u64).is_err(), "{flip}");
+            assert!(
+                told != Ok(needs as u64) || Table::parse(&bad, stored.len() as u64).is_err(),
+                "{flip}"
+            );
         }
     }
 

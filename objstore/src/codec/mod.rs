@@ -26,7 +26,10 @@ pub struct CodecError {
 
 impl CodecError {
     fn new(codec: Codec, detail: impl ToString) -> Self {
-        Self { codec, detail: detail.to_string() }
+        Self {
+            codec,
+            detail: detail.to_string(),
+        }
     }
 }
 
@@ -81,7 +84,10 @@ fn pack_plain(codec: Codec, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecEr
             return Ok(());
         }
         Plain::Lz4 => {
-            out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+            out.resize(
+                start + lz4_flex::block::get_maximum_output_size(raw.len()),
+                0,
+            );
             lz4_flex::block::compress_into(raw, &mut out[start..])
                 .map_err(|e| CodecError::new(codec, e))?
         }
@@ -138,32 +144,42 @@ pub fn unpack(codec: Codec, elem: usize, packed: &[u8], raw: &mut [u8]) -> Resul
 fn unpack_plain(codec: Codec, packed: &[u8], raw: &mut [u8]) -> Result<(), CodecError> {
     let len = match plain(codec) {
         Plain::None => packed.len(),
-        Plain::Lz4 => lz4_flex::block::decompress_into(packed, raw)
-            .map_err(|e| CodecError::new(codec, e))?,
+        Plain::Lz4 => {
+            lz4_flex::block::decompress_into(packed, raw).map_err(|e| CodecError::new(codec, e))?
+        }
         Plain::Deflate(_) => {
             let mut state = flate2::Decompress::new(true);
             let done = state
                 .decompress(packed, raw, flate2::FlushDecompress::Finish)
                 .map_err(|e| CodecError::new(codec, e))?;
             if done != flate2::Status::StreamEnd {
-                return Err(CodecError::new(codec, "the packed bytes do not end where the block does"));
+                return Err(CodecError::new(
+                    codec,
+                    "the packed bytes do not end where the block does",
+                ));
             }
             state.total_out() as usize
         }
         Plain::Zstd(_) => UNPACKER.with_borrow_mut(|held| {
             if held.is_none() {
-                *held = Some(zstd::bulk::Decompressor::new().map_err(|e| CodecError::new(codec, e))?);
+                *held =
+                    Some(zstd::bulk::Decompressor::new().map_err(|e| CodecError::new(codec, e))?);
             }
             let Some(unpacker) = held else {
                 return Err(CodecError::new(codec, "no context"));
             };
-            unpacker.decompress_to_buffer(packed, raw).map_err(|e| CodecError::new(codec, e))
+            unpacker
+                .decompress_to_buffer(packed, raw)
+                .map_err(|e| CodecError::new(codec, e))
         })?,
     };
     if len == raw.len() {
         return Ok(());
     }
-    Err(CodecError::new(codec, format!("unpacks to {len} bytes and not {}", raw.len())))
+    Err(CodecError::new(
+        codec,
+        format!("unpacks to {len} bytes and not {}", raw.len()),
+    ))
 }
 
 #[cfg(test)]
@@ -188,7 +204,10 @@ mod tests {
         for codec in ALL {
             let mut out = Vec::new();
             let len = pack(codec, 4, &raw, &mut out).unwrap();
-            assert!(codec == Codec::None || len < raw.len() * 2 / 3, "{codec}: {len}");
+            assert!(
+                codec == Codec::None || len < raw.len() * 2 / 3,
+                "{codec}: {len}"
+            );
         }
     }
 

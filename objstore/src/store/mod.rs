@@ -42,7 +42,13 @@ pub trait ChunkStore: Send + Sync {
     /// Adds `data` to a free chunk that is not sealed yet, creating it at `at` 0. `at` is the packed
     /// byte offset and at most the present length; what is already there is written anew, so a
     /// resend is fine. The form's shape is the largest the chunk may get.
-    fn append(&self, name: &ChunkName, form: &ChunkForm, at: u64, data: &[IoSlice<'_>]) -> Result<()>;
+    fn append(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        at: u64,
+        data: &[IoSlice<'_>],
+    ) -> Result<()>;
 
     /// Ends a stream of appends: the chunk is immutable from now on, has the form's shape (what was
     /// appended beyond is cut) and codec. On [`NoSpace`](crate::StoreError::NoSpace) it stays
@@ -50,12 +56,24 @@ pub trait ChunkStore: Send + Sync {
     fn seal(&self, name: &ChunkName, form: &ChunkForm) -> Result<()>;
 
     /// Writes cells of a grid chunk in place, creating it if it is missing.
-    fn write(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, data: &[IoSlice<'_>]) -> Result<()>;
+    fn write(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        data: &[IoSlice<'_>],
+    ) -> Result<()>;
 
     /// Reads cells, packed, into `out`, which has exactly their size. The checksums of all blocks
     /// touched are checked. A chunk that does not exist is
     /// [`Missing`](crate::StoreError::Missing); whether that means fill is the caller's to know.
-    fn read(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, out: &mut [u8]) -> Result<()>;
+    fn read(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<()>;
 
     /// Like `read`, without a copy: where the cells lie in one verified piece, `f` is called once with
     /// them and the answer is `true`. Else `f` is not called: use `read`. `f` runs under the chunk's

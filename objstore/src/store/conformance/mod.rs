@@ -38,19 +38,31 @@ pub fn free(id: u64) -> ChunkName {
 /// A grid chunk of the suite.
 #[must_use]
 pub fn grid(object: u64, generation: u32, at: &[u64]) -> ChunkName {
-    ChunkName::Grid { object: ObjectId(FIRST_ID + object), generation, at: at.iter().copied().collect() }
+    ChunkName::Grid {
+        object: ObjectId(FIRST_ID + object),
+        generation,
+        at: at.iter().copied().collect(),
+    }
 }
 
 /// A form with elements of `elem` bytes.
 #[must_use]
 pub fn form(shape: &[u64], elem: u32, codec: Codec, fill: &[u8]) -> ChunkForm {
-    ChunkForm { shape: shape.iter().copied().collect(), elem, codec, fill: Fill::from_bytes(fill) }
+    ChunkForm {
+        shape: shape.iter().copied().collect(),
+        elem,
+        codec,
+        fill: Fill::from_bytes(fill),
+    }
 }
 
 /// A box as a slab.
 #[must_use]
 pub fn boxed(offset: &[u64], shape: &[u64]) -> Hyperslab {
-    Hyperslab::from_region(&Region { offset: coords(offset), shape: coords(shape) })
+    Hyperslab::from_region(&Region {
+        offset: coords(offset),
+        shape: coords(shape),
+    })
 }
 
 fn coords(of: &[u64]) -> Coords {
@@ -61,7 +73,10 @@ fn coords(of: &[u64]) -> Coords {
 #[must_use]
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
-    let mut out: Vec<u8> = std::iter::repeat_with(|| random.next().to_le_bytes()).take(len.div_ceil(8)).flatten().collect();
+    let mut out: Vec<u8> = std::iter::repeat_with(|| random.next().to_le_bytes())
+        .take(len.div_ceil(8))
+        .flatten()
+        .collect();
     out.truncate(len);
     out
 }
@@ -69,11 +84,18 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
 /// Bytes that a codec makes smaller.
 #[must_use]
 pub fn smooth(len: usize, seed: u64) -> Vec<u8> {
-    (0..len as u64).map(|x| ((x / 37 + seed) % 251) as u8).collect()
+    (0..len as u64)
+        .map(|x| ((x / 37 + seed) % 251) as u8)
+        .collect()
 }
 
 /// Reads cells, or panics.
-pub fn read(store: &dyn ChunkStore, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Vec<u8> {
+pub fn read(
+    store: &dyn ChunkStore,
+    name: &ChunkName,
+    form: &ChunkForm,
+    slab: &Hyperslab,
+) -> Vec<u8> {
     let mut out = vec![0xEE; slab.volume() as usize];
     match store.read(name, form, slab, &mut out) {
         Ok(()) => out,

@@ -40,8 +40,15 @@ pub fn compare(store: &dyn ChunkStore, world: &World) {
     for (name, model) in world {
         let len = model.bytes.len() as u64;
         let row = model.form.shape[1];
-        let rows = Hyperslab { axes: [Axis::span(0, len / row), Axis::span(0, row)].into_iter().collect() };
-        assert!(read(store, name, &model.form, &rows) == model.bytes, "{name} differs");
+        let rows = Hyperslab {
+            axes: [Axis::span(0, len / row), Axis::span(0, row)]
+                .into_iter()
+                .collect(),
+        };
+        assert!(
+            read(store, name, &model.form, &rows) == model.bytes,
+            "{name} differs"
+        );
         store.verify(name).expect("verify");
     }
 }
@@ -52,11 +59,25 @@ pub fn step(store: &dyn ChunkStore, random: &mut Random, world: &mut World) {
     match random.below(20) {
         0..3 => put(store, random, world, &free(10_000 + id)),
         3..6 => stream(store, random, world, &free(20_000 + id)),
-        6..12 => write(store, random, world, &grid(200 + id, (id % 2) as u32, &[id])),
-        12 => clear(store, random, world, &grid(200 + id, (id % 2) as u32, &[id])),
+        6..12 => write(
+            store,
+            random,
+            world,
+            &grid(200 + id, (id % 2) as u32, &[id]),
+        ),
+        12 => clear(
+            store,
+            random,
+            world,
+            &grid(200 + id, (id % 2) as u32, &[id]),
+        ),
         13 => remove(store, random, world),
         14 => {
-            let names: Vec<_> = world.keys().filter(|_| random.below(3) == 0).cloned().collect();
+            let names: Vec<_> = world
+                .keys()
+                .filter(|_| random.below(3) == 0)
+                .cloned()
+                .collect();
             store.sync(&names).expect("sync");
         }
         _ => look(store, random, world),
@@ -74,7 +95,13 @@ fn shape(random: &mut Random) -> [u64; 2] {
 }
 
 fn codec(random: &mut Random) -> Codec {
-    [Codec::None, Codec::None, Codec::Lz4, Codec::ShuffleZstd(1), Codec::Deflate(1)][random.below(5) as usize]
+    [
+        Codec::None,
+        Codec::None,
+        Codec::Lz4,
+        Codec::ShuffleZstd(1),
+        Codec::Deflate(1),
+    ][random.below(5) as usize]
 }
 
 fn bytes(random: &mut Random, len: u64) -> Vec<u8> {
@@ -93,11 +120,18 @@ fn slab(random: &mut Random, shape: &[u64]) -> Hyperslab {
         if random.below(4) == 0 && room > 3 {
             let block = 1 + random.below(room / 3);
             let stride = block + random.below(3);
-            return Axis { start, stride, count: 1 + (room - block) / stride, block };
+            return Axis {
+                start,
+                stride,
+                count: 1 + (room - block) / stride,
+                block,
+            };
         }
         Axis::span(start, 1 + random.below(room))
     });
-    Hyperslab { axes: axes.collect() }
+    Hyperslab {
+        axes: axes.collect(),
+    }
 }
 
 fn put(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &ChunkName) {
@@ -108,14 +142,25 @@ fn put(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &Ch
     let form = form(&shape, 4, codec(random), &[]);
     let bytes = bytes(random, shape[0] * shape[1]);
     store.put(name, &form, &slices(&bytes)).expect("put");
-    world.insert(name.clone(), Model { form, bytes, sealed: true });
+    world.insert(
+        name.clone(),
+        Model {
+            form,
+            bytes,
+            sealed: true,
+        },
+    );
 }
 
 /// Appends rows to a stream, or seals it.
 fn stream(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &ChunkName) {
     let row = 5000;
     let entry = world.entry(name.clone());
-    let model = entry.or_insert_with(|| Model { form: form(&[200, row], 4, codec(random), &[]), bytes: Vec::new(), sealed: false });
+    let model = entry.or_insert_with(|| Model {
+        form: form(&[200, row], 4, codec(random), &[]),
+        bytes: Vec::new(),
+        sealed: false,
+    });
     let rows = model.bytes.len() as u64 / row;
     if model.sealed {
         return;
@@ -130,20 +175,32 @@ fn stream(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: 
     }
     let rows = (1 + random.below(30)).min(200 - rows);
     let more = bytes(random, rows * row);
-    store.append(name, &model.form, model.bytes.len() as u64, &slices(&more)).expect("append");
+    store
+        .append(name, &model.form, model.bytes.len() as u64, &slices(&more))
+        .expect("append");
     model.bytes.extend_from_slice(&more);
 }
 
 fn write(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &ChunkName) {
     let model = world.entry(name.clone()).or_insert_with(|| {
         let shape = shape(random);
-        let pattern: &[u8] = if random.below(3) == 0 { &[1, 2, 3, 4] } else { &[] };
+        let pattern: &[u8] = if random.below(3) == 0 {
+            &[1, 2, 3, 4]
+        } else {
+            &[]
+        };
         let form = form(&shape, 4, Codec::None, pattern);
-        Model { bytes: filled(&form), form, sealed: false }
+        Model {
+            bytes: filled(&form),
+            form,
+            sealed: false,
+        }
     });
     let slab = slab(random, &model.form.shape);
     let data = bytes(random, slab.volume());
-    store.write(name, &model.form, &slab, &slices(&data)).expect("write");
+    store
+        .write(name, &model.form, &slab, &slices(&data))
+        .expect("write");
     scatter(&data, &slab, &mut model.bytes, &model.form.shape);
 }
 
@@ -156,7 +213,9 @@ fn filled(form: &ChunkForm) -> Vec<u8> {
 
 /// Punches or clips.
 fn clear(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &ChunkName) {
-    let Some(model) = world.get_mut(name) else { return };
+    let Some(model) = world.get_mut(name) else {
+        return;
+    };
     let shape = model.form.shape.clone();
     let blank = filled(&model.form);
     let slab = if random.below(2) == 0 {
@@ -179,24 +238,38 @@ fn clear(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &
 }
 
 fn remove(store: &dyn ChunkStore, random: &mut Random, world: &mut World) {
-    let Some(name) = pick(random, world) else { return };
+    let Some(name) = pick(random, world) else {
+        return;
+    };
     world.remove(&name);
     store.delete(std::slice::from_ref(&name)).expect("delete");
     let form = form(&[1, 1], 1, Codec::None, &[]);
     let slab = Hyperslab::whole(&form.shape);
-    assert_eq!(store.read(&name, &form, &slab, &mut [0]), Err(StoreError::Missing(name)));
+    assert_eq!(
+        store.read(&name, &form, &slab, &mut [0]),
+        Err(StoreError::Missing(name))
+    );
 }
 
 fn look(store: &dyn ChunkStore, random: &mut Random, world: &World) {
-    let Some(name) = pick(random, world) else { return };
+    let Some(name) = pick(random, world) else {
+        return;
+    };
     let model = &world[&name];
     let row = model.form.shape[1];
     let shape = [model.bytes.len() as u64 / row, row];
     let slab = slab(random, &shape);
     let mut want = vec![0; slab.volume() as usize];
     gather(&model.bytes, &shape, &slab, &mut want);
-    assert!(read(store, &name, &model.form, &slab) == want, "{slab:?} of {name} differs");
+    assert!(
+        read(store, &name, &model.form, &slab) == want,
+        "{slab:?} of {name} differs"
+    );
     let mut shown = false;
-    let told = store.show(&name, &model.form, &slab, &mut |bytes| shown = bytes == want).expect("show");
+    let told = store
+        .show(&name, &model.form, &slab, &mut |bytes| {
+            shown = bytes == want
+        })
+        .expect("show");
     assert_eq!(told, shown, "{slab:?} of {name} is shown differently");
 }

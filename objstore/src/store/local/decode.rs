@@ -15,8 +15,11 @@ thread_local! {
     static BLOCK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// Takes stored bytes.
+pub(super) type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+
 /// Gives a closure the stored bytes of a range.
-pub(super) type Fetch<'a> = dyn FnMut(Range<u64>, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + 'a;
+pub(super) type Fetch<'a> = dyn FnMut(Range<u64>, &mut Take<'_>) -> Result<()> + 'a;
 
 /// A packed chunk: what is needed to unpack it.
 pub(super) struct Packed<'a> {
@@ -27,8 +30,16 @@ pub(super) struct Packed<'a> {
 }
 
 /// Reads the table of a packed chunk of `stored` bytes.
-pub(super) fn table(name: &ChunkName, form: &ChunkForm, stored: u64, fetch: &mut Fetch<'_>) -> Result<Table> {
-    let damaged = |detail: String| StoreError::Damaged { name: name.clone(), detail };
+pub(super) fn table(
+    name: &ChunkName,
+    form: &ChunkForm,
+    stored: u64,
+    fetch: &mut Fetch<'_>,
+) -> Result<Table> {
+    let damaged = |detail: String| StoreError::Damaged {
+        name: name.clone(),
+        detail,
+    };
     let mut needs = Err("it is too short to have one".to_owned());
     if stored >= TAIL_LEN {
         fetch(stored - TAIL_LEN..stored, &mut |tail| {
@@ -36,7 +47,13 @@ pub(super) fn table(name: &ChunkName, form: &ChunkForm, stored: u64, fetch: &mut
             Ok(())
         })?;
     }
-    let needs = needs.and_then(|needs| if needs <= stored { Ok(needs) } else { Err("it is larger than the chunk".to_owned()) });
+    let needs = needs.and_then(|needs| {
+        if needs <= stored {
+            Ok(needs)
+        } else {
+            Err("it is larger than the chunk".to_owned())
+        }
+    });
     let needs = needs.map_err(|why| damaged(format!("the table of packed blocks: {why}")))?;
     let mut table = Err(String::new());
     fetch(stored - needs..stored, &mut |bytes| {
@@ -45,7 +62,11 @@ pub(super) fn table(name: &ChunkName, form: &ChunkForm, stored: u64, fetch: &mut
     })?;
     let table = table.map_err(damaged)?;
     if form.volume() != Some(table.raw_len()) {
-        let detail = format!("it unpacks to {} bytes, and its shape is {:?}", table.raw_len(), form.shape);
+        let detail = format!(
+            "it unpacks to {} bytes, and its shape is {:?}",
+            table.raw_len(),
+            form.shape
+        );
         return Err(damaged(detail));
     }
     Ok(table)
@@ -53,14 +74,25 @@ pub(super) fn table(name: &ChunkName, form: &ChunkForm, stored: u64, fetch: &mut
 
 impl Packed<'_> {
     /// Reads the cells, packed together, into `out`.
-    pub(super) fn read(&self, extent: &Extent<'_>, out: &mut [u8], fetch: &mut Fetch<'_>) -> Result<()> {
+    pub(super) fn read(
+        &self,
+        extent: &Extent<'_>,
+        out: &mut [u8],
+        fetch: &mut Fetch<'_>,
+    ) -> Result<()> {
         let mut raw = BLOCK.take();
         let outcome = self.read_with(&mut raw, extent, out, fetch);
         BLOCK.set(raw);
         outcome
     }
 
-    fn read_with(&self, raw: &mut Vec<u8>, extent: &Extent<'_>, out: &mut [u8], fetch: &mut Fetch<'_>) -> Result<()> {
+    fn read_with(
+        &self,
+        raw: &mut Vec<u8>,
+        extent: &Extent<'_>,
+        out: &mut [u8],
+        fetch: &mut Fetch<'_>,
+    ) -> Result<()> {
         let mut held = None;
         let mut packed = 0;
         extent.runs(&mut |at, len| {
@@ -74,13 +106,16 @@ impl Packed<'_> {
                 packed += part.len();
                 if held != Some(block) && at == range.start && upto == range.end {
                     fetch(self.table.stored_range(block), &mut |bytes| {
-                        crate::codec::unpack(self.codec, self.elem, bytes, part).map_err(|e| self.damaged(block, &e))
+                        crate::codec::unpack(self.codec, self.elem, bytes, part)
+                            .map_err(|e| self.damaged(block, &e))
                     })?;
                 } else {
                     if held != Some(block) {
                         held = None;
                         fetch(self.table.stored_range(block), &mut |bytes| {
-                            let unpacked = self.table.unpack_block(block, self.codec, self.elem, bytes, raw);
+                            let unpacked = self
+                                .table
+                                .unpack_block(block, self.codec, self.elem, bytes, raw);
                             unpacked.map_err(|e| self.damaged(block, &e))
                         })?;
                         held = Some(block);
@@ -99,7 +134,9 @@ impl Packed<'_> {
         let mut raw = Vec::new();
         for block in 0..self.table.blocks() {
             fetch(self.table.stored_range(block), &mut |bytes| {
-                let unpacked = self.table.unpack_block(block, self.codec, self.elem, bytes, &mut raw);
+                let unpacked = self
+                    .table
+                    .unpack_block(block, self.codec, self.elem, bytes, &mut raw);
                 unpacked.map_err(|e| self.damaged(block, &e))
             })?;
         }
@@ -107,7 +144,12 @@ impl Packed<'_> {
     }
 
     fn damaged(&self, block: usize, error: &impl std::fmt::Display) -> StoreError {
-        let detail = format!("packed block {block} cannot be unpacked, although its checksum matches: {error}");
-        StoreError::Damaged { name: self.name.clone(), detail }
+        let detail = format!(
+            "packed block {block} cannot be unpacked, although its checksum matches: {error}"
+        );
+        StoreError::Damaged {
+            name: self.name.clone(),
+            detail,
+        }
     }
 }

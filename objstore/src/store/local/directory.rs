@@ -3,6 +3,7 @@
 //! ```text
 //! FORMAT            text: what this is, the format's number, the store's id
 //! opened            how often the store was opened, and whether it was left in order
+//! catalogue         where the small chunks were when it was, see `catalogue`
 //! lock              locked (flock) while a process has the store open; its pid inside
 //! segments/N.seg    small chunks, see `segment`
 //! free/AAA/BBB/ID.chunk                     one large free chunk, see `file`
@@ -50,7 +51,11 @@ pub(super) struct Found {
 impl Directory {
     /// Opens the store in `path`, makes it if there is nothing, and locks it.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let fail = |what: &str| { let path = path.to_owned(); let what = what.to_owned(); move |e: io::Error| StoreError::from_io(&what, &path, &e) };
+        let fail = |what: &str| {
+            let path = path.to_owned();
+            let what = what.to_owned();
+            move |e: io::Error| StoreError::from_io(&what, &path, &e)
+        };
         fs::create_dir_all(path).map_err(fail("create"))?;
         let lock = lock(path)?;
         let mut format = String::new();
@@ -64,7 +69,12 @@ impl Directory {
             fs::create_dir_all(path.join(sub)).map_err(fail("create in"))?;
         }
         sync_dir(path)?;
-        Ok(Self { path: path.to_owned(), id, _lock: lock, changed: Mutex::default() })
+        Ok(Self {
+            path: path.to_owned(),
+            id,
+            _lock: lock,
+            changed: Mutex::default(),
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -83,17 +93,33 @@ impl Directory {
     pub(super) fn chunk_path(&self, name: &ChunkName) -> PathBuf {
         let (kind, id, stem) = match name {
             ChunkName::Free(id) => ("free", id.0, format!("{:016x}", id.0)),
-            ChunkName::Grid { object, generation, at } => ("grid", object.0, grid_stem(*object, *generation, at)),
+            ChunkName::Grid {
+                object,
+                generation,
+                at,
+            } => ("grid", object.0, grid_stem(*object, *generation, at)),
         };
-        self.path.join(format!("{kind}/{:03x}/{:03x}/{stem}.chunk", id >> 20, id >> 10 & 0x3ff))
+        self.path.join(format!(
+            "{kind}/{:03x}/{:03x}/{stem}.chunk",
+            id >> 20,
+            id >> 10 & 0x3ff
+        ))
     }
 
     /// Makes the directories above `file`.
     pub(super) fn make_parents(&self, file: &Path) -> Result<()> {
-        let Some(parent) = file.parent() else { return Ok(()) };
+        let Some(parent) = file.parent() else {
+            return Ok(());
+        };
         fs::create_dir_all(parent).map_err(|e| StoreError::from_io("create", parent, &e))?;
         let mut changed = self.changed.lock();
-        changed.extend(parent.ancestors().skip(1).take_while(|dir| dir.starts_with(&self.path)).map(Path::to_owned));
+        changed.extend(
+            parent
+                .ancestors()
+                .skip(1)
+                .take_while(|dir| dir.starts_with(&self.path))
+                .map(Path::to_owned),
+        );
         Ok(())
     }
 
@@ -108,7 +134,12 @@ impl Directory {
     }
 
     /// Syncs the directories above these files that changed, or all with no files.
-    pub(super) fn sync<'a>(&self, shared: &Shared, files: impl IntoIterator<Item = &'a Path>, all: bool) -> Result<()> {
+    pub(super) fn sync<'a>(
+        &self,
+        shared: &Shared,
+        files: impl IntoIterator<Item = &'a Path>,
+        all: bool,
+    ) -> Result<()> {
         let mut due = HashSet::new();
         {
             let mut changed = self.changed.lock();
@@ -130,32 +161,36 @@ impl Directory {
         Ok(())
     }
 
-    /// Counts the openings of the store, on disk, and says which this is. Where the last one did not end
-    /// in order, everything that is in the directory is brought to the disk, so that what is found
-    /// can be relied on.
-    pub(super) fn note_opening(&self, durable: bool) -> Result<u64> {
+    /// Counts the openings of the store, on disk, and says which this is, and whether the last one ended
+    /// in order. Where it did not, everything that is in the directory is brought to the disk, so
+    /// that what is found can be relied on.
+    pub(super) fn note_opening(&self, durable: bool) -> Result<(u64, bool)> {
         let path = self.path.join("opened");
-        let (last, clean) = match fs::read_to_string(&path) {
+        let (last, end) = match fs::read_to_string(&path) {
             Ok(text) => {
                 let mut words = text.split_whitespace();
                 let last = words.next().and_then(|n| n.parse::<u64>().ok());
                 let last = last.ok_or_else(|| {
                     StoreError::Invalid(format!("{}: it should begin with the number of times the store was opened; write one that is surely larger", path.display()))
                 })?;
-                (last, words.next() == Some("clean"))
+                (last, words.next().unwrap_or("running").to_owned())
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => (0, true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (0, "clean".to_owned()),
             Err(e) => return Err(StoreError::from_io("read", &path, &e)),
         };
-        if !clean {
-            tracing::warn!("{}: the store was not closed in order", self.path.display());
+        // "unsynced" is closed in order too, but perhaps not on disk.
+        if end != "clean" {
+            if end != "unsynced" {
+                tracing::warn!("{}: the store was not closed in order", self.path.display());
+            }
             if durable {
-                let synced = File::open(&self.path).and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from));
+                let synced = File::open(&self.path)
+                    .and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from));
                 synced.map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
             }
         }
         self.write_opened(&format!("{} running\n", last + 1), durable)?;
-        Ok(last + 1)
+        Ok((last + 1, end == "clean"))
     }
 
     /// Notes that the store is left in order, everything being on disk.
@@ -163,7 +198,13 @@ impl Directory {
         let path = self.path.join("opened");
         let text = fs::read_to_string(&path).map_err(|e| StoreError::from_io("read", &path, &e))?;
         let state = if durable { "clean" } else { "unsynced" };
-        self.write_opened(&format!("{} {state}\n", text.split_whitespace().next().unwrap_or("0")), durable)
+        self.write_opened(
+            &format!(
+                "{} {state}\n",
+                text.split_whitespace().next().unwrap_or("0")
+            ),
+            durable,
+        )
     }
 
     fn write_opened(&self, text: &str, durable: bool) -> Result<()> {
@@ -177,7 +218,11 @@ impl Directory {
             fs::rename(&tmp, &path)
         };
         write().map_err(|e| StoreError::from_io("write", &path, &e))?;
-        if durable { sync_dir(&self.path) } else { Ok(()) }
+        if durable {
+            sync_dir(&self.path)
+        } else {
+            Ok(())
+        }
     }
 
     /// All files of large chunks. What a crash left behind under a temporary name is removed.
@@ -187,11 +232,18 @@ impl Directory {
                 for middle in entries(&upper)? {
                     for path in entries(&middle)? {
                         match path.extension().and_then(|e| e.to_str()) {
-                            Some("chunk") => found(Found { name: parse_stem(&path), path })?,
+                            Some("chunk") => found(Found {
+                                name: parse_stem(&path),
+                                path,
+                            })?,
                             Some("tmp") => {
-                                fs::remove_file(&path).map_err(|e| StoreError::from_io("remove", &path, &e))?;
+                                fs::remove_file(&path)
+                                    .map_err(|e| StoreError::from_io("remove", &path, &e))?;
                             }
-                            _ => tracing::warn!("{} does not belong to the chunk store", path.display()),
+                            _ => tracing::warn!(
+                                "{} does not belong to the chunk store",
+                                path.display()
+                            ),
                         }
                     }
                 }
@@ -207,7 +259,11 @@ fn grid_stem(object: ObjectId, generation: u32, at: &Coords) -> String {
     if stem.len() <= STEM_MAX {
         return stem;
     }
-    format!("{:016x}-{generation:x}-h{:032x}", object.0, xxhash_rust::xxh3::xxh3_128(stem.as_bytes()))
+    format!(
+        "{:016x}-{generation:x}-h{:032x}",
+        object.0,
+        xxhash_rust::xxh3::xxh3_128(stem.as_bytes())
+    )
 }
 
 fn parse_stem(path: &Path) -> Option<ChunkName> {
@@ -224,13 +280,19 @@ fn parse_stem(path: &Path) -> Option<ChunkName> {
         "" => Some(Coords::new()),
         _ => places.split('.').map(hex).collect(),
     };
-    Some(ChunkName::Grid { object: ObjectId(hex(object)?), generation: hex(generation)?.try_into().ok()?, at: at? })
+    Some(ChunkName::Grid {
+        object: ObjectId(hex(object)?),
+        generation: hex(generation)?.try_into().ok()?,
+        at: at?,
+    })
 }
 
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     let fail = |e: io::Error| StoreError::from_io("list", dir, &e);
     match fs::read_dir(dir) {
-        Ok(list) => list.map(|entry| entry.map(|e| e.path()).map_err(fail)).collect(),
+        Ok(list) => list
+            .map(|entry| entry.map(|e| e.path()).map_err(fail))
+            .collect(),
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
             tracing::warn!("{} does not belong to the chunk store", dir.display());
             Ok(Vec::new())
@@ -240,32 +302,52 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| StoreError::from_io("sync directory", dir, &e))
+    File::open(dir)
+        .and_then(|d| d.sync_all())
+        .map_err(|e| StoreError::from_io("sync directory", dir, &e))
 }
 
 fn lock(dir: &Path) -> Result<File> {
     let path = dir.join("lock");
     let fail = |e: io::Error| StoreError::from_io("lock", &path, &e);
-    let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(fail)?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(fail)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => {
             let mut text = String::new();
             // The pid only makes the message better.
-            let holder = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
-            return Err(StoreError::Locked { dir: dir.to_owned(), holder });
+            let holder = file
+                .read_to_string(&mut text)
+                .ok()
+                .and_then(|_| text.trim().parse().ok());
+            return Err(StoreError::Locked {
+                dir: dir.to_owned(),
+                holder,
+            });
         }
         Err(fs::TryLockError::Error(e)) => return Err(fail(e)),
     }
     file.set_len(0).map_err(fail)?;
-    file.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(fail)?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes())
+        .map_err(fail)?;
     Ok(file)
 }
 
 fn create_format(dir: &Path) -> Result<[u8; 16]> {
     let strangers: Vec<PathBuf> = entries(dir)?
         .into_iter()
-        .filter(|p| !matches!(p.file_name().and_then(|n| n.to_str()), Some("lock" | "lost+found" | "FORMAT.tmp")))
+        .filter(|p| {
+            !matches!(
+                p.file_name().and_then(|n| n.to_str()),
+                Some("lock" | "lost+found" | "FORMAT.tmp")
+            )
+        })
         .collect();
     if let Some(stranger) = strangers.first() {
         return Err(StoreError::Invalid(format!(
@@ -275,7 +357,11 @@ fn create_format(dir: &Path) -> Result<[u8; 16]> {
         )));
     }
     let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|e| StoreError::Io { what: "draw a store id".to_owned(), detail: e.to_string(), errno: None })?;
+    getrandom::fill(&mut id).map_err(|e| StoreError::Io {
+        what: "draw a store id".to_owned(),
+        detail: e.to_string(),
+        errno: None,
+    })?;
     let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
     let (tmp, path) = (dir.join("FORMAT.tmp"), dir.join("FORMAT"));
     let text = format!("{FIRST_LINE}\nformat {FORMAT}\nid {hex}\n");
@@ -293,9 +379,14 @@ fn parse_format(dir: &Path, text: &str) -> Result<[u8; 16]> {
     let bad = |why: &str| StoreError::Invalid(format!("{}: {why}", dir.join("FORMAT").display()));
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {
-        return Err(bad("this is not the FORMAT file of a slabfs chunk store; choose another directory"));
+        return Err(bad(
+            "this is not the FORMAT file of a slabfs chunk store; choose another directory",
+        ));
     }
-    let version = lines.next().and_then(|l| l.strip_prefix("format ")).and_then(|v| v.trim().parse::<u32>().ok());
+    let version = lines
+        .next()
+        .and_then(|l| l.strip_prefix("format "))
+        .and_then(|v| v.trim().parse::<u32>().ok());
     match version {
         Some(FORMAT) => {}
         Some(other) => {
@@ -303,12 +394,20 @@ fn parse_format(dir: &Path, text: &str) -> Result<[u8; 16]> {
                 "the store has format {other} and this slabfs reads format {FORMAT}: use the slabfs that wrote it, or choose another directory"
             )));
         }
-        None => return Err(bad("the line `format N` is missing; put the file back from a backup")),
+        None => {
+            return Err(bad(
+                "the line `format N` is missing; put the file back from a backup",
+            ));
+        }
     }
-    let hex = lines.next().and_then(|l| l.strip_prefix("id ")).map_or("", str::trim);
+    let hex = lines
+        .next()
+        .and_then(|l| l.strip_prefix("id "))
+        .map_or("", str::trim);
     let digits = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit());
     let id = u128::from_str_radix(hex, 16).ok().filter(|_| digits);
-    id.map(u128::to_be_bytes).ok_or_else(|| bad("the line `id` is not 32 hex digits; put the file back from a backup"))
+    id.map(u128::to_be_bytes)
+        .ok_or_else(|| bad("the line `id` is not 32 hex digits; put the file back from a backup"))
 }
 
 #[cfg(test)]
@@ -319,9 +418,21 @@ mod tests {
     fn file_names_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let dir = Directory::open(dir.path()).unwrap();
-        let short = ChunkName::Grid { object: ObjectId(77), generation: 2, at: [3, 0, 255].into_iter().collect() };
-        let long = ChunkName::Grid { object: ObjectId(77), generation: 2, at: (0..32).map(|x| u64::MAX - x).collect() };
-        let scalar = ChunkName::Grid { object: ObjectId(u64::MAX), generation: 0, at: Coords::new() };
+        let short = ChunkName::Grid {
+            object: ObjectId(77),
+            generation: 2,
+            at: [3, 0, 255].into_iter().collect(),
+        };
+        let long = ChunkName::Grid {
+            object: ObjectId(77),
+            generation: 2,
+            at: (0..32).map(|x| u64::MAX - x).collect(),
+        };
+        let scalar = ChunkName::Grid {
+            object: ObjectId(u64::MAX),
+            generation: 0,
+            at: Coords::new(),
+        };
         for name in [ChunkName::Free(ChunkId(0x1234_5678)), short, scalar] {
             assert_eq!(parse_stem(&dir.chunk_path(&name)), Some(name));
         }
@@ -334,7 +445,10 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let held = Directory::open(tmp.path()).unwrap();
         let error = Directory::open(tmp.path()).unwrap_err().to_string();
-        assert!(error.contains(&tmp.path().display().to_string()) && error.contains("another process"), "{error}");
+        assert!(
+            error.contains(&tmp.path().display().to_string()) && error.contains("another process"),
+            "{error}"
+        );
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         let id = held.id();
         drop(held);
@@ -345,7 +459,12 @@ mod tests {
     fn what_is_no_store_is_refused() {
         let tmp = tempfile::tempdir().unwrap();
         fs::write(tmp.path().join("thesis.tex"), "x").unwrap();
-        assert!(Directory::open(tmp.path()).unwrap_err().to_string().contains("thesis.tex"));
+        assert!(
+            Directory::open(tmp.path())
+                .unwrap_err()
+                .to_string()
+                .contains("thesis.tex")
+        );
         fs::remove_file(tmp.path().join("thesis.tex")).unwrap();
         drop(Directory::open(tmp.path()).unwrap());
         let format = tmp.path().join("FORMAT");

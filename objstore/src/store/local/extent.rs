@@ -20,11 +20,22 @@ pub(super) struct Extent<'a> {
 impl<'a> Extent<'a> {
     /// Checks that the slab lies in the shape and within 2^63 bytes.
     pub(super) fn new(form: &ChunkForm, slab: &'a Hyperslab) -> Result<Self> {
-        let invalid = |why: String| StoreError::Invalid(format!("slab {:?} of a chunk of shape {:?}: {why}", slab.axes, form.shape));
-        slab.validate(&form.shape).map_err(|e| invalid(e.to_string()))?;
+        let invalid = |why: String| {
+            StoreError::Invalid(format!(
+                "slab {:?} of a chunk of shape {:?}: {why}",
+                slab.axes, form.shape
+            ))
+        };
+        slab.validate(&form.shape)
+            .map_err(|e| invalid(e.to_string()))?;
         let mut shape = form.shape.clone();
         let Some(bounds) = slab.bounds() else {
-            return Ok(Self { slab, shape, volume: 0, end: 0 });
+            return Ok(Self {
+                slab,
+                shape,
+                volume: 0,
+                end: 0,
+            });
         };
         if let Some(first) = shape.first_mut() {
             *first = bounds.end(0);
@@ -32,14 +43,25 @@ impl<'a> Extent<'a> {
         let mut stride = 1u64;
         let mut last = 0u64;
         for axis in (0..shape.len()).rev() {
-            let step = (bounds.end(axis) - 1).checked_mul(stride).and_then(|more| last.checked_add(more));
-            last = step.filter(|&at| at < i64::MAX as u64 / 2).ok_or_else(|| invalid("it is too large".to_owned()))?;
+            let step = (bounds.end(axis) - 1)
+                .checked_mul(stride)
+                .and_then(|more| last.checked_add(more));
+            last = step
+                .filter(|&at| at < i64::MAX as u64 / 2)
+                .ok_or_else(|| invalid("it is too large".to_owned()))?;
             if axis > 0 {
-                stride = stride.checked_mul(shape[axis]).ok_or_else(|| invalid("the chunk is too large".to_owned()))?;
+                stride = stride
+                    .checked_mul(shape[axis])
+                    .ok_or_else(|| invalid("the chunk is too large".to_owned()))?;
             }
         }
         let volume = slab.volume();
-        Ok(Self { slab, shape, volume, end: last + 1 })
+        Ok(Self {
+            slab,
+            shape,
+            volume,
+            end: last + 1,
+        })
     }
 
     /// Calls `f` with offset in the chunk and length of each contiguous run, ascending; stops at the
@@ -59,7 +81,8 @@ impl<'a> Extent<'a> {
 
     /// The one run, where the cells lie together.
     pub(super) fn single(&self) -> Option<(u64, u64)> {
-        (self.volume > 0 && self.start() + self.volume == self.end).then(|| (self.end - self.volume, self.volume))
+        (self.volume > 0 && self.start() + self.volume == self.end)
+            .then(|| (self.end - self.volume, self.volume))
     }
 
     /// The first byte of the first cell.
@@ -84,7 +107,12 @@ mod tests {
     use super::*;
 
     fn form(shape: &[u64]) -> ChunkForm {
-        ChunkForm { shape: shape.iter().copied().collect(), elem: 1, codec: Codec::None, fill: Fill::zero() }
+        ChunkForm {
+            shape: shape.iter().copied().collect(),
+            elem: 1,
+            codec: Codec::None,
+            fill: Fill::zero(),
+        }
     }
 
     fn boxed(offset: &[u64], shape: &[u64]) -> Hyperslab {
@@ -101,7 +129,12 @@ mod tests {
         let extent = Extent::new(&form, &slab).unwrap();
         assert_eq!((extent.volume, extent.end, extent.single()), (6, 65, None));
         let mut runs = Vec::new();
-        extent.runs(&mut |at, len| { runs.push((at, len)); Ok(()) }).unwrap();
+        extent
+            .runs(&mut |at, len| {
+                runs.push((at, len));
+                Ok(())
+            })
+            .unwrap();
         assert_eq!(runs, [(52, 3), (62, 3)]);
         let slab = boxed(&[5, 0], &[7, 10]);
         assert_eq!(Extent::new(&form, &slab).unwrap().single(), Some((50, 70)));

@@ -46,9 +46,21 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(directory: Arc<Directory>, shared: Arc<Shared>, limit: Option<usize>) -> Self {
-        let limit = limit.unwrap_or_else(|| (raise_file_limit() / 4).clamp(64, 4096)).max(1);
-        Self { shared, directory, open: Mutex::default(), limit, unsynced: Mutex::default() }
+    pub(super) fn new(
+        directory: Arc<Directory>,
+        shared: Arc<Shared>,
+        limit: Option<usize>,
+    ) -> Self {
+        let limit = limit
+            .unwrap_or_else(|| (raise_file_limit() / 4).clamp(64, 4096))
+            .max(1);
+        Self {
+            shared,
+            directory,
+            open: Mutex::default(),
+            limit,
+            unsynced: Mutex::default(),
+        }
     }
 
     /// The open file of a chunk that has one.
@@ -60,11 +72,21 @@ impl Files {
             entry.used = used;
             return Ok(Arc::clone(&entry.chunk));
         }
-        let chunk = Arc::new(FileChunk::open(&self.directory.chunk_path(name), name, &self.shared)?);
+        let chunk = Arc::new(FileChunk::open(
+            &self.directory.chunk_path(name),
+            name,
+            &self.shared,
+        )?);
         if self.unsynced.lock().contains(name) {
             chunk.note_unsynced();
         }
-        open.entries.insert(name.clone(), Entry { chunk: Arc::clone(&chunk), used });
+        open.entries.insert(
+            name.clone(),
+            Entry {
+                chunk: Arc::clone(&chunk),
+                used,
+            },
+        );
         self.evict(&mut open);
         Ok(chunk)
     }
@@ -89,7 +111,10 @@ impl Files {
         let chunk = Arc::new(chunk);
         let mut open = self.open.lock();
         open.clock += 1;
-        let entry = Entry { chunk: Arc::clone(&chunk), used: open.clock };
+        let entry = Entry {
+            chunk: Arc::clone(&chunk),
+            used: open.clock,
+        };
         open.entries.insert(name, entry);
         self.evict(&mut open);
         chunk
@@ -126,7 +151,11 @@ impl Files {
             let unsynced = self.unsynced.lock();
             match names {
                 None => unsynced.iter().cloned().collect(),
-                Some(names) => names.iter().filter(|name| unsynced.contains(**name)).map(|name| (*name).clone()).collect(),
+                Some(names) => names
+                    .iter()
+                    .filter(|name| unsynced.contains(**name))
+                    .map(|name| (*name).clone())
+                    .collect(),
             }
         };
         if due.len() > SYNC_EACH && self.shared.durable {
@@ -140,13 +169,17 @@ impl Files {
         }
         let paths: Vec<_> = match names {
             None => return self.directory_sync(&[], true),
-            Some(names) => names.iter().map(|name| self.directory.chunk_path(name)).collect(),
+            Some(names) => names
+                .iter()
+                .map(|name| self.directory.chunk_path(name))
+                .collect(),
         };
         self.directory_sync(&paths, false)
     }
 
     fn directory_sync(&self, paths: &[std::path::PathBuf], all: bool) -> Result<()> {
-        self.directory.sync(&self.shared, paths.iter().map(|path| path.as_path()), all)
+        self.directory
+            .sync(&self.shared, paths.iter().map(|path| path.as_path()), all)
     }
 
     /// Syncs the filesystem once, instead of many files one by one.
@@ -155,7 +188,8 @@ impl Files {
             self.get(name)?.start_sync()?;
         }
         let path = self.directory.path();
-        let synced = fs::File::open(path).and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from));
+        let synced =
+            fs::File::open(path).and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from));
         synced.map_err(|e| StoreError::from_io("sync", path, &e))?;
         // Each still has its own sync, which finds nothing left to write and reports what went wrong.
         for name in due {
@@ -198,7 +232,9 @@ impl Files {
     /// Leaves all open files in order.
     pub(super) fn settle_all(&self) -> Result<()> {
         let open = self.open.lock();
-        open.entries.values().try_for_each(|entry| entry.chunk.settle())
+        open.entries
+            .values()
+            .try_for_each(|entry| entry.chunk.settle())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Free chunks: put whole, or appended and sealed; then immutable.
 
 use std::io::IoSlice;
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::file::FileChunk;
 use super::file::head::{Encoding, Head};
@@ -15,20 +15,33 @@ use crate::name::{ChunkForm, ChunkName};
 fn require_free(name: &ChunkName) -> Result<()> {
     match name {
         ChunkName::Free(_) => Ok(()),
-        ChunkName::Grid { .. } => Err(StoreError::Invalid(format!("{name} is written in place; put, append and seal are for free chunks"))),
+        ChunkName::Grid { .. } => Err(StoreError::Invalid(format!(
+            "{name} is written in place; put, append and seal are for free chunks"
+        ))),
     }
 }
 
 fn require_volume(name: &ChunkName, form: &ChunkForm) -> Result<u64> {
-    form.volume().ok_or_else(|| StoreError::Invalid(format!("{name} of shape {:?} is too large", form.shape)))
+    form.volume().ok_or_else(|| {
+        StoreError::Invalid(format!("{name} of shape {:?} is too large", form.shape))
+    })
 }
 
 impl LocalStore {
-    pub(super) fn put_free(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+    pub(super) fn put_free(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         require_free(name)?;
         let volume = require_volume(name, form)?;
         if pieces::len(data) != volume {
-            return Err(StoreError::Invalid(format!("{name} of shape {:?} has {volume} bytes, and {} were given", form.shape, pieces::len(data))));
+            return Err(StoreError::Invalid(format!(
+                "{name} of shape {:?} has {volume} bytes, and {} were given",
+                form.shape,
+                pieces::len(data)
+            )));
         }
         let _lock = self.lock(name);
         if self.home(name).is_some() {
@@ -48,7 +61,12 @@ impl LocalStore {
     fn check_resend(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         use crate::store::ChunkStore;
         let mut there = vec![0; pieces::len(data) as usize];
-        self.read(name, form, &slabfs_model::Hyperslab::whole(&form.shape), &mut there)?;
+        self.read(
+            name,
+            form,
+            &slabfs_model::Hyperslab::whole(&form.shape),
+            &mut there,
+        )?;
         let mut rest = &there[..];
         let same = data.iter().all(|piece| {
             let (head, tail) = rest.split_at(piece.len());
@@ -62,13 +80,25 @@ impl LocalStore {
         if same && sealed {
             return Ok(());
         }
-        Err(StoreError::Invalid(format!("{name} exists already, with other content")))
+        Err(StoreError::Invalid(format!(
+            "{name} exists already, with other content"
+        )))
     }
 
-    fn store_whole(&self, name: &ChunkName, form: &ChunkForm, encoding: Encoding, content: &[IoSlice<'_>]) -> Result<()> {
+    fn store_whole(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        encoding: Encoding,
+        content: &[IoSlice<'_>],
+    ) -> Result<()> {
         let len = pieces::len(content);
         if len < SMALL {
-            let kind = if encoding == Encoding::Coded { Kind::Coded } else { Kind::Raw };
+            let kind = if encoding == Encoding::Coded {
+                Kind::Coded
+            } else {
+                Kind::Raw
+            };
             return self.store_small(name, form, kind, content);
         }
         let path = self.directory.chunk_path(name);
@@ -79,7 +109,14 @@ impl LocalStore {
     }
 
     /// Writes the file of a sealed chunk; when that fails there is none.
-    fn make_whole(&self, path: &PathBuf, name: &ChunkName, form: &ChunkForm, encoding: Encoding, content: &[IoSlice<'_>]) -> Result<FileChunk> {
+    fn make_whole(
+        &self,
+        path: &Path,
+        name: &ChunkName,
+        form: &ChunkForm,
+        encoding: Encoding,
+        content: &[IoSlice<'_>],
+    ) -> Result<FileChunk> {
         let mut head = self.new_head(name, form);
         head.encoding = encoding;
         head.sealed = true;
@@ -104,12 +141,24 @@ impl LocalStore {
         }
     }
 
-    pub(super) fn append_free(&self, name: &ChunkName, form: &ChunkForm, at: u64, data: &[IoSlice<'_>]) -> Result<()> {
+    pub(super) fn append_free(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        at: u64,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         require_free(name)?;
         let volume = require_volume(name, form)?;
-        let end = at.checked_add(pieces::len(data)).filter(|end| *end <= volume).ok_or_else(|| {
-            StoreError::Invalid(format!("{name} of shape {:?} has {volume} bytes, and more than that were appended", form.shape))
-        })?;
+        let end = at
+            .checked_add(pieces::len(data))
+            .filter(|end| *end <= volume)
+            .ok_or_else(|| {
+                StoreError::Invalid(format!(
+                    "{name} of shape {:?} has {volume} bytes, and more than that were appended",
+                    form.shape
+                ))
+            })?;
         let _lock = self.lock(name);
         match self.home(name) {
             None if at > 0 => Err(StoreError::Missing(name.clone())),
@@ -122,7 +171,10 @@ impl LocalStore {
                     return Err(StoreError::Invalid(format!("{name} is sealed")));
                 }
                 if at > state.len {
-                    let detail = format!("{name} has {} bytes so far, and bytes {at}..{end} were appended", state.len);
+                    let detail = format!(
+                        "{name} has {} bytes so far, and bytes {at}..{end} were appended",
+                        state.len
+                    );
                     return Err(StoreError::Invalid(detail));
                 }
                 chunk.write(&mut state, at, data)?;
@@ -140,7 +192,13 @@ impl LocalStore {
             let mut state = chunk.write_lock();
             let written = chunk.write(&mut state, 0, data);
             // With no data yet, the head is still to be written.
-            written.and_then(|()| if state.len == 0 { chunk.flush(&mut state) } else { Ok(()) })
+            written.and_then(|()| {
+                if state.len == 0 {
+                    chunk.flush(&mut state)
+                } else {
+                    Ok(())
+                }
+            })
         };
         if let Err(error) = written {
             self.files.unlink(&path)?;
@@ -172,10 +230,19 @@ impl LocalStore {
             let state = chunk.read_lock(0, volume);
             if state.head.sealed {
                 let same = state.head.form == *form;
-                return if same { Ok(()) } else { Err(StoreError::Invalid(format!("{name} is sealed with another form"))) };
+                return if same {
+                    Ok(())
+                } else {
+                    Err(StoreError::Invalid(format!(
+                        "{name} is sealed with another form"
+                    )))
+                };
             }
             if volume > state.len {
-                let detail = format!("{name} has {} bytes, and was to be sealed with {volume}", state.len);
+                let detail = format!(
+                    "{name} has {} bytes, and was to be sealed with {volume}",
+                    state.len
+                );
                 return Err(StoreError::Invalid(detail));
             }
             if !form.codec.is_none() {
@@ -198,10 +265,23 @@ impl LocalStore {
     fn replace_coded(&self, chunk: &FileChunk, form: &ChunkForm, coded: &[u8]) -> Result<()> {
         let path = self.directory.chunk_path(&chunk.name);
         let temporary = path.with_extension("tmp");
-        let mut packed = self.make_whole(&temporary, &chunk.name, form, Encoding::Coded, &[IoSlice::new(coded)])?;
+        let mut packed = self.make_whole(
+            &temporary,
+            &chunk.name,
+            form,
+            Encoding::Coded,
+            &[IoSlice::new(coded)],
+        )?;
         // What was on disk stays on disk.
-        let outcome = if chunk.is_lasting() { packed.sync() } else { Ok(()) };
-        let outcome = outcome.and_then(|()| std::fs::rename(&temporary, &path).map_err(|e| StoreError::from_io("rename", &temporary, &e)));
+        let outcome = if chunk.is_lasting() {
+            packed.sync()
+        } else {
+            Ok(())
+        };
+        let outcome = outcome.and_then(|()| {
+            std::fs::rename(&temporary, &path)
+                .map_err(|e| StoreError::from_io("rename", &temporary, &e))
+        });
         if let Err(error) = outcome {
             self.files.unlink(&temporary)?;
             return Err(error);

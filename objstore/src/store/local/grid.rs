@@ -17,12 +17,20 @@ use crate::name::{ChunkForm, ChunkName};
 fn require_grid(name: &ChunkName) -> Result<()> {
     match name {
         ChunkName::Grid { .. } => Ok(()),
-        ChunkName::Free(_) => Err(StoreError::Invalid(format!("{name} is immutable; write, clip and punch are for grid chunks"))),
+        ChunkName::Free(_) => Err(StoreError::Invalid(format!(
+            "{name} is immutable; write, clip and punch are for grid chunks"
+        ))),
     }
 }
 
 impl LocalStore {
-    pub(super) fn write_grid(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, data: &[IoSlice<'_>]) -> Result<()> {
+    pub(super) fn write_grid(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         require_grid(name)?;
         let extent = Extent::new(form, slab)?;
         check_len(&extent, pieces::len(data))?;
@@ -33,7 +41,9 @@ impl LocalStore {
         match self.home(name) {
             None if extent.end < SMALL => self.write_small(name, form, None, &extent, data),
             None => self.begin_file(name, form, &extent, data),
-            Some(Home::Small(place)) if extent.end < SMALL => self.write_small(name, form, Some(place), &extent, data),
+            Some(Home::Small(place)) if extent.end < SMALL => {
+                self.write_small(name, form, Some(place), &extent, data)
+            }
             Some(Home::Small(place)) => {
                 self.move_to_file(name, form, &place)?;
                 self.write_file(name, form, &extent, data)
@@ -42,19 +52,34 @@ impl LocalStore {
         }
     }
 
-    fn write_small(&self, name: &ChunkName, form: &ChunkForm, old: Option<Place>, extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<()> {
+    fn write_small(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        old: Option<Place>,
+        extent: &Extent<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         let len = old.map_or(0, |place| u64::from(place.data_len()));
         if extent.single() == Some((0, extent.end)) && extent.end >= len {
             return self.store_small(name, form, Kind::Grid, data);
         }
         let bytes = match old {
             None => written(form, &[], extent, data)?,
-            Some(place) => self.with_record(name, &place, |old| written(form, old, extent, data))?,
+            Some(place) => {
+                self.with_record(name, &place, |old| written(form, old, extent, data))?
+            }
         };
         self.store_small(name, form, Kind::Grid, &[IoSlice::new(&bytes)])
     }
 
-    fn write_file(&self, name: &ChunkName, form: &ChunkForm, extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<()> {
+    fn write_file(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        extent: &Extent<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         let chunk = self.files.get(name)?;
         let outcome = chunk.write_slab(form, extent, data);
         self.files.note_unsynced(name);
@@ -62,7 +87,13 @@ impl LocalStore {
     }
 
     /// A chunk whose first write makes it large.
-    fn begin_file(&self, name: &ChunkName, form: &ChunkForm, extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<()> {
+    fn begin_file(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        extent: &Extent<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         let path = self.directory.chunk_path(name);
         let chunk = self.files.create(&path, self.new_head(name, form))?;
         if let Err(error) = chunk.write_slab(form, extent, data) {
@@ -82,13 +113,20 @@ impl LocalStore {
         let fill = |bytes: &[u8]| {
             let mut state = chunk.write_lock();
             chunk.write(&mut state, 0, &[IoSlice::new(bytes)])?;
-            if state.len == 0 { chunk.flush(&mut state) } else { Ok(()) }
+            if state.len == 0 {
+                chunk.flush(&mut state)
+            } else {
+                Ok(())
+            }
         };
         let must_last = self.has_durable_past(name, place);
         let outcome = self
             .with_record(name, place, fill)
             .and_then(|()| if must_last { chunk.sync() } else { Ok(()) })
-            .and_then(|()| fs::rename(&temporary, &path).map_err(|e| StoreError::from_io("rename", &temporary, &e)));
+            .and_then(|()| {
+                fs::rename(&temporary, &path)
+                    .map_err(|e| StoreError::from_io("rename", &temporary, &e))
+            });
         if let Err(error) = outcome {
             self.files.unlink(&temporary)?;
             return Err(error);
@@ -106,7 +144,11 @@ impl LocalStore {
     pub(super) fn clip_grid(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
         require_grid(name)?;
         if keep.len() != form.shape.len() {
-            let detail = format!("{name} has {} axes, and {} were given to keep", form.shape.len(), keep.len());
+            let detail = format!(
+                "{name} has {} axes, and {} were given to keep",
+                form.shape.len(),
+                keep.len()
+            );
             return Err(StoreError::Invalid(detail));
         }
         self.change(
@@ -114,17 +156,29 @@ impl LocalStore {
             &|bytes| {
                 bytes.truncate(clip_rows(form, keep).min(bytes.len() as u64) as usize);
                 let boxes = clip_boxes(form, keep, bytes.len() as u64);
-                boxes.iter().try_for_each(|slab| cleared(form, bytes, &Extent::new(form, slab)?))
+                boxes
+                    .iter()
+                    .try_for_each(|slab| cleared(form, bytes, &Extent::new(form, slab)?))
             },
             &|chunk| chunk.clip_to(form, keep),
             form,
         )
     }
 
-    pub(super) fn punch_grid(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
+    pub(super) fn punch_grid(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+    ) -> Result<()> {
         require_grid(name)?;
         let extent = Extent::new(form, slab)?;
-        self.change(name, &|bytes| cleared(form, bytes, &extent), &|chunk| chunk.punch_slab(form, &extent), form)
+        self.change(
+            name,
+            &|bytes| cleared(form, bytes, &extent),
+            &|chunk| chunk.punch_slab(form, &extent),
+            form,
+        )
     }
 
     /// Changes a chunk, wherever it is; one that does not exist stays so.
@@ -162,7 +216,9 @@ impl LocalStore {
         let path = self.directory.chunk_path(name);
         match fs::metadata(&path) {
             Ok(meta) => Ok(Some(meta.blocks() * 512)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && self.home(name).is_none() => Ok(None),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && self.home(name).is_none() => {
+                Ok(None)
+            }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Some(0)),
             Err(e) => Err(StoreError::from_io("stat", &path, &e)),
         }

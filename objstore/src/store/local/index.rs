@@ -31,14 +31,22 @@ fn key(object: ObjectId, generation: u32, at: &Coords) -> GridKey {
 }
 
 fn name_of(key: &GridKey) -> ChunkName {
-    ChunkName::Grid { object: key.0, generation: key.1, at: key.2.clone() }
+    ChunkName::Grid {
+        object: key.0,
+        generation: key.1,
+        at: key.2.clone(),
+    }
 }
 
 impl Index {
     pub(super) fn get(&self, name: &ChunkName) -> Option<Home> {
         match name {
             ChunkName::Free(id) => self.free.get(id).copied(),
-            ChunkName::Grid { object, generation, at } => self.grid.get(&key(*object, *generation, at)).copied(),
+            ChunkName::Grid {
+                object,
+                generation,
+                at,
+            } => self.grid.get(&key(*object, *generation, at)).copied(),
         }
     }
 
@@ -46,14 +54,22 @@ impl Index {
     pub(super) fn set(&mut self, name: &ChunkName, home: Home) -> Option<Home> {
         match name {
             ChunkName::Free(id) => self.free.insert(*id, home),
-            ChunkName::Grid { object, generation, at } => self.grid.insert(key(*object, *generation, at), home),
+            ChunkName::Grid {
+                object,
+                generation,
+                at,
+            } => self.grid.insert(key(*object, *generation, at), home),
         }
     }
 
     pub(super) fn remove(&mut self, name: &ChunkName) -> Option<Home> {
         match name {
             ChunkName::Free(id) => self.free.remove(id),
-            ChunkName::Grid { object, generation, at } => self.grid.remove(&key(*object, *generation, at)),
+            ChunkName::Grid {
+                object,
+                generation,
+                at,
+            } => self.grid.remove(&key(*object, *generation, at)),
         }
     }
 
@@ -61,7 +77,23 @@ impl Index {
     pub(super) fn grid_of(&self, object: ObjectId, below: Option<u32>) -> Vec<ChunkName> {
         let first = (object, 0, Coords::new());
         let keys = self.grid.range(first..).map(|(key, _)| key);
-        keys.take_while(|key| key.0 == object && below.is_none_or(|below| key.1 < below)).map(name_of).collect()
+        keys.take_while(|key| key.0 == object && below.is_none_or(|below| key.1 < below))
+            .map(name_of)
+            .collect()
+    }
+
+    /// All small chunks, and where their records are.
+    pub(super) fn small(&self) -> Vec<(ChunkName, Place)> {
+        let free = self
+            .free
+            .iter()
+            .map(|(id, home)| (ChunkName::Free(*id), *home));
+        let grid = self.grid.iter().map(|(key, home)| (name_of(key), *home));
+        let place = |(name, home)| match home {
+            Home::Small(place) => Some((name, place)),
+            Home::File => None,
+        };
+        free.chain(grid).filter_map(place).collect()
     }
 
     /// Up to `limit` chunks after `after`.
@@ -77,10 +109,17 @@ impl Index {
             out.extend(found.map(|(id, home)| (ChunkName::Free(*id), *home)));
         }
         let from = match after {
-            Some(ChunkName::Grid { object, generation, at }) => Bound::Excluded(key(*object, *generation, at)),
+            Some(ChunkName::Grid {
+                object,
+                generation,
+                at,
+            }) => Bound::Excluded(key(*object, *generation, at)),
             _ => Bound::Unbounded,
         };
-        let found = self.grid.range((from, Bound::Unbounded)).take(limit - out.len());
+        let found = self
+            .grid
+            .range((from, Bound::Unbounded))
+            .take(limit - out.len());
         out.extend(found.map(|(key, home)| (name_of(key), *home)));
         out
     }
@@ -91,7 +130,11 @@ mod tests {
     use super::*;
 
     fn grid(object: u64, generation: u32, at: u64) -> ChunkName {
-        ChunkName::Grid { object: ObjectId(object), generation, at: [at].into_iter().collect() }
+        ChunkName::Grid {
+            object: ObjectId(object),
+            generation,
+            at: [at].into_iter().collect(),
+        }
     }
 
     #[test]
@@ -115,7 +158,10 @@ mod tests {
             }
             assert_eq!(seen, names);
         }
-        assert_eq!(index.grid_of(ObjectId(2), Some(3)), [grid(2, 0, 0), grid(2, 0, 9)]);
+        assert_eq!(
+            index.grid_of(ObjectId(2), Some(3)),
+            [grid(2, 0, 0), grid(2, 0, 9)]
+        );
         assert_eq!(index.grid_of(ObjectId(2), None).len(), 3);
         assert_eq!(index.remove(&names[0]), Some(Home::File));
         assert_eq!(index.get(&names[0]), None);

@@ -10,18 +10,31 @@ use crate::name::{ChunkForm, ChunkName};
 
 /// Appends name and form.
 pub(super) fn write(name: &ChunkName, form: &ChunkForm, out: &mut Vec<u8>) {
+    write_name(name, out);
+    write_form(form, out);
+}
+
+/// Appends a name.
+pub(super) fn write_name(name: &ChunkName, out: &mut Vec<u8>) {
     match name {
         ChunkName::Free(id) => {
             out.push(0);
             out.extend_from_slice(&id.0.to_le_bytes());
         }
-        ChunkName::Grid { object, generation, at } => {
+        ChunkName::Grid {
+            object,
+            generation,
+            at,
+        } => {
             out.push(1);
             out.extend_from_slice(&object.0.to_le_bytes());
             out.extend_from_slice(&generation.to_le_bytes());
             write_coords(at, out);
         }
     }
+}
+
+fn write_form(form: &ChunkForm, out: &mut Vec<u8>) {
     write_coords(&form.shape, out);
     out.extend_from_slice(&form.elem.to_le_bytes());
     let (codec, level) = match form.codec {
@@ -43,11 +56,7 @@ pub(super) fn write(name: &ChunkName, form: &ChunkForm, out: &mut Vec<u8>) {
 /// Reads name and form, and says how many bytes they took; nothing where the bytes make no sense.
 pub(super) fn read(bytes: &[u8]) -> Option<(ChunkName, ChunkForm, usize)> {
     let mut from = Reader { bytes, at: 0 };
-    let name = match from.u8()? {
-        0 => ChunkName::Free(ChunkId(from.u64()?)),
-        1 => ChunkName::Grid { object: ObjectId(from.u64()?), generation: from.u32()?, at: from.coords()? },
-        _ => return None,
-    };
+    let name = from.name()?;
     let shape = from.coords()?;
     let elem = from.u32()?;
     let (codec, level) = (from.u8()?, from.u32()? as i32);
@@ -63,8 +72,19 @@ pub(super) fn read(bytes: &[u8]) -> Option<(ChunkName, ChunkForm, usize)> {
     };
     let fill = from.u32()? as usize;
     let fill = Fill::from_bytes(from.take(fill)?);
-    let form = ChunkForm { shape, elem, codec, fill };
+    let form = ChunkForm {
+        shape,
+        elem,
+        codec,
+        fill,
+    };
     codec.is_valid().then_some((name, form, from.at))
+}
+
+/// Reads a name that stands alone.
+pub(super) fn read_name(bytes: &[u8]) -> Option<ChunkName> {
+    let mut from = Reader { bytes, at: 0 };
+    from.name().filter(|_| from.at == bytes.len())
 }
 
 fn write_coords(coords: &Coords, out: &mut Vec<u8>) {
@@ -98,6 +118,18 @@ impl<'a> Reader<'a> {
         self.take(8)?.first_chunk().map(|b| u64::from_le_bytes(*b))
     }
 
+    fn name(&mut self) -> Option<ChunkName> {
+        match self.u8()? {
+            0 => Some(ChunkName::Free(ChunkId(self.u64()?))),
+            1 => Some(ChunkName::Grid {
+                object: ObjectId(self.u64()?),
+                generation: self.u32()?,
+                at: self.coords()?,
+            }),
+            _ => None,
+        }
+    }
+
     fn coords(&mut self) -> Option<Coords> {
         let rank = usize::from(self.u8()?);
         if rank > MAX_RANK {
@@ -115,12 +147,21 @@ mod tests {
     fn names_and_forms_read_back() {
         let free = ChunkName::Free(ChunkId(u64::MAX));
         let at: Coords = (0..32).collect();
-        let grid = ChunkName::Grid { object: ObjectId(7), generation: 3, at };
+        let grid = ChunkName::Grid {
+            object: ObjectId(7),
+            generation: 3,
+            at,
+        };
         for (name, codec, fill) in [
             (free, Codec::ShuffleZstd(-5), Fill::zero()),
             (grid, Codec::Deflate(9), Fill::from_bytes(&[1, 2, 3, 4])),
         ] {
-            let form = ChunkForm { shape: [u64::MAX, 12].into_iter().collect(), elem: 4, codec, fill };
+            let form = ChunkForm {
+                shape: [u64::MAX, 12].into_iter().collect(),
+                elem: 4,
+                codec,
+                fill,
+            };
             let mut bytes = Vec::new();
             write(&name, &form, &mut bytes);
             let len = bytes.len();

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use slabfs_model::{Coords, Hyperslab, Region};
 
-use super::decode::{self, Packed};
+use super::decode::{self, Packed, Take};
 use super::extent::Extent;
 use super::file::head::Encoding;
 use super::file::{FileChunk, State};
@@ -38,7 +38,12 @@ fn with_buffer<R>(len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
 
 impl FileChunk {
     /// Reads cells, packed, into `out`.
-    pub(super) fn read_slab(&self, form: &ChunkForm, extent: &Extent<'_>, out: &mut [u8]) -> Result<()> {
+    pub(super) fn read_slab(
+        &self,
+        form: &ChunkForm,
+        extent: &Extent<'_>,
+        out: &mut [u8],
+    ) -> Result<()> {
         let state = self.read_lock(0, 0);
         self.check_readable(&state, form, extent)?;
         if state.head.encoding == Encoding::Coded {
@@ -59,7 +64,11 @@ impl FileChunk {
             }
             let mut gather = |bytes: &[u8]| {
                 for run in runs {
-                    let (from, to, len) = ((run.at - start) as usize, run.packed as usize, run.len as usize);
+                    let (from, to, len) = (
+                        (run.at - start) as usize,
+                        run.packed as usize,
+                        run.len as usize,
+                    );
                     out[to..to + len].copy_from_slice(&bytes[from..from + len]);
                 }
             };
@@ -75,8 +84,15 @@ impl FileChunk {
     }
 
     /// Gives `f` the cells where they lie, when that can be.
-    pub(super) fn show_slab(&self, form: &ChunkForm, extent: &Extent<'_>, f: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let Some((at, len)) = extent.single() else { return Ok(false) };
+    pub(super) fn show_slab(
+        &self,
+        form: &ChunkForm,
+        extent: &Extent<'_>,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        let Some((at, len)) = extent.single() else {
+            return Ok(false);
+        };
         let state = self.read_lock(at, at + len);
         self.check_readable(&state, form, extent)?;
         if state.head.encoding == Encoding::Coded {
@@ -88,7 +104,10 @@ impl FileChunk {
     fn check_readable(&self, state: &State, form: &ChunkForm, extent: &Extent<'_>) -> Result<()> {
         let stored = &state.head.form;
         if form.shape.get(1..) != stored.shape.get(1..) || form.shape.len() != stored.shape.len() {
-            return Err(StoreError::Invalid(format!("{} has shape {:?} and was asked for as {:?}", self.name, stored.shape, form.shape)));
+            return Err(StoreError::Invalid(format!(
+                "{} has shape {:?} and was asked for as {:?}",
+                self.name, stored.shape, form.shape
+            )));
         }
         let have = match (&self.name, state.head.sealed) {
             (ChunkName::Grid { .. }, _) => u64::MAX,
@@ -96,7 +115,10 @@ impl FileChunk {
             (ChunkName::Free(_), false) => state.len,
         };
         if extent.end > have {
-            return Err(StoreError::Invalid(format!("bytes up to {} of {} were asked for, and it has {have}", extent.end, self.name)));
+            return Err(StoreError::Invalid(format!(
+                "bytes up to {} of {} were asked for, and it has {have}",
+                extent.end, self.name
+            )));
         }
         Ok(())
     }
@@ -107,19 +129,31 @@ impl FileChunk {
             (state.head.clone(), state.head.content)
         };
         let state = self.read_lock(0, stored);
-        let mut fetch = |range: Range<u64>, f: &mut dyn FnMut(&[u8]) -> Result<()>| self.fetch(&state, range, f);
+        let mut fetch = |range: Range<u64>, f: &mut Take<'_>| self.fetch(&state, range, f);
         if self.table.get().is_none() {
             // Whoever comes second brings the same.
-            let _ = self.table.set(decode::table(&self.name, &head.form, stored, &mut fetch)?);
+            let _ = self
+                .table
+                .set(decode::table(&self.name, &head.form, stored, &mut fetch)?);
         }
-        let Some(table) = self.table.get() else { return Ok(()) };
-        Packed { name: &self.name, codec: head.form.codec, elem: head.form.elem as usize, table }.read(extent, out, &mut fetch)
+        let Some(table) = self.table.get() else {
+            return Ok(());
+        };
+        Packed {
+            name: &self.name,
+            codec: head.form.codec,
+            elem: head.form.elem as usize,
+            table,
+        }
+        .read(extent, out, &mut fetch)
     }
 
     /// Stored bytes, where they lie or put together.
-    fn fetch(&self, state: &State, range: Range<u64>, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn fetch(&self, state: &State, range: Range<u64>, f: &mut Take<'_>) -> Result<()> {
         let mut outcome = Ok(());
-        if self.show(state, range.start, range.end - range.start, &mut |bytes| outcome = f(bytes))? {
+        if self.show(state, range.start, range.end - range.start, &mut |bytes| {
+            outcome = f(bytes)
+        })? {
             return outcome;
         }
         let mut bytes = vec![0; (range.end - range.start) as usize];
@@ -128,7 +162,12 @@ impl FileChunk {
     }
 
     /// Writes cells in place.
-    pub(super) fn write_slab(&self, form: &ChunkForm, extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<()> {
+    pub(super) fn write_slab(
+        &self,
+        form: &ChunkForm,
+        extent: &Extent<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         let mut state = self.write_lock();
         self.check_readable(&state, form, extent)?;
         if let Some((at, _)) = extent.single() {
@@ -155,7 +194,10 @@ impl FileChunk {
     pub(super) fn punch_slab(&self, form: &ChunkForm, extent: &Extent<'_>) -> Result<()> {
         let mut state = self.write_lock();
         self.check_readable(&state, form, extent)?;
-        windows(extent, 0, &mut |runs| runs.iter().try_for_each(|run| self.clear(&mut state, run.at, run.len)))
+        windows(extent, 0, &mut |runs| {
+            runs.iter()
+                .try_for_each(|run| self.clear(&mut state, run.at, run.len))
+        })
     }
 
     /// Makes cells at or beyond `keep` on any axis fill.
@@ -166,7 +208,9 @@ impl FileChunk {
             self.truncate(&mut state, rows)?;
             state.len
         };
-        clip_boxes(form, keep, len).iter().try_for_each(|slab| self.punch_slab(form, &Extent::new(form, slab)?))
+        clip_boxes(form, keep, len)
+            .iter()
+            .try_for_each(|slab| self.punch_slab(form, &Extent::new(form, slab)?))
     }
 
     /// Packs the first bytes of the chunk, as many as the form has.
@@ -179,7 +223,9 @@ impl FileChunk {
             let len = (volume - at).min(u64::from(block));
             raw.resize(len as usize, 0);
             self.read(state, at, &mut raw)?;
-            encoder.push(&raw).map_err(|e| StoreError::Invalid(e.to_string()))?;
+            encoder
+                .push(&raw)
+                .map_err(|e| StoreError::Invalid(e.to_string()))?;
             at += len;
         }
         Ok(encoder.finish())
@@ -197,32 +243,53 @@ impl FileChunk {
         if head.encoding == Encoding::Raw {
             return Ok(());
         }
-        let mut fetch = |range: Range<u64>, f: &mut dyn FnMut(&[u8]) -> Result<()>| self.fetch(&state, range, f);
+        let mut fetch = |range: Range<u64>, f: &mut Take<'_>| self.fetch(&state, range, f);
         let table = decode::table(&self.name, &head.form, end, &mut fetch)?;
-        Packed { name: &self.name, codec: head.form.codec, elem: head.form.elem as usize, table: &table }.verify(&mut fetch)
+        Packed {
+            name: &self.name,
+            codec: head.form.codec,
+            elem: head.form.elem as usize,
+            table: &table,
+        }
+        .verify(&mut fetch)
     }
 }
 
 /// The bytes of the rows of the first axis that stay.
 pub(super) fn clip_rows(form: &ChunkForm, keep: &[u64]) -> u64 {
-    let row = form.shape.iter().skip(1).fold(1u64, |n, &x| n.saturating_mul(x));
+    let row = form
+        .shape
+        .iter()
+        .skip(1)
+        .fold(1u64, |n, &x| n.saturating_mul(x));
     let none = keep.contains(&0);
-    keep.first().map_or(0, |&rows| if none { 0 } else { rows.saturating_mul(row) })
+    keep.first()
+        .map_or(0, |&rows| if none { 0 } else { rows.saturating_mul(row) })
 }
 
 /// What goes of the rows that stay, of which there are `len` bytes.
 pub(super) fn clip_boxes(form: &ChunkForm, keep: &[u64], len: u64) -> Vec<Hyperslab> {
-    let row = form.shape.iter().skip(1).fold(1u64, |n, &x| n.saturating_mul(x)).max(1);
-    let rows = len.div_ceil(row).min(form.shape.first().copied().unwrap_or(0));
+    let row = form
+        .shape
+        .iter()
+        .skip(1)
+        .fold(1u64, |n, &x| n.saturating_mul(x))
+        .max(1);
+    let rows = len
+        .div_ceil(row)
+        .min(form.shape.first().copied().unwrap_or(0));
     let mut boxes = Vec::new();
     for axis in 1..form.shape.len() {
         if keep[axis] >= form.shape[axis] || rows == 0 {
             continue;
         }
-        let mut region = Region { offset: Coords::from_elem(0, keep.len()), shape: form.shape.clone() };
+        let mut region = Region {
+            offset: Coords::from_elem(0, keep.len()),
+            shape: form.shape.clone(),
+        };
         region.shape[0] = rows;
-        for before in 1..axis {
-            region.shape[before] = region.shape[before].min(keep[before]);
+        for (len, kept) in region.shape[1..axis].iter_mut().zip(&keep[1..axis]) {
+            *len = (*len).min(*kept);
         }
         region.offset[axis] = keep[axis];
         region.shape[axis] -= keep[axis];

@@ -12,6 +12,7 @@
 //!
 //! The formats, to the byte, are in `docs/formats/chunks.md`.
 
+mod catalogue;
 mod decode;
 mod directory;
 mod extent;
@@ -67,7 +68,10 @@ pub struct LocalOptions {
 
 impl Default for LocalOptions {
     fn default() -> Self {
-        Self { fsync: true, open_files: None }
+        Self {
+            fsync: true,
+            open_files: None,
+        }
     }
 }
 
@@ -116,6 +120,7 @@ impl LocalStore {
         }
         self.sync_all()?;
         self.files.settle_all()?;
+        catalogue::write(&self.directory, &self.shared, &self.index.read().small())?;
         self.directory.note_clean(self.shared.durable)
     }
 
@@ -140,7 +145,9 @@ impl LocalStore {
         let _lock = self.lock(name);
         let home = self.index.write().remove(name);
         let waiting = self.waiting.lock().remove(name).unwrap_or_default();
-        let mut outcome = waiting.iter().try_for_each(|place| self.segments.kill(place));
+        let mut outcome = waiting
+            .iter()
+            .try_for_each(|place| self.segments.kill(place));
         match home {
             None => {}
             Some(Home::Small(place)) => outcome = outcome.and(self.segments.kill(&place)),
@@ -150,10 +157,12 @@ impl LocalStore {
     }
 
     fn remove_all(&self, names: &[ChunkName]) -> Result<()> {
-        names.iter().fold(Ok(()), |outcome, name| {
+        let mut outcome = Ok(());
+        for name in names {
             let removed = self.remove(name);
-            outcome.and(removed)
-        })
+            outcome = outcome.and(removed);
+        }
+        outcome
     }
 
     /// Runs `small` or `large` on the chunk, wherever it is just now. It may move or go while that
@@ -183,7 +192,10 @@ impl LocalStore {
 impl Drop for LocalStore {
     fn drop(&mut self) {
         if let Err(error) = self.shut() {
-            tracing::error!("{}: not left in order: {error}", self.directory.path().display());
+            tracing::error!(
+                "{}: not left in order: {error}",
+                self.directory.path().display()
+            );
         }
     }
 }
@@ -192,7 +204,10 @@ fn check_len(extent: &Extent<'_>, len: u64) -> Result<()> {
     if extent.volume == len {
         return Ok(());
     }
-    Err(StoreError::Invalid(format!("the slab has {} bytes and the data {len}", extent.volume)))
+    Err(StoreError::Invalid(format!(
+        "the slab has {} bytes and the data {len}",
+        extent.volume
+    )))
 }
 
 impl ChunkStore for LocalStore {
@@ -200,7 +215,13 @@ impl ChunkStore for LocalStore {
         self.put_free(name, form, data)
     }
 
-    fn append(&self, name: &ChunkName, form: &ChunkForm, at: u64, data: &[IoSlice<'_>]) -> Result<()> {
+    fn append(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        at: u64,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         self.append_free(name, form, at, data)
     }
 
@@ -208,27 +229,49 @@ impl ChunkStore for LocalStore {
         self.seal_free(name, form)
     }
 
-    fn write(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, data: &[IoSlice<'_>]) -> Result<()> {
+    fn write(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         self.write_grid(name, form, slab, data)
     }
 
-    fn read(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, out: &mut [u8]) -> Result<()> {
+    fn read(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<()> {
         let extent = Extent::new(form, slab)?;
         check_len(&extent, out.len() as u64)?;
         let cell = std::cell::RefCell::new(out);
         self.look(
             name,
-            &mut |place, bytes| self.read_small(name, form, place, bytes, &extent, &mut cell.borrow_mut()),
+            &mut |place, bytes| {
+                self.read_small(name, form, place, bytes, &extent, &mut cell.borrow_mut())
+            },
             &mut |chunk| chunk.read_slab(form, &extent, &mut cell.borrow_mut()),
         )
     }
 
-    fn show(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab, f: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn show(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
         let extent = Extent::new(form, slab)?;
         let cell = std::cell::RefCell::new(f);
         self.look(
             name,
-            &mut |place, bytes| self.show_small(form, place, bytes, &extent, &mut *cell.borrow_mut()),
+            &mut |place, bytes| {
+                self.show_small(form, place, bytes, &extent, &mut *cell.borrow_mut())
+            },
             &mut |chunk| chunk.show_slab(form, &extent, &mut *cell.borrow_mut()),
         )
     }
@@ -267,7 +310,9 @@ impl ChunkStore for LocalStore {
                 Some(Home::Small(place)) if segments.contains(&place.segment()) => {}
                 Some(Home::Small(place)) => segments.push(place.segment()),
                 Some(Home::File) => files.push(name),
-                None if matches!(name, ChunkName::Free(_)) => return Err(StoreError::Missing(name.clone())),
+                None if matches!(name, ChunkName::Free(_)) => {
+                    return Err(StoreError::Missing(name.clone()));
+                }
                 None => gone = true,
             }
         }
@@ -298,7 +343,8 @@ impl ChunkStore for LocalStore {
 
     fn space(&self) -> Result<Space> {
         let path = self.directory.path();
-        let stat = nix::sys::statvfs::statvfs(path).map_err(|e| StoreError::from_io("ask for the room of", path, &e.into()))?;
+        let stat = nix::sys::statvfs::statvfs(path)
+            .map_err(|e| StoreError::from_io("ask for the room of", path, &e.into()))?;
         let unit = stat.fragment_size();
         Ok(Space {
             total: stat.blocks() * unit,
@@ -308,7 +354,11 @@ impl ChunkStore for LocalStore {
     }
 
     fn verify(&self, name: &ChunkName) -> Result<()> {
-        self.look(name, &mut |place, bytes| self.verify_small(name, place, bytes), &mut |chunk| chunk.verify())
+        self.look(
+            name,
+            &mut |place, bytes| self.verify_small(name, place, bytes),
+            &mut |chunk| chunk.verify(),
+        )
     }
 }
 

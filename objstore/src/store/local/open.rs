@@ -11,11 +11,12 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 
+use super::catalogue;
 use super::directory::{Directory, Found};
 use super::file::read_head;
 use super::files::Files;
 use super::index::{Home, Index};
-use super::segment::{FoundRecord, Segments};
+use super::segment::{FoundRecord, Known, Segments};
 use super::shared::Shared;
 use super::{LocalOptions, LocalStore, STRIPES};
 use crate::error::{Result, StoreError};
@@ -29,12 +30,30 @@ impl LocalStore {
     /// second opener gets [`StoreError::Locked`].
     pub fn open(dir: &Path, options: LocalOptions) -> Result<Self> {
         let directory = Arc::new(Directory::open(dir)?);
-        let opening = directory.note_opening(options.fsync)?;
+        let (opening, is_clean) = directory.note_opening(options.fsync)?;
+        let catalogue = catalogue::read(&directory)?;
+        let known = Known {
+            is_current: is_clean && catalogue.is_some(),
+            records: catalogue.unwrap_or_default(),
+        };
         let mut mark = [0; 8];
-        getrandom::fill(&mut mark).map_err(|e| StoreError::Io { what: "draw a mark".to_owned(), detail: e.to_string(), errno: None })?;
+        getrandom::fill(&mut mark).map_err(|e| StoreError::Io {
+            what: "draw a mark".to_owned(),
+            detail: e.to_string(),
+            errno: None,
+        })?;
         let shared = Arc::new(Shared::new(u64::from_le_bytes(mark).max(1), options.fsync));
-        let (segments, records) = Segments::open(Arc::clone(&directory), Arc::clone(&shared), opening << SEQUENCES)?;
-        let files = Files::new(Arc::clone(&directory), Arc::clone(&shared), options.open_files);
+        let (segments, records) = Segments::open(
+            Arc::clone(&directory),
+            Arc::clone(&shared),
+            opening << SEQUENCES,
+            known,
+        )?;
+        let files = Files::new(
+            Arc::clone(&directory),
+            Arc::clone(&shared),
+            options.open_files,
+        );
         let store = Self {
             directory,
             shared,
@@ -48,15 +67,23 @@ impl LocalStore {
         };
         let mut index = Index::default();
         let sequences = store.take_records(records, &mut index)?;
-        store.directory.chunk_files(&mut |found| store.take_file(found, &sequences, &mut index))?;
+        store
+            .directory
+            .chunk_files(&mut |found| store.take_file(found, &sequences, &mut index))?;
         *store.index.write() = index;
         store.release_waiting()?;
-        store.closed.store(false, std::sync::atomic::Ordering::SeqCst);
+        store
+            .closed
+            .store(false, std::sync::atomic::Ordering::SeqCst);
         Ok(store)
     }
 
     /// Enters the record that counts of each name, and says what it is.
-    fn take_records(&self, mut records: Vec<FoundRecord>, index: &mut Index) -> Result<HashMap<ChunkName, u64>> {
+    fn take_records(
+        &self,
+        mut records: Vec<FoundRecord>,
+        index: &mut Index,
+    ) -> Result<HashMap<ChunkName, u64>> {
         records.sort_unstable_by(|a, b| a.name.cmp(&b.name).then(b.sequence.cmp(&a.sequence)));
         let mut sequences = HashMap::new();
         for versions in records.chunk_by(|a, b| a.name == b.name) {
@@ -64,7 +91,11 @@ impl LocalStore {
             for (i, record) in versions.iter().enumerate() {
                 if i == best {
                     if !record.sound {
-                        tracing::error!("{}: {} does not match its checksum", self.segments.describe(&record.place), record.name);
+                        tracing::error!(
+                            "{}: {} does not match its checksum",
+                            self.segments.describe(&record.place),
+                            record.name
+                        );
                     }
                     index.set(&record.name, Home::Small(record.place));
                     if matches!(record.name, ChunkName::Grid { .. }) {
@@ -79,15 +110,27 @@ impl LocalStore {
     }
 
     /// Enters the file of a chunk.
-    fn take_file(&self, found: Found, sequences: &HashMap<ChunkName, u64>, index: &mut Index) -> Result<()> {
+    fn take_file(
+        &self,
+        found: Found,
+        sequences: &HashMap<ChunkName, u64>,
+        index: &mut Index,
+    ) -> Result<()> {
         let path = found.path;
-        let head = |path: &Path| std::fs::File::open(path).ok().and_then(|file| read_head(&file).ok());
+        let head = |path: &Path| {
+            std::fs::File::open(path)
+                .ok()
+                .and_then(|file| read_head(&file).ok())
+        };
         let name = match found.name {
             Some(name) => name,
             None => match head(&path) {
                 Some(head) => head.name,
                 None => {
-                    tracing::error!("{}: damaged, and which chunk it holds is unknown", path.display());
+                    tracing::error!(
+                        "{}: damaged, and which chunk it holds is unknown",
+                        path.display()
+                    );
                     return Ok(());
                 }
             },

@@ -50,7 +50,11 @@ pub(super) fn copy(pieces: &[IoSlice<'_>], at: u64, out: &mut [u8]) {
 
 /// Writes all pieces to the file, one behind the other, in as few calls as possible. An error comes
 /// with how many bytes were written before it.
-pub(super) fn write_at(file: &File, at: u64, pieces: &[IoSlice<'_>]) -> Result<(), (u64, io::Error)> {
+pub(super) fn write_at(
+    file: &File,
+    at: u64,
+    pieces: &[IoSlice<'_>],
+) -> Result<(), (u64, io::Error)> {
     let total = len(pieces);
     let mut done = 0u64;
     let mut rest: Pieces<'_>;
@@ -81,7 +85,10 @@ mod tests {
     fn parts_are_what_a_concatenation_would_give() {
         let data: Vec<u8> = (0..100).collect();
         let cuts = [0usize, 1, 1, 30, 77, 100];
-        let pieces: Vec<_> = cuts.windows(2).map(|w| IoSlice::new(&data[w[0]..w[1]])).collect();
+        let pieces: Vec<_> = cuts
+            .windows(2)
+            .map(|w| IoSlice::new(&data[w[0]..w[1]]))
+            .collect();
         assert_eq!(len(&pieces), 100);
         for at in 0..100 {
             for n in [1, 2, 40, 100 - at] {

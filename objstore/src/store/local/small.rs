@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use super::decode::{self, Packed};
+use super::decode::{self, Packed, Take};
 use super::extent::Extent;
 use super::fill::paint;
 use super::index::Home;
@@ -26,13 +26,21 @@ thread_local! {
 impl LocalStore {
     /// Runs `f` with the data of a record. One that is not there as it was written is reported as
     /// damaged; whether it died meanwhile is the caller's to find out.
-    pub(super) fn with_record<R>(&self, name: &ChunkName, place: &Place, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+    pub(super) fn with_record<R>(
+        &self,
+        name: &ChunkName,
+        place: &Place,
+        f: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
         let mut bytes = RECORD.take();
         let outcome = match self.segments.read(place, &mut bytes) {
             Ok(Some(())) => f(&bytes),
             Ok(None) => Err(StoreError::Damaged {
                 name: name.clone(),
-                detail: format!("{}: the data (block 0) does not match its checksum", self.segments.describe(place)),
+                detail: format!(
+                    "{}: the data (block 0) does not match its checksum",
+                    self.segments.describe(place)
+                ),
             }),
             Err(error) => Err(error),
         };
@@ -52,11 +60,20 @@ impl LocalStore {
         if place.kind == Kind::Coded {
             let mut fetch = fetch_from(bytes);
             let table = decode::table(name, form, bytes.len() as u64, &mut fetch)?;
-            let packed = Packed { name, codec: form.codec, elem: form.elem as usize, table: &table };
+            let packed = Packed {
+                name,
+                codec: form.codec,
+                elem: form.elem as usize,
+                table: &table,
+            };
             return packed.read(extent, out, &mut fetch);
         }
         if place.kind == Kind::Raw && extent.end > bytes.len() as u64 {
-            return Err(StoreError::Invalid(format!("bytes up to {} of {name} were asked for, and it has {}", extent.end, bytes.len())));
+            return Err(StoreError::Invalid(format!(
+                "bytes up to {} of {name} were asked for, and it has {}",
+                extent.end,
+                bytes.len()
+            )));
         }
         let mut packed = 0;
         extent.runs(&mut |at, len| {
@@ -92,17 +109,35 @@ impl LocalStore {
         if place.kind != Kind::Coded {
             return Ok(());
         }
-        let form = self.segments.form(place).ok_or_else(|| StoreError::Damaged {
-            name: name.clone(),
-            detail: format!("{}: neither head nor foot can be read", self.segments.describe(place)),
-        })?;
+        let form = self
+            .segments
+            .form(place)
+            .ok_or_else(|| StoreError::Damaged {
+                name: name.clone(),
+                detail: format!(
+                    "{}: neither head nor foot can be read",
+                    self.segments.describe(place)
+                ),
+            })?;
         let mut fetch = fetch_from(bytes);
         let table = decode::table(name, &form, bytes.len() as u64, &mut fetch)?;
-        Packed { name, codec: form.codec, elem: form.elem as usize, table: &table }.verify(&mut fetch)
+        Packed {
+            name,
+            codec: form.codec,
+            elem: form.elem as usize,
+            table: &table,
+        }
+        .verify(&mut fetch)
     }
 
     /// Stores a chunk, or a new version of one, as a record. The caller holds the chunk's lock.
-    pub(super) fn store_small(&self, name: &ChunkName, form: &ChunkForm, kind: Kind, data: &[IoSlice<'_>]) -> Result<()> {
+    pub(super) fn store_small(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        kind: Kind,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         let place = self.segments.append(name, form, kind, data)?;
         let old = self.index.write().set(name, Home::Small(place));
         match old {
@@ -136,7 +171,9 @@ impl LocalStore {
     /// Kills the waiting records of a chunk that is a file now, and on disk where it must be.
     pub(super) fn retire_for_file(&self, name: &ChunkName, old: &Place) -> Result<()> {
         let waiting = self.waiting.lock().remove(name).unwrap_or_default();
-        waiting.iter().try_for_each(|place| self.segments.kill(place))?;
+        waiting
+            .iter()
+            .try_for_each(|place| self.segments.kill(place))?;
         self.segments.kill(old)
     }
 
@@ -145,25 +182,32 @@ impl LocalStore {
         let mut due = Vec::new();
         {
             let index = self.index.read();
-            self.waiting.lock().retain(|name, places| match index.get(name) {
-                Some(Home::Small(place)) if !self.segments.is_durable(&place) => true,
-                _ => {
-                    due.append(places);
-                    false
-                }
-            });
+            self.waiting
+                .lock()
+                .retain(|name, places| match index.get(name) {
+                    Some(Home::Small(place)) if !self.segments.is_durable(&place) => true,
+                    _ => {
+                        due.append(places);
+                        false
+                    }
+                });
         }
         due.iter().try_for_each(|place| self.segments.kill(place))
     }
 }
 
-fn fetch_from(bytes: &[u8]) -> impl FnMut(Range<u64>, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + '_ {
+fn fetch_from(bytes: &[u8]) -> impl FnMut(Range<u64>, &mut Take<'_>) -> Result<()> + '_ {
     |range, f| f(&bytes[range.start as usize..range.end as usize])
 }
 
 /// The bytes of a small grid chunk after some cells were written: as long as it must be, fill where
 /// nothing was written.
-pub(super) fn written(form: &ChunkForm, old: &[u8], extent: &Extent<'_>, data: &[IoSlice<'_>]) -> Result<Vec<u8>> {
+pub(super) fn written(
+    form: &ChunkForm,
+    old: &[u8],
+    extent: &Extent<'_>,
+    data: &[IoSlice<'_>],
+) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(old.len().max(extent.end as usize));
     bytes.extend_from_slice(old);
     if (bytes.len() as u64) < extent.end {

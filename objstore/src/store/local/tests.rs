@@ -9,7 +9,10 @@ use super::*;
 use crate::store::conformance;
 
 fn fast() -> LocalOptions {
-    LocalOptions { fsync: false, open_files: None }
+    LocalOptions {
+        fsync: false,
+        open_files: None,
+    }
 }
 
 #[test]
@@ -22,7 +25,14 @@ fn conforms() {
 #[test]
 fn conforms_with_few_open_files_and_syncs() {
     let dir = tempfile::tempdir().unwrap();
-    let store = LocalStore::open(dir.path(), LocalOptions { fsync: true, open_files: Some(3) }).unwrap();
+    let store = LocalStore::open(
+        dir.path(),
+        LocalOptions {
+            fsync: true,
+            open_files: Some(3),
+        },
+    )
+    .unwrap();
     for seed in 20..23 {
         conformance::random::run(&store, seed, 300);
     }

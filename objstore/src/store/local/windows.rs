@@ -16,7 +16,11 @@ pub(super) struct Run {
 
 /// Calls `f` with the runs of the slab, ascending, those together between which gaps are at most `gap`
 /// bytes and not more than the runs themselves are worth. A long run comes alone.
-pub(super) fn windows(extent: &Extent<'_>, gap: u64, f: &mut dyn FnMut(&[Run]) -> Result<()>) -> Result<()> {
+pub(super) fn windows(
+    extent: &Extent<'_>,
+    gap: u64,
+    f: &mut dyn FnMut(&[Run]) -> Result<()>,
+) -> Result<()> {
     let mut held: Vec<Run> = Vec::new();
     let mut packed = 0;
     extent.runs(&mut |at, len| {

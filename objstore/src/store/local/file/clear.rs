@@ -12,7 +12,12 @@ use crate::store::local::fill::paint;
 
 impl FileChunk {
     /// Makes `len` bytes from `offset` on fill, and gives their room back where whole blocks go.
-    pub(in crate::store::local) fn clear(&self, state: &mut State, offset: u64, len: u64) -> Result<()> {
+    pub(in crate::store::local) fn clear(
+        &self,
+        state: &mut State,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
         let end = offset.saturating_add(len);
         if end >= state.len {
             return self.truncate(state, offset);
@@ -59,7 +64,12 @@ impl FileChunk {
     /// Clears a part of one block, in place.
     fn clear_edge(&self, state: &mut State, g: usize, from: u64, upto: u64) -> Result<()> {
         let block = (from % GROUP / BLOCK) as usize;
-        if from >= upto || !state.group(g).map_err(|why| self.damaged(why))?.is_some_and(|group| group.has(block)) {
+        if from >= upto
+            || !state
+                .group(g)
+                .map_err(|why| self.damaged(why))?
+                .is_some_and(|group| group.has(block))
+        {
             return Ok(());
         }
         self.write_fill(state, from, upto - from)?;
@@ -88,7 +98,13 @@ impl FileChunk {
     /// Punches a hole; whether the filesystem can do that.
     pub(super) fn punch_bytes(&self, state: &State, offset: u64, len: u64) -> bool {
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        fallocate(&self.file, flags, data_at(state.area, offset) as i64, len as i64).is_ok()
+        fallocate(
+            &self.file,
+            flags,
+            data_at(state.area, offset) as i64,
+            len as i64,
+        )
+        .is_ok()
     }
 
     /// Makes everything from `len` on fill, cutting the file as far as that does it.
@@ -102,7 +118,11 @@ impl FileChunk {
         if within > 0 && state.fills() {
             // The rest of the block is fill, which is written.
             let block_end = (len - within + BLOCK).min(state.len);
-            if state.group(g).map_err(|why| self.damaged(why))?.is_some_and(|group| group.has((len % GROUP / BLOCK) as usize)) {
+            if state
+                .group(g)
+                .map_err(|why| self.damaged(why))?
+                .is_some_and(|group| group.has((len % GROUP / BLOCK) as usize))
+            {
                 self.write_fill(state, len, block_end - len)?;
             }
             return self.cut(state, block_end);
@@ -121,14 +141,18 @@ impl FileChunk {
             // The head promises more than there will be, and must not once the cut is on disk.
             state.head.content = len;
             self.write_head(state)?;
-            self.shared.sync_file(&self.file, &self.path).map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
+            self.shared
+                .sync_file(&self.file, &self.path)
+                .map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
         }
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
         if group.stored && !group.marked && len > g as u64 * GROUP {
             self.mark(state, g)?;
         }
         let tail = self.tail_sum(state, g, len)?;
-        self.file.set_len(size_of(len, state.area)).map_err(|e| StoreError::from_io("truncate", &self.path, &e))?;
+        self.file
+            .set_len(size_of(len, state.area))
+            .map_err(|e| StoreError::from_io("truncate", &self.path, &e))?;
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
         for after in block..BLOCKS {
             if after > block || within == 0 {
@@ -150,11 +174,19 @@ impl FileChunk {
         let within = len % BLOCK;
         let group = state.group(g).map_err(|why| self.damaged(why))?;
         let sum = group.and_then(|group| group.sum((len % GROUP / BLOCK) as usize));
-        let Some(sum) = sum.filter(|_| within > 0) else { return Ok(None) };
+        let Some(sum) = sum.filter(|_| within > 0) else {
+            return Ok(None);
+        };
         let mut buf = [0; BLOCK as usize];
         let gone = &mut buf[..(state.len - len).min(BLOCK - within) as usize];
-        read_up_to(&self.file, data_at(state.area, len), gone).map_err(|e| self.read_error("the block to be cut", &e))?;
+        read_up_to(&self.file, data_at(state.area, len), gone)
+            .map_err(|e| self.read_error("the block to be cut", &e))?;
         let zeros = padded(0, gone.len() as u64);
-        Ok(Some(replaced(sum, crc32c(gone), zeros, BLOCK - within - gone.len() as u64)))
+        Ok(Some(replaced(
+            sum,
+            crc32c(gone),
+            zeros,
+            BLOCK - within - gone.len() as u64,
+        )))
     }
 }

@@ -100,7 +100,11 @@ impl Group {
     pub(super) fn is_checked(&self, block: usize, now: u64, life: u64) -> bool {
         let at = self.checked_at.load(Ordering::Acquire);
         if now.saturating_sub(at) > life {
-            if self.checked_at.compare_exchange(at, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if self
+                .checked_at
+                .compare_exchange(at, now, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
                 for word in &self.checked {
                     word.store(0, Ordering::Release);
                 }
@@ -125,10 +129,20 @@ impl Group {
         page[..4].copy_from_slice(MAGIC);
         page[4..8].copy_from_slice(&number.to_le_bytes());
         page[8..16].copy_from_slice(&writer.to_le_bytes());
-        for (out, word) in page[64..128].as_chunks_mut::<8>().0.iter_mut().zip(&self.present) {
+        for (out, word) in page[64..128]
+            .as_chunks_mut::<8>()
+            .0
+            .iter_mut()
+            .zip(&self.present)
+        {
             *out = word.to_le_bytes();
         }
-        for (out, sum) in page[128..].as_chunks_mut::<4>().0.iter_mut().zip(&self.sums) {
+        for (out, sum) in page[128..]
+            .as_chunks_mut::<4>()
+            .0
+            .iter_mut()
+            .zip(&self.sums)
+        {
             *out = sum.to_le_bytes();
         }
         let crc = crc32c(&page);
@@ -143,7 +157,9 @@ impl Group {
             return Read::Empty;
         }
         let Some(page) = page.first_chunk::<USED>() else {
-            return Read::Bad(format!("the file ends within the checksums of group {number}"));
+            return Read::Bad(format!(
+                "the file ends within the checksums of group {number}"
+            ));
         };
         let mut group = Self::new();
         group.stored = true;
@@ -151,7 +167,11 @@ impl Group {
         group.present = std::array::from_fn(|_| words.next().map_or(0, |w| u64::from_le_bytes(*w)));
         let mut sums = page[128..].as_chunks::<4>().0.iter();
         group.sums = std::array::from_fn(|_| sums.next().map_or(0, |w| u32::from_le_bytes(*w)));
-        let field = |at: usize| page[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+        let field = |at: usize| {
+            page[at..]
+                .first_chunk()
+                .map_or(0, |b| u32::from_le_bytes(*b))
+        };
         let writer = u64::from(field(8)) | u64::from(field(12)) << 32;
         let mut blank = *page;
         blank[16..20].fill(0);
@@ -163,7 +183,9 @@ impl Group {
                 Read::Good(group)
             }
             (true, _) => Read::Stale(group),
-            (false, 0) => Read::Bad(format!("the page with the checksums of group {number} does not match its own")),
+            (false, 0) => Read::Bad(format!(
+                "the page with the checksums of group {number} does not match its own"
+            )),
             (false, _) => {
                 // Torn while it was rewritten: what it says is worth nothing.
                 let mut group = Self::new();
@@ -195,12 +217,19 @@ mod tests {
         group.set(64, Some(9));
         group.set(64, None);
         let page = group.page(5, 0);
-        let Read::Good(back) = Group::read(&page, 5, 42) else { panic!("not good") };
-        assert_eq!((back.sum(0), back.sum(64), back.sum(511)), (Some(0), None, Some(7)));
+        let Read::Good(back) = Group::read(&page, 5, 42) else {
+            panic!("not good")
+        };
+        assert_eq!(
+            (back.sum(0), back.sum(64), back.sum(511)),
+            (Some(0), None, Some(7))
+        );
         assert!(!back.marked && back.stored);
         assert!(matches!(Group::read(&page, 6, 42), Read::Bad(_)));
         assert!(matches!(Group::read(&group.page(5, 42), 5, 42), Read::Good(g) if g.marked));
-        assert!(matches!(Group::read(&group.page(5, 41), 5, 42), Read::Stale(g) if g.sum(511) == Some(7)));
+        assert!(
+            matches!(Group::read(&group.page(5, 41), 5, 42), Read::Stale(g) if g.sum(511) == Some(7))
+        );
         assert!(matches!(Group::read(&[0; 4096], 5, 42), Read::Empty));
         assert!(matches!(Group::read(&page[..1000], 5, 42), Read::Bad(_)));
         for at in 0..USED {

@@ -72,14 +72,19 @@ impl Head {
     /// How long the head area is, from its first page.
     pub(super) fn area(first: &[u8]) -> Result<usize, String> {
         if first.len() < FIXED {
-            return Err(format!("the file ends after {} bytes, within its head", first.len()));
+            return Err(format!(
+                "the file ends after {} bytes, within its head",
+                first.len()
+            ));
         }
         if &first[..8] != MAGIC {
             return Err("the head of the file does not begin as it should".to_owned());
         }
         let area = u32_at(first, 12);
         if area == 0 || area > LEN_MAX || !u64::from(area).is_multiple_of(PAGE) {
-            return Err(format!("the head of the file gives itself a length of {area} bytes"));
+            return Err(format!(
+                "the head of the file gives itself a length of {area} bytes"
+            ));
         }
         Ok(area as usize)
     }
@@ -87,22 +92,37 @@ impl Head {
     /// Reads a head area.
     pub(super) fn parse(area: &[u8]) -> Result<Self, String> {
         Self::area(area)?;
-        let label = area.get(FIXED..).and_then(|rest| rest.get(..u32_at(area, 40) as usize));
+        let label = area
+            .get(FIXED..)
+            .and_then(|rest| rest.get(..u32_at(area, 40) as usize));
         let label = label.ok_or("the file ends within its head")?;
         if combined(crc32c(&area[..44]), crc32c(label), label.len() as u64) != u32_at(area, 44) {
             return Err("the checksum of the file's head does not match".to_owned());
         }
         let version = u32_at(area, 8);
         if version != VERSION {
-            return Err(format!("the file has version {version}, this slabfs reads version {VERSION}: use the slabfs that wrote it"));
+            return Err(format!(
+                "the file has version {version}, this slabfs reads version {VERSION}: use the slabfs that wrote it"
+            ));
         }
         let (name, form, _) = labels::read(label).ok_or("the head of the file makes no sense")?;
         let encoding = match area[24] {
             0 => Encoding::Raw,
             1 => Encoding::Coded,
-            other => return Err(format!("the file has encoding {other}, which this slabfs does not know")),
+            other => {
+                return Err(format!(
+                    "the file has encoding {other}, which this slabfs does not know"
+                ));
+            }
         };
-        Ok(Self { name, form, sequence: u64_at(area, 16), encoding, sealed: area[25] == 1, content: u64_at(area, 32) })
+        Ok(Self {
+            name,
+            form,
+            sequence: u64_at(area, 16),
+            encoding,
+            sealed: area[25] == 1,
+            content: u64_at(area, 32),
+        })
     }
 }
 
@@ -125,7 +145,12 @@ mod tests {
     #[test]
     fn heads_read_back_and_flips_are_seen() {
         for fill in [Fill::zero(), Fill::from_bytes(&[9; 50_000])] {
-            let form = ChunkForm { shape: [4, 8].into_iter().collect(), elem: 8, codec: Codec::Lz4, fill };
+            let form = ChunkForm {
+                shape: [4, 8].into_iter().collect(),
+                elem: 8,
+                codec: Codec::Lz4,
+                fill,
+            };
             let head = Head {
                 name: ChunkName::Free(ChunkId(3)),
                 form,

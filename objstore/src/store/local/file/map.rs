@@ -47,8 +47,15 @@ impl Drop for Map {
 impl Map {
     /// Maps `len` bytes from `at` on, a multiple of the page size. The file may be shorter.
     pub(super) fn new(file: &File, at: u64, len: usize) -> io::Result<Arc<Self>> {
-        let raw = MmapOptions::new().offset(at).len(len).map_raw_read_only(file)?;
-        Ok(Arc::new_cyclic(|this| Self { raw, held: AtomicU64::new(0), this: this.clone() }))
+        let raw = MmapOptions::new()
+            .offset(at)
+            .len(len)
+            .map_raw_read_only(file)?;
+        Ok(Arc::new_cyclic(|this| Self {
+            raw,
+            held: AtomicU64::new(0),
+            this: this.clone(),
+        }))
     }
 
     /// Notes that a look brings `len` bytes in, and lets go of what is too much.
@@ -57,7 +64,12 @@ impl Map {
         let mut before = self.held.load(Ordering::Relaxed);
         let added = loop {
             let after = most.min(before + len);
-            match self.held.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.held.compare_exchange_weak(
+                before,
+                after,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => break after - before,
                 Err(now) => before = now,
             }
@@ -98,7 +110,10 @@ impl Map {
         let from = range.start / page * page;
         let upto = range.end.next_multiple_of(page).min(self.raw.len());
         self.hold((upto - from) as u64);
-        match self.raw.advise_range(Advice::PopulateRead, from, upto - from) {
+        match self
+            .raw
+            .advise_range(Advice::PopulateRead, from, upto - from)
+        {
             Ok(()) => {}
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
             Err(e) => return Err(e),
@@ -107,7 +122,9 @@ impl Map {
         // brought in, so they exist in the file; and the file is neither cut nor written while the
         // bytes are used, since both happen under the chunk's lock held exclusively and the caller
         // holds it shared. Other processes stay out of the directory by its lock.
-        Ok(unsafe { std::slice::from_raw_parts(self.raw.as_ptr().add(range.start), range.end - range.start) })
+        Ok(unsafe {
+            std::slice::from_raw_parts(self.raw.as_ptr().add(range.start), range.end - range.start)
+        })
     }
 }
 

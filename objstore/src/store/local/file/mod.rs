@@ -89,30 +89,64 @@ enum Slot {
 impl FileChunk {
     /// Makes the file of a new chunk; its head is written with the first data.
     pub(super) fn create(path: &Path, head: Head, shared: &Arc<Shared>) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
         let area = head.bytes().len() as u64;
-        let state = State { head, area, len: 0, groups: Vec::new(), head_dirty: true, unsynced: true, lasting: false, poisoned: false };
+        let state = State {
+            head,
+            area,
+            len: 0,
+            groups: Vec::new(),
+            head_dirty: true,
+            unsynced: true,
+            lasting: false,
+            poisoned: false,
+        };
         Ok(Self::assemble(path, file, shared, state))
     }
 
     /// Opens the file of a chunk. A head that does not check is damage of the chunk `name`.
     pub(super) fn open(path: &Path, name: &ChunkName, shared: &Arc<Shared>) -> Result<Self> {
-        let damaged = |detail: String| StoreError::Damaged { name: name.clone(), detail: format!("{}: {detail}", path.display()) };
+        let damaged = |detail: String| StoreError::Damaged {
+            name: name.clone(),
+            detail: format!("{}: {detail}", path.display()),
+        };
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(damaged("the file is gone".to_owned())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(damaged("the file is gone".to_owned()));
+            }
             Err(e) => return Err(StoreError::from_io("open", path, &e)),
         };
         let head = read_head(&file).map_err(|e| e.into_error(path, name))?;
         if head.name != *name {
-            return Err(damaged(format!("the file says that it holds {}", head.name)));
+            return Err(damaged(format!(
+                "the file says that it holds {}",
+                head.name
+            )));
         }
-        let size = file.metadata().map_err(|e| StoreError::from_io("stat", path, &e))?.len();
+        let size = file
+            .metadata()
+            .map_err(|e| StoreError::from_io("stat", path, &e))?
+            .len();
         let area = head.bytes().len() as u64;
         // A sealed chunk ends where its head says; a cut of the file may have been lost.
         let len = len_of(size, area).min(if head.sealed { head.content } else { u64::MAX });
         let groups = (0..len.div_ceil(GROUP)).map(|_| Slot::Unread).collect();
-        let state = State { head, area, len, groups, head_dirty: false, unsynced: false, lasting: true, poisoned: false };
+        let state = State {
+            head,
+            area,
+            len,
+            groups,
+            head_dirty: false,
+            unsynced: false,
+            lasting: true,
+            poisoned: false,
+        };
         let chunk = Self::assemble(path, file, shared, state);
         chunk.note_cut(&mut chunk.state.write());
         Ok(chunk)
@@ -175,15 +209,17 @@ impl FileChunk {
     }
 
     fn damaged(&self, detail: impl std::fmt::Display) -> StoreError {
-        StoreError::Damaged { name: self.name.clone(), detail: format!("{}: {detail}", self.path.display()) }
+        StoreError::Damaged {
+            name: self.name.clone(),
+            detail: format!("{}: {detail}", self.path.display()),
+        }
     }
 
     /// An error while the file was read: the disk's own damage is the chunk's.
     fn read_error(&self, what: &str, error: &io::Error) -> StoreError {
         match error.raw_os_error() {
-            Some(libc::EIO | libc::EFAULT | libc::EHWPOISON | libc::EUCLEAN | libc::EBADMSG) | None => {
-                self.damaged(format!("{what} cannot be read: {error}"))
-            }
+            Some(libc::EIO | libc::EFAULT | libc::EHWPOISON | libc::EUCLEAN | libc::EBADMSG)
+            | None => self.damaged(format!("{what} cannot be read: {error}")),
             Some(_) => StoreError::from_io("read", &self.path, error),
         }
     }
@@ -203,7 +239,9 @@ impl FileChunk {
         }
         let mut page = [0; PAGE as usize];
         let slot = match read_up_to(&self.file, page_at(state.area, g), &mut page) {
-            Err(e) => Slot::Bad(format!("the page with the checksums of group {g} cannot be read: {e}")),
+            Err(e) => Slot::Bad(format!(
+                "the page with the checksums of group {g} cannot be read: {e}"
+            )),
             Ok(have) => match Group::read(&page[..have], g as u32, self.shared.mark) {
                 group::Read::Empty => Slot::Loaded(Box::new(Group::new())),
                 group::Read::Good(group) => Slot::Loaded(Box::new(group)),
@@ -224,18 +262,28 @@ impl FileChunk {
             if have == 0 {
                 break;
             }
-            let read = self.file.read_exact_at(&mut buf[..have], data_at(state.area, at));
+            let read = self
+                .file
+                .read_exact_at(&mut buf[..have], data_at(state.area, at));
             match read.and_then(|()| self.is_written(state, old.has(block), at, &mut buf[..have])) {
                 Ok(true) => group.set(block, Some(group::sum_of(&buf[..have]))),
                 Ok(false) => {}
                 // The block says so again when it is read.
                 Err(error) => {
-                    tracing::error!("{}: block {block} of group {g} of {} cannot be read: {error}", self.path.display(), self.name);
+                    tracing::error!(
+                        "{}: block {block} of group {g} of {} cannot be read: {error}",
+                        self.path.display(),
+                        self.name
+                    );
                     group.set(block, Some(old.sum(block).unwrap_or(0)));
                 }
             }
         }
-        tracing::info!("{}: checksums of group {g} of {} made anew after a crash", self.path.display(), self.name);
+        tracing::info!(
+            "{}: checksums of group {g} of {} made anew after a crash",
+            self.path.display(),
+            self.name
+        );
         group.stored = true;
         // The page has another process's mark, which serves as well as ours until it is rewritten.
         group.marked = true;
@@ -246,7 +294,13 @@ impl FileChunk {
     /// Whether a block, of which these are the bytes, was ever written; `known` is what its page says,
     /// which may be ahead of the data. Where holes are not zeros, a new block was written whole, but
     /// not all of it may have reached the disk: what did not is painted with fill.
-    fn is_written(&self, state: &State, known: bool, at: u64, bytes: &mut [u8]) -> io::Result<bool> {
+    fn is_written(
+        &self,
+        state: &State,
+        known: bool,
+        at: u64,
+        bytes: &mut [u8],
+    ) -> io::Result<bool> {
         if !state.fills() {
             return Ok(known || bytes.iter().any(|&b| b != 0));
         }
@@ -306,7 +360,11 @@ impl State {
     /// part is on disk already keeps the mark until all of it is: a block that was continued after
     /// it was synced must not be failed for what power took of it.
     fn writer(&self, mark: u64) -> u64 {
-        if self.head.sealed && !self.lasting { 0 } else { mark }
+        if self.head.sealed && !self.lasting {
+            0
+        } else {
+            mark
+        }
     }
 
     /// The loaded sums of a group; nothing for a group behind the end.
@@ -340,7 +398,11 @@ fn data_at(area: u64, offset: u64) -> u64 {
 
 /// How long a file is that has this much content.
 fn size_of(len: u64, area: u64) -> u64 {
-    if len == 0 { area } else { data_at(area, len - 1) + 1 }
+    if len == 0 {
+        area
+    } else {
+        data_at(area, len - 1) + 1
+    }
 }
 
 /// How much content a file of this size has.
@@ -358,9 +420,17 @@ pub(super) enum HeadError {
 impl HeadError {
     pub(super) fn into_error(self, path: &Path, name: &ChunkName) -> StoreError {
         match self {
-            Self::Io(e) if e.raw_os_error() != Some(libc::EIO) => StoreError::from_io("read", path, &e),
-            Self::Io(e) => StoreError::Damaged { name: name.clone(), detail: format!("{}: its head cannot be read: {e}", path.display()) },
-            Self::Damaged(why) => StoreError::Damaged { name: name.clone(), detail: format!("{}: {why}", path.display()) },
+            Self::Io(e) if e.raw_os_error() != Some(libc::EIO) => {
+                StoreError::from_io("read", path, &e)
+            }
+            Self::Io(e) => StoreError::Damaged {
+                name: name.clone(),
+                detail: format!("{}: its head cannot be read: {e}", path.display()),
+            },
+            Self::Damaged(why) => StoreError::Damaged {
+                name: name.clone(),
+                detail: format!("{}: {why}", path.display()),
+            },
         }
     }
 }
@@ -371,7 +441,11 @@ pub(super) fn read_head(file: &File) -> std::result::Result<Head, HeadError> {
     let have = read_up_to(file, 0, &mut area).map_err(HeadError::Io)?;
     let len = Head::area(&area[..have]).map_err(HeadError::Damaged)?;
     area.resize(len.max(PAGE as usize), 0);
-    let have = if len > PAGE as usize { read_up_to(file, 0, &mut area).map_err(HeadError::Io)? } else { have };
+    let have = if len > PAGE as usize {
+        read_up_to(file, 0, &mut area).map_err(HeadError::Io)?
+    } else {
+        have
+    };
     Head::parse(&area[..have]).map_err(HeadError::Damaged)
 }
 

@@ -17,7 +17,12 @@ const CHECK_LIFE: u64 = 1000;
 impl FileChunk {
     /// Copies content into `out`, which it fills; holes are fill. The state came from
     /// [`FileChunk::read_lock`] for at least this range.
-    pub(in crate::store::local) fn read(&self, state: &State, offset: u64, out: &mut [u8]) -> Result<()> {
+    pub(in crate::store::local) fn read(
+        &self,
+        state: &State,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
         let mut done = 0;
         while done < out.len() {
             let at = offset + done as u64;
@@ -37,7 +42,9 @@ impl FileChunk {
         while at < end {
             let present = group.filter(|group| group.has(block_of(at)));
             let mut upto = at;
-            while upto < end && group.is_some_and(|group| group.has(block_of(upto))) == present.is_some() {
+            while upto < end
+                && group.is_some_and(|group| group.has(block_of(upto))) == present.is_some()
+            {
                 upto = end.min((upto / BLOCK + 1) * BLOCK);
             }
             let out = &mut out[(at - offset) as usize..(upto - offset) as usize];
@@ -63,21 +70,32 @@ impl FileChunk {
 
     fn paint_hole(&self, state: &State, offset: u64, out: &mut [u8]) -> Result<()> {
         if state.head.sealed {
-            return Err(self.damaged(format!("bytes {offset}..{} are missing", offset + out.len() as u64)));
+            return Err(self.damaged(format!(
+                "bytes {offset}..{} are missing",
+                offset + out.len() as u64
+            )));
         }
         paint(&state.head.form, offset, out);
         Ok(())
     }
 
     /// Gives `f` the bytes where they lie, when they lie together and none is a hole.
-    pub(in crate::store::local) fn show(&self, state: &State, offset: u64, len: u64, f: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    pub(in crate::store::local) fn show(
+        &self,
+        state: &State,
+        offset: u64,
+        len: u64,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
         let end = offset + len;
         let g = (offset / GROUP) as usize;
         if len == 0 || end > state.len || (end - 1) / GROUP != g as u64 {
             return Ok(false);
         }
         let group = state.group(g).map_err(|why| self.damaged(why))?;
-        let Some(group) = group.filter(|group| (block_of(offset)..=block_of(end - 1)).all(|block| group.has(block))) else {
+        let Some(group) = group
+            .filter(|group| (block_of(offset)..=block_of(end - 1)).all(|block| group.has(block)))
+        else {
             return Ok(false);
         };
         let map = self.map(state, g)?;
@@ -91,7 +109,10 @@ impl FileChunk {
     fn check(&self, state: &State, group: &Group, map: &Map, range: Range<u64>) -> Result<()> {
         let now = self.shared.now();
         let blocks = block_of(range.start)..=block_of(range.end - 1);
-        if blocks.clone().all(|block| group.is_checked(block, now, CHECK_LIFE)) {
+        if blocks
+            .clone()
+            .all(|block| group.is_checked(block, now, CHECK_LIFE))
+        {
             return Ok(());
         }
         let start = range.start / BLOCK * BLOCK;
@@ -107,7 +128,10 @@ impl FileChunk {
             if group.sum(block) != Some(sum_of(bytes)) {
                 let first = start + i as u64 * BLOCK;
                 let number = first / BLOCK;
-                return Err(self.damaged(format!("block {number} (bytes {first}..{}) does not match its checksum", first + BLOCK)));
+                return Err(self.damaged(format!(
+                    "block {number} (bytes {first}..{}) does not match its checksum",
+                    first + BLOCK
+                )));
             }
             group.note_checked(block);
         }
@@ -118,13 +142,22 @@ impl FileChunk {
     pub(in crate::store::local) fn verify_blocks(&self, state: &State, end: u64) -> Result<()> {
         let mut at = 0;
         while at < end {
-            let group = state.group((at / GROUP) as usize).map_err(|why| self.damaged(why))?;
+            let group = state
+                .group((at / GROUP) as usize)
+                .map_err(|why| self.damaged(why))?;
             match group.filter(|group| group.has(block_of(at))) {
                 Some(group) => {
                     group.doubt(block_of(at));
-                    self.check(state, group, &*self.map(state, (at / GROUP) as usize)?, at..end.min(at + BLOCK))?;
+                    self.check(
+                        state,
+                        group,
+                        &*self.map(state, (at / GROUP) as usize)?,
+                        at..end.min(at + BLOCK),
+                    )?;
                 }
-                None if state.head.sealed => return Err(self.damaged(format!("block {} is missing", at / BLOCK))),
+                None if state.head.sealed => {
+                    return Err(self.damaged(format!("block {} is missing", at / BLOCK)));
+                }
                 None => {}
             }
             at += BLOCK;
@@ -134,7 +167,12 @@ impl FileChunk {
 
     fn look<'m>(&self, map: &'m Map, at: u64, range: Range<usize>) -> Result<&'m [u8]> {
         let len = range.len() as u64;
-        map.look(range).map_err(|e| self.read_error(&format!("block {} (bytes {at}..{})", at / BLOCK, at + len), &e))
+        map.look(range).map_err(|e| {
+            self.read_error(
+                &format!("block {} (bytes {at}..{})", at / BLOCK, at + len),
+                &e,
+            )
+        })
     }
 }
 

@@ -18,11 +18,13 @@ impl FileChunk {
         let area = state.area;
         for (g, slot) in state.groups.iter_mut().enumerate() {
             let Slot::Loaded(group) = slot else { continue };
-            if !group.dirty && !(writer == 0 && group.marked) {
+            let is_due = group.dirty || writer == 0 && group.marked;
+            if !is_due {
                 continue;
             }
             let page = group.page(g as u32, writer);
-            pieces::write_at(&self.file, page_at(area, g), &[IoSlice::new(&page)]).map_err(|(_, e)| self.write_error(&e))?;
+            pieces::write_at(&self.file, page_at(area, g), &[IoSlice::new(&page)])
+                .map_err(|(_, e)| self.write_error(&e))?;
             (group.stored, group.dirty, group.marked) = (true, false, writer != 0);
             state.unsynced = true;
         }
@@ -31,14 +33,19 @@ impl FileChunk {
 
     pub(super) fn write_head(&self, state: &mut State) -> Result<()> {
         let head = state.head.bytes();
-        pieces::write_at(&self.file, 0, &[IoSlice::new(&head)]).map_err(|(_, e)| self.write_error(&e))?;
+        pieces::write_at(&self.file, 0, &[IoSlice::new(&head)])
+            .map_err(|(_, e)| self.write_error(&e))?;
         state.head_dirty = false;
         state.unsynced = true;
         Ok(())
     }
 
     /// Makes the chunk immutable, with this form; the content is already as long as that.
-    pub(in crate::store::local) fn set_sealed(&self, state: &mut State, form: &ChunkForm) -> Result<()> {
+    pub(in crate::store::local) fn set_sealed(
+        &self,
+        state: &mut State,
+        form: &ChunkForm,
+    ) -> Result<()> {
         let before = state.head.clone();
         state.head.form = form.clone();
         state.head.sealed = true;
@@ -100,7 +107,8 @@ impl FileChunk {
             let Slot::Loaded(group) = slot else { continue };
             if group.marked {
                 let page = group.page(g as u32, 0);
-                pieces::write_at(&self.file, page_at(area, g), &[IoSlice::new(&page)]).map_err(|(_, e)| self.write_error(&e))?;
+                pieces::write_at(&self.file, page_at(area, g), &[IoSlice::new(&page)])
+                    .map_err(|(_, e)| self.write_error(&e))?;
                 group.marked = false;
             }
         }
@@ -121,10 +129,16 @@ impl FileChunk {
         if state.head.sealed || len >= promised {
             return;
         }
-        tracing::error!("{}: {} lost its end: {len} bytes of {promised} are left", self.path.display(), self.name);
+        tracing::error!(
+            "{}: {} lost its end: {len} bytes of {promised} are left",
+            self.path.display(),
+            self.name
+        );
         for g in len / GROUP..promised.div_ceil(GROUP) {
             self.load(state, g as usize);
-            let Ok(group) = state.group_mut(g as usize) else { continue };
+            let Ok(group) = state.group_mut(g as usize) else {
+                continue;
+            };
             for block in 0..BLOCKS {
                 let at = g * GROUP + block as u64 * BLOCK;
                 if at + BLOCK > len && at < promised && !group.has(block) {

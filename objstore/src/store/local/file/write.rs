@@ -19,7 +19,12 @@ type Sums = SmallVec<[(usize, u32); 17]>;
 
 impl FileChunk {
     /// Writes content at `offset`. When it fails for want of room, nothing has changed.
-    pub(in crate::store::local) fn write(&self, state: &mut State, offset: u64, data: &[IoSlice<'_>]) -> Result<()> {
+    pub(in crate::store::local) fn write(
+        &self,
+        state: &mut State,
+        offset: u64,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         let total = pieces::len(data);
         let before = state.len;
         let mut done = 0;
@@ -52,9 +57,17 @@ impl FileChunk {
         let group = state.group(g).map_err(|why| self.damaged(why))?;
         let is_hole = |at: u64| group.is_none_or(|group| !group.has((at % GROUP / BLOCK) as usize));
         let end = offset + pieces::len(data);
-        let from = if is_hole(offset) { offset / BLOCK * BLOCK } else { offset };
+        let from = if is_hole(offset) {
+            offset / BLOCK * BLOCK
+        } else {
+            offset
+        };
         let chunk_end = state.head.form.volume().unwrap_or(u64::MAX).max(end);
-        let upto = if is_hole(end - 1) { end.next_multiple_of(BLOCK).min(chunk_end) } else { end };
+        let upto = if is_hole(end - 1) {
+            end.next_multiple_of(BLOCK).min(chunk_end)
+        } else {
+            end
+        };
         let mut before = vec![0; (offset - from) as usize];
         let mut behind = vec![0; (upto - end) as usize];
         paint(&state.head.form, from, &mut before);
@@ -66,7 +79,13 @@ impl FileChunk {
         self.write_blocks(state, g, from, &all)
     }
 
-    fn write_blocks(&self, state: &mut State, g: usize, offset: u64, data: &[IoSlice<'_>]) -> Result<()> {
+    fn write_blocks(
+        &self,
+        state: &mut State,
+        g: usize,
+        offset: u64,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
         let total = pieces::len(data);
         let sums = self.new_sums(state, g, offset, data)?;
         let appends = offset >= state.len;
@@ -114,12 +133,20 @@ impl FileChunk {
         }
         let mut buf = [0; BLOCK as usize];
         let buf = &mut buf[..have as usize];
-        read_up_to(&self.file, data_at(state.area, at), buf).map_err(|e| self.read_error("a block that is partly overwritten", &e))?;
+        read_up_to(&self.file, data_at(state.area, at), buf)
+            .map_err(|e| self.read_error("a block that is partly overwritten", &e))?;
         Ok(padded(crc32c(buf), len - have))
     }
 
     /// Writes head and page, where that is due before the data, and the data; sets the sums.
-    fn put_with_page(&self, state: &mut State, g: usize, offset: u64, data: &[IoSlice<'_>], sums: &Sums) -> Result<()> {
+    fn put_with_page(
+        &self,
+        state: &mut State,
+        g: usize,
+        offset: u64,
+        data: &[IoSlice<'_>],
+        sums: &Sums,
+    ) -> Result<()> {
         let writer = state.writer(self.shared.mark);
         let area = state.area;
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
@@ -128,7 +155,10 @@ impl FileChunk {
             self.mark(state, g)?;
         }
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
-        let old: Sums = sums.iter().filter_map(|&(block, _)| Some((block, group.sum(block)?))).collect();
+        let old: Sums = sums
+            .iter()
+            .filter_map(|&(block, _)| Some((block, group.sum(block)?)))
+            .collect();
         for &(block, sum) in sums {
             group.set(block, Some(sum));
         }
@@ -136,7 +166,11 @@ impl FileChunk {
             let mut page = [0; PAGE as usize];
             page[..super::group::USED].copy_from_slice(&group.page(g as u32, writer));
             (group.stored, group.marked, group.dirty) = (true, writer != 0, false);
-            let head = if state.head_dirty { state.head.bytes() } else { Vec::new() };
+            let head = if state.head_dirty {
+                state.head.bytes()
+            } else {
+                Vec::new()
+            };
             self.put_fresh(state, g, &head, &page, offset, data)
         } else {
             pieces::write_at(&self.file, data_at(area, offset), data)
@@ -173,7 +207,8 @@ impl FileChunk {
         let before = pieces::len(&all);
         if offset.is_multiple_of(GROUP) {
             all.extend(data.iter().copied());
-            return pieces::write_at(&self.file, start, &all).map_err(|(done, e)| (done.saturating_sub(before), e));
+            return pieces::write_at(&self.file, start, &all)
+                .map_err(|(done, e)| (done.saturating_sub(before), e));
         }
         pieces::write_at(&self.file, start, &all).map_err(|(_, e)| (0, e))?;
         pieces::write_at(&self.file, data_at(state.area, offset), data)
@@ -186,9 +221,12 @@ impl FileChunk {
         let mark = self.shared.mark;
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
         let page = group.page(g as u32, mark);
-        pieces::write_at(&self.file, at, &[IoSlice::new(&page)]).map_err(|(_, e)| self.write_error(&e))?;
+        pieces::write_at(&self.file, at, &[IoSlice::new(&page)])
+            .map_err(|(_, e)| self.write_error(&e))?;
         if !group.is_empty() {
-            self.shared.sync_file(&self.file, &self.path).map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
+            self.shared
+                .sync_file(&self.file, &self.path)
+                .map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
         }
         (group.marked, group.dirty) = (true, false);
         Ok(())
@@ -207,7 +245,11 @@ impl FileChunk {
     }
 
     /// Makes sure that a write of these cells, run by run, finds room, or changes nothing.
-    pub(in crate::store::local) fn make_room(&self, state: &mut State, extent: &Extent<'_>) -> Result<()> {
+    pub(in crate::store::local) fn make_room(
+        &self,
+        state: &mut State,
+        extent: &Extent<'_>,
+    ) -> Result<()> {
         if !self.shared.is_tight(&self.file, extent.volume) {
             return Ok(());
         }
@@ -257,16 +299,30 @@ impl FileChunk {
         }
         // Cutting a file to the length it has frees what was reserved behind it.
         if let Err(error) = self.file.set_len(size_of(state.len, state.area)) {
-            tracing::warn!("{}: room reserved behind the end stays taken: {error}", self.path.display());
+            tracing::warn!(
+                "{}: room reserved behind the end stays taken: {error}",
+                self.path.display()
+            );
         }
     }
 
     /// After a write that failed: what was new is made a hole again, and what was old and got
     /// overwritten is summed as it stands.
     #[expect(clippy::too_many_arguments, reason = "the one caller has them at hand")]
-    fn undo(&self, state: &mut State, g: usize, offset: u64, written: u64, sums: &Sums, old: &Sums, fresh: bool) {
+    fn undo(
+        &self,
+        state: &mut State,
+        g: usize,
+        offset: u64,
+        written: u64,
+        sums: &Sums,
+        old: &Sums,
+        fresh: bool,
+    ) {
         let (area, len) = (state.area, state.len);
-        let Ok(group) = state.group_mut(g) else { return };
+        let Ok(group) = state.group_mut(g) else {
+            return;
+        };
         for &(block, _) in sums {
             group.set(block, None);
         }

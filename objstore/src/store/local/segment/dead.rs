@@ -38,7 +38,10 @@ impl Dead {
     /// The whole pages within the dead ranges; they count as punched.
     pub(super) fn take_pages(&mut self) -> Vec<Range<u32>> {
         self.pending = 0;
-        let pages = self.ranges.iter().map(|(&start, &end)| start.next_multiple_of(PAGE)..end / PAGE * PAGE);
+        let pages = self
+            .ranges
+            .iter()
+            .map(|(&start, &end)| start.next_multiple_of(PAGE)..end / PAGE * PAGE);
         pages.filter(|pages| pages.start < pages.end).collect()
     }
 }
@@ -55,9 +58,9 @@ mod tests {
         assert_eq!(dead.take_pages(), []);
         dead.add(3000..8000);
         assert_eq!(dead.pending(), 5000);
-        assert_eq!(dead.take_pages(), [4096..8192]);
+        assert_eq!(dead.take_pages(), vec![4096..8192; 1]);
         dead.add(9000..12288);
-        assert_eq!(dead.take_pages(), [4096..12288]);
+        assert_eq!(dead.take_pages(), vec![4096..12288; 1]);
         assert_eq!(dead.pending(), 0);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A record ([`record`]) is appended with one write and never changes but for the byte that says it is
 //! dead; a new version of a chunk is a new record with a higher sequence number. A segment begins with
-//! 64 bytes (magic "SLABSEGM", version u32, number u32, zeros) and holds up to 64 MiB. There is no
-//! other catalogue: at start the segments are read and their records found ([`scan`]).
+//! 64 bytes (magic "SLABSEGM", version u32, number u32, zeros) and holds up to 64 MiB. After
+//! a crash the segments are read and their records found ([`scan`]); after an orderly end the catalogue
+//! says where they are.
 //!
 //! Space comes back as soon as it can: dead neighbours are punched out of the file when they add up
 //! ([`dead`]), and a full segment of the dead is removed.
@@ -28,7 +29,7 @@ use parking_lot::{Mutex, RwLock};
 use self::dead::Dead;
 pub(super) use self::record::Kind;
 use self::record::{DEAD, STATE_AT};
-pub(super) use self::scan::FoundRecord;
+pub(super) use self::scan::{FoundRecord, Known};
 use super::directory::Directory;
 use super::pieces::{self, Pieces};
 use super::shared::Shared;
@@ -66,6 +67,37 @@ impl Place {
     /// Bytes of data.
     pub(super) fn data_len(&self) -> u32 {
         self.data
+    }
+
+    /// Appends the bytes of the place, for the catalogue.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        for field in [self.segment, self.offset, self.head, self.data, self.crc] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        out.push(self.kind.number());
+    }
+
+    /// Reads what [`Self::write`] wrote, and gives what follows it.
+    pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (fields, rest) = bytes.split_first_chunk::<21>()?;
+        let mut numbers = fields
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| u32::from_le_bytes(*b));
+        let mut next = || numbers.next();
+        let (segment, offset, head, data, crc) = (next()?, next()?, next()?, next()?, next()?);
+        let sane = head < SEGMENT_MAX && data < SEGMENT_MAX && offset < SEGMENT_MAX;
+        let place = Self {
+            segment,
+            offset,
+            head,
+            data,
+            crc,
+            stamp: 0,
+            kind: Kind::from_number(fields[20])?,
+        };
+        sane.then_some((place, rest))
     }
 
     /// Bytes the record takes.
@@ -127,7 +159,13 @@ impl Segments {
     }
 
     /// Appends a record. When that fails, nothing of it is found later.
-    pub(super) fn append(&self, name: &ChunkName, form: &ChunkForm, kind: Kind, data: &[IoSlice<'_>]) -> Result<Place> {
+    pub(super) fn append(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        kind: Kind,
+        data: &[IoSlice<'_>],
+    ) -> Result<Place> {
         let mut scratch = SCRATCH.take();
         let outcome = self.append_with(&mut scratch, name, form, kind, data);
         SCRATCH.set(scratch);
@@ -153,7 +191,14 @@ impl Segments {
         };
         let (segment, offset) = self.allocate(place.total())?;
         (place.segment, place.offset) = (segment.number, offset);
-        record::write(&place, self.next_sequence(), segment.salt, label, head, foot);
+        record::write(
+            &place,
+            self.next_sequence(),
+            segment.salt,
+            label,
+            head,
+            foot,
+        );
         let mut all = Pieces::new();
         all.push(IoSlice::new(head));
         all.extend(data.iter().copied());
@@ -170,9 +215,14 @@ impl Segments {
     /// Room for a record, in the segment that is being filled or in a new one.
     fn allocate(&self, bytes: u32) -> Result<(Arc<Segment>, u32)> {
         let mut active = self.active.lock();
-        let fits = active.end.checked_add(bytes).is_some_and(|end| end <= SEGMENT_MAX);
+        let fits = active
+            .end
+            .checked_add(bytes)
+            .is_some_and(|end| end <= SEGMENT_MAX);
         let segment = match &active.segment {
-            Some(segment) if fits && !segment.poisoned.load(Ordering::Relaxed) => Arc::clone(segment),
+            Some(segment) if fits && !segment.poisoned.load(Ordering::Relaxed) => {
+                Arc::clone(segment)
+            }
             _ => {
                 let new = self.create(active.next_number)?;
                 active.next_number += 1;
@@ -193,7 +243,13 @@ impl Segments {
     fn create(&self, number: u32) -> Result<Arc<Segment>> {
         let path = self.directory.segments().join(format!("{number:08}.seg"));
         let fail = |e: io::Error| StoreError::from_io("create", &path, &e);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).map_err(fail)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .map_err(fail)?;
         let mut head = [0; SEGMENT_HEAD as usize];
         head[..8].copy_from_slice(MAGIC);
         head[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -208,7 +264,11 @@ impl Segments {
     /// After a record could not be written: what there is of it must not be taken for one.
     fn abandon(&self, segment: &Arc<Segment>, place: &Place) {
         if let Err(error) = self.bury(segment, place) {
-            tracing::error!("{}: what is left of a failed write at {} stays: {error}", segment.path.display(), place.offset);
+            tracing::error!(
+                "{}: what is left of a failed write at {} stays: {error}",
+                segment.path.display(),
+                place.offset
+            );
         }
     }
 
@@ -232,7 +292,11 @@ impl Segments {
             let mut state = segment.state.lock();
             state.live -= u64::from(place.total());
             state.dead.add(place.offset..place.offset + place.total());
-            if state.dead.pending() >= PUNCH_AT && !(state.full && state.live == 0) { state.dead.take_pages() } else { Vec::new() }
+            if state.dead.pending() >= PUNCH_AT && !(state.full && state.live == 0) {
+                state.dead.take_pages()
+            } else {
+                Vec::new()
+            }
         };
         for range in pages {
             let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -255,7 +319,8 @@ impl Segments {
             return Ok(());
         }
         self.directory.note_change(&segment.path);
-        std::fs::remove_file(&segment.path).map_err(|e| StoreError::from_io("remove", &segment.path, &e))
+        std::fs::remove_file(&segment.path)
+            .map_err(|e| StoreError::from_io("remove", &segment.path, &e))
     }
 
     fn segment(&self, number: u32) -> Option<Arc<Segment>> {
@@ -269,9 +334,17 @@ impl Segments {
             return Ok(None);
         };
         out.resize(place.data as usize, 0);
-        match segment.file.read_exact_at(out, u64::from(place.offset + place.head)) {
+        match segment
+            .file
+            .read_exact_at(out, u64::from(place.offset + place.head))
+        {
             Ok(()) => Ok((crc32c(out) == place.crc).then_some(())),
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.raw_os_error() == Some(libc::EIO) => Ok(None),
+            Err(e)
+                if e.kind() == io::ErrorKind::UnexpectedEof
+                    || e.raw_os_error() == Some(libc::EIO) =>
+            {
+                Ok(None)
+            }
             Err(e) => Err(StoreError::from_io("read", &segment.path, &e)),
         }
     }
@@ -289,24 +362,35 @@ impl Segments {
 
     /// Whether the record survives the loss of power.
     pub(super) fn is_durable(&self, place: &Place) -> bool {
-        self.segment(place.segment).is_none_or(|segment| segment.done.load(Ordering::SeqCst) > place.stamp)
+        self.segment(place.segment)
+            .is_none_or(|segment| segment.done.load(Ordering::SeqCst) > place.stamp)
     }
 
     /// Returns when these segments, or all, are on disk.
     pub(super) fn sync(&self, numbers: Option<&[u32]>) -> Result<()> {
         let due: Vec<Arc<Segment>> = match numbers {
             None => self.list.read().values().cloned().collect(),
-            Some(numbers) => numbers.iter().filter_map(|number| self.segment(*number)).collect(),
+            Some(numbers) => numbers
+                .iter()
+                .filter_map(|number| self.segment(*number))
+                .collect(),
         };
         for segment in &due {
             segment.sync(&self.shared)?;
         }
-        self.directory.sync(&self.shared, due.iter().map(|segment| segment.path.as_path()), false)
+        self.directory.sync(
+            &self.shared,
+            due.iter().map(|segment| segment.path.as_path()),
+            false,
+        )
     }
 
     /// A name for error messages.
     pub(super) fn describe(&self, place: &Place) -> String {
-        let path = self.directory.segments().join(format!("{:08}.seg", place.segment));
+        let path = self
+            .directory
+            .segments()
+            .join(format!("{:08}.seg", place.segment));
         format!("{}, record at byte {}", path.display(), place.offset)
     }
 }
@@ -334,7 +418,9 @@ impl Segment {
         let _one_at_a_time = self.syncing.lock();
         let fail = |e: io::Error| StoreError::from_io("sync", &self.path, &e);
         if self.poisoned.load(Ordering::SeqCst) {
-            return Err(fail(io::Error::other("an earlier sync failed, and what it was to save may be lost")));
+            return Err(fail(io::Error::other(
+                "an earlier sync failed, and what it was to save may be lost",
+            )));
         }
         if !self.dirty.swap(false, Ordering::SeqCst) {
             return Ok(());

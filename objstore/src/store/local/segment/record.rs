@@ -51,6 +51,23 @@ pub(in crate::store::local) enum Kind {
     Grid,
 }
 
+impl Kind {
+    /// Its number in the formats.
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Kind::Raw => 0,
+            Kind::Coded => 1,
+            Kind::Grid => 2,
+        }
+    }
+
+    pub(super) fn from_number(number: u8) -> Option<Self> {
+        [Kind::Raw, Kind::Coded, Kind::Grid]
+            .into_iter()
+            .find(|kind| kind.number() == number)
+    }
+}
+
 /// What a head or a foot says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
@@ -79,15 +96,17 @@ pub(super) fn head_len(name: &ChunkName, form: &ChunkForm, scratch: &mut Vec<u8>
 }
 
 /// Head and foot of a record, the latter with the zeros around it; `label` is what [`head_len`] left in its scratch.
-pub(super) fn write(place: &Place, sequence: u64, salt: u64, label: &[u8], head: &mut Vec<u8>, foot: &mut Vec<u8>) {
+pub(super) fn write(
+    place: &Place,
+    sequence: u64,
+    salt: u64,
+    label: &[u8],
+    head: &mut Vec<u8>,
+    foot: &mut Vec<u8>,
+) {
     head.clear();
     head.extend_from_slice(HEAD);
-    let kind = match place.kind {
-        Kind::Raw => 0,
-        Kind::Coded => 1,
-        Kind::Grid => 2,
-    };
-    head.extend_from_slice(&[LIVE, kind, 0, 0]);
+    head.extend_from_slice(&[LIVE, place.kind.number(), 0, 0]);
     for field in [place.offset, place.head, place.data, place.crc] {
         head.extend_from_slice(&field.to_le_bytes());
     }
@@ -102,7 +121,10 @@ pub(super) fn write(place: &Place, sequence: u64, salt: u64, label: &[u8], head:
     foot.resize(before, 0);
     foot.extend_from_slice(head);
     foot[before..before + 4].copy_from_slice(FOOT);
-    foot.resize((total(place.head, place.data) - place.head - place.data) as usize, 0);
+    foot.resize(
+        (total(place.head, place.data) - place.head - place.data) as usize,
+        0,
+    );
 }
 
 /// Reads what stands at the beginning of `bytes`, which is at `at` in segment `segment`: a head, or a
@@ -114,26 +136,47 @@ pub(super) fn read(bytes: &[u8], at: u32, segment: u32, salt: u64) -> Option<Rec
         magic if magic == FOOT => true,
         _ => return None,
     };
-    let u32_at = |at: usize| fixed[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+    let u32_at = |at: usize| {
+        fixed[at..]
+            .first_chunk()
+            .map_or(0, |b| u32::from_le_bytes(*b))
+    };
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     let label = bytes.get(FIXED..)?.get(..u32_at(40) as usize)?;
-    if combined(crc32c(&fixed[5..44]), crc32c(label), label.len() as u64) != u32_at(44) || u64_at(32) != salt {
+    if combined(crc32c(&fixed[5..44]), crc32c(label), label.len() as u64) != u32_at(44)
+        || u64_at(32) != salt
+    {
         return None;
     }
-    let kind = match fixed[5] {
-        0 => Kind::Raw,
-        1 => Kind::Coded,
-        2 => Kind::Grid,
-        _ => return None,
+    let kind = Kind::from_number(fixed[5])?;
+    let place = Place {
+        segment,
+        offset: u32_at(8),
+        head: u32_at(12),
+        data: u32_at(16),
+        crc: u32_at(20),
+        stamp: 0,
+        kind,
     };
-    let place = Place { segment, offset: u32_at(8), head: u32_at(12), data: u32_at(16), crc: u32_at(20), stamp: 0, kind };
-    let sane = place.head as usize == FIXED + label.len() && place.data < SEGMENT_MAX && place.offset < SEGMENT_MAX;
-    let here = if is_foot && sane { place.offset + foot_at(place.head, place.data) } else { place.offset };
+    let sane = place.head as usize == FIXED + label.len()
+        && place.data < SEGMENT_MAX
+        && place.offset < SEGMENT_MAX;
+    let here = if is_foot && sane {
+        place.offset + foot_at(place.head, place.data)
+    } else {
+        place.offset
+    };
     if here != at || !sane {
         return None;
     }
     let (name, form, _) = labels::read(label)?;
-    Some(Record { name, form, place, sequence: u64_at(24), alive: fixed[4] != DEAD })
+    Some(Record {
+        name,
+        form,
+        place,
+        sequence: u64_at(24),
+        alive: fixed[4] != DEAD,
+    })
 }
 
 #[cfg(test)]
@@ -145,17 +188,36 @@ mod tests {
     #[test]
     fn heads_and_feet_read_back() {
         let name = ChunkName::Free(ChunkId(5));
-        let form = ChunkForm { shape: [10].into_iter().collect(), elem: 1, codec: Codec::None, fill: Fill::zero() };
+        let form = ChunkForm {
+            shape: [10].into_iter().collect(),
+            elem: 1,
+            codec: Codec::None,
+            fill: Fill::zero(),
+        };
         let mut label = Vec::new();
         let head = head_len(&name, &form, &mut label);
-        let place = Place { segment: 3, offset: 640, head, data: 10, crc: 9, stamp: 0, kind: Kind::Grid };
+        let place = Place {
+            segment: 3,
+            offset: 640,
+            head,
+            data: 10,
+            crc: 9,
+            stamp: 0,
+            kind: Kind::Grid,
+        };
         let (mut bytes, mut foot) = (Vec::new(), Vec::new());
         write(&place, 77, 0xABCD, &label, &mut bytes, &mut foot);
         assert_eq!((bytes.len() + foot.len() + 10) as u32, total(head, 10));
         let record = read(&bytes, 640, 3, 0xABCD).unwrap();
-        assert_eq!((record.place, record.sequence, record.alive), (place, 77, true));
+        assert_eq!(
+            (record.place, record.sequence, record.alive),
+            (place, 77, true)
+        );
         let before = (foot_at(head, 10) - head - 10) as usize;
-        assert_eq!(read(&foot[before..], 640 + foot_at(head, 10), 3, 0xABCD).unwrap(), record);
+        assert_eq!(
+            read(&foot[before..], 640 + foot_at(head, 10), 3, 0xABCD).unwrap(),
+            record
+        );
         assert_eq!(read(&bytes, 704, 3, 0xABCD), None);
         assert_eq!(read(&bytes, 640, 3, 0xABCE), None);
         bytes[STATE_AT as usize] = DEAD;

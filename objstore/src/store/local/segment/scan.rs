@@ -7,6 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -25,6 +26,7 @@ use crate::store::local::shared::Shared;
 const CONTINUE_BELOW: u32 = SEGMENT_MAX / 4 * 3;
 
 /// A live record.
+#[derive(Debug)]
 pub(in crate::store::local) struct FoundRecord {
     pub(in crate::store::local) name: ChunkName,
     pub(in crate::store::local) place: Place,
@@ -33,76 +35,213 @@ pub(in crate::store::local) struct FoundRecord {
     pub(in crate::store::local) sound: bool,
 }
 
+/// What the catalogue says.
+#[derive(Debug, Default)]
+pub(in crate::store::local) struct Known {
+    pub(in crate::store::local) records: Vec<(ChunkName, Place)>,
+    /// Nothing happened since it was written.
+    pub(in crate::store::local) is_current: bool,
+}
+
 impl Segments {
     /// Opens all segments and finds their live records. `first` is a sequence number above all that
     /// were given out before.
-    pub(in crate::store::local) fn open(directory: Arc<Directory>, shared: Arc<Shared>, first: u64) -> Result<(Self, Vec<FoundRecord>)> {
-        let dir = directory.segments();
-        let fail = |e: io::Error| StoreError::from_io("list", &dir, &e);
-        let mut numbers = Vec::new();
-        for entry in fs::read_dir(&dir).map_err(fail)? {
-            let path = entry.map_err(fail)?.path();
-            let number = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u32>().ok());
-            match number.filter(|_| path.extension().is_some_and(|e| e == "seg")) {
-                Some(number) => numbers.push((number, path)),
-                None => tracing::warn!("{} does not belong to the chunk store", path.display()),
-            }
-        }
-        numbers.sort_unstable();
+    pub(in crate::store::local) fn open(
+        directory: Arc<Directory>,
+        shared: Arc<Shared>,
+        first: u64,
+        mut known: Known,
+    ) -> Result<(Self, Vec<FoundRecord>)> {
+        let numbers = numbers(&directory)?;
         let next_number = numbers.last().map_or(1, |(number, _)| number + 1);
         let segments = Self {
             directory,
             shared,
             list: RwLock::default(),
-            active: Mutex::new(Active { segment: None, end: 0, next_number }),
+            active: Mutex::new(Active {
+                segment: None,
+                end: 0,
+                next_number,
+            }),
             sequence: AtomicU64::new(first),
         };
+        known
+            .records
+            .sort_unstable_by_key(|(_, place)| (place.segment, place.offset));
         let mut found = Vec::new();
-        let mut bytes = Vec::new();
-        let mut highest = 0;
-        let last = numbers.len().saturating_sub(1);
-        for (i, (number, path)) in numbers.into_iter().enumerate() {
+        let mut buffer = Vec::new();
+        let last = numbers.last().map(|(number, _)| *number);
+        for (number, path) in numbers {
+            let of_segment = known
+                .records
+                .partition_point(|(_, place)| place.segment < number)
+                ..known
+                    .records
+                    .partition_point(|(_, place)| place.segment <= number);
+            let of_segment = &known.records[of_segment];
             let fail = |e: io::Error| StoreError::from_io("read", &path, &e);
-            let file = OpenOptions::new().read(true).write(true).open(&path).map_err(fail)?;
-            bytes.clear();
-            read_all(&file, &mut bytes).map_err(fail)?;
-            let segment = Arc::new(Segment::new(number, path.clone(), file, segments.directory.id()));
-            check_head(&segment, &bytes)?;
-            let records = scan(&segment, &bytes);
-            highest = highest.max(records.iter().map(|r| r.sequence).max().unwrap_or(0));
-            let end = (bytes.len() as u32).next_multiple_of(4096);
-            let continued = i == last && end < CONTINUE_BELOW;
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .map_err(fail)?;
+            let len = file
+                .metadata()
+                .map_err(fail)?
+                .len()
+                .min(u64::from(u32::MAX / 2)) as u32;
+            let segment = Arc::new(Segment::new(
+                number,
+                path.clone(),
+                file,
+                segments.directory.id(),
+            ));
+            let records = if known.is_current {
+                of_segment
+                    .iter()
+                    .map(|(name, place)| FoundRecord {
+                        name: name.clone(),
+                        place: *place,
+                        sequence: 0,
+                        sound: true,
+                    })
+                    .collect()
+            } else {
+                buffer.clear();
+                read_all(&segment.file, &mut buffer).map_err(fail)?;
+                check_head(&segment, &buffer)?;
+                records(&segment, &buffer, of_segment)
+            };
+            segments.admit(segment, len, &records, Some(number) == last)?;
+            found.extend(records);
+        }
+        let lost = found.iter().map(|record| record.place.segment);
+        let lost: std::collections::HashSet<u32> = lost.collect();
+        if known.is_current {
+            // A segment that is gone as a whole is damage too.
+            let gone = known
+                .records
+                .into_iter()
+                .filter(|(_, place)| !lost.contains(&place.segment));
+            found.extend(gone.map(|(name, place)| FoundRecord {
+                name,
+                place,
+                sequence: 0,
+                sound: true,
+            }));
+        }
+        let highest = found
+            .iter()
+            .map(|record| record.sequence)
+            .max()
+            .unwrap_or(0);
+        segments
+            .sequence
+            .fetch_max(highest + 1, std::sync::atomic::Ordering::Relaxed);
+        Ok((segments, found))
+    }
+
+    /// Takes a segment among the open ones: what no live record takes is dead.
+    fn admit(
+        &self,
+        segment: Arc<Segment>,
+        len: u32,
+        records: &[FoundRecord],
+        is_last: bool,
+    ) -> Result<()> {
+        // Records that were cut off keep their places: killing them must not hit others.
+        let end = records
+            .iter()
+            .map(|record| record.place.offset + record.place.total())
+            .fold(len, u32::max);
+        let end = end.next_multiple_of(4096).max(SEGMENT_HEAD);
+        let continued = is_last && end < CONTINUE_BELOW;
+        {
             let mut state = segment.state.lock();
             state.full = !continued;
             let mut dead_from = SEGMENT_HEAD;
-            for record in records.into_iter().filter(|r| r.alive) {
-                let at = record.place.offset;
-                if at > dead_from {
-                    state.dead.add(dead_from..at);
+            for place in records.iter().map(|record| &record.place) {
+                if place.offset > dead_from {
+                    state.dead.add(dead_from..place.offset);
                 }
-                dead_from = at + record.place.total();
-                state.live += u64::from(record.place.total());
-                let (from, len) = ((at + record.place.head) as usize, record.place.data as usize);
-                let sound = bytes.get(from..from + len).is_some_and(|data| crc32c(data) == record.place.crc);
-                found.push(FoundRecord { name: record.name, place: record.place, sequence: record.sequence, sound });
+                dead_from = place.offset + place.total();
+                state.live += u64::from(place.total());
             }
-            if (bytes.len() as u32) > dead_from {
-                state.dead.add(dead_from..bytes.len() as u32);
+            if len > dead_from {
+                state.dead.add(dead_from..len);
             }
             // What died before was punched before.
             state.dead.take_pages();
-            drop(state);
-            segments.list.write().insert(number, Arc::clone(&segment));
-            if continued {
-                let mut active = segments.active.lock();
-                (active.segment, active.end) = (Some(segment), end.max(SEGMENT_HEAD));
-            } else {
-                segments.drop_if_dead(&segment)?;
-            }
         }
-        segments.sequence.fetch_max(highest + 1, std::sync::atomic::Ordering::Relaxed);
-        Ok((segments, found))
+        self.list
+            .write()
+            .insert(segment.number, Arc::clone(&segment));
+        if !continued {
+            return self.drop_if_dead(&segment);
+        }
+        let mut active = self.active.lock();
+        (active.segment, active.end) = (Some(segment), end);
+        Ok(())
     }
+}
+
+/// The live records of a segment, by their place; and those that were `known` and were cut off.
+fn records(segment: &Segment, bytes: &[u8], known: &[(ChunkName, Place)]) -> Vec<FoundRecord> {
+    let scanned = scan(segment, bytes);
+    let mut found: Vec<_> = scanned
+        .into_iter()
+        .filter(|record| record.alive)
+        .map(|record| {
+            let place = record.place;
+            let from = (place.offset + place.head) as usize;
+            let data = bytes.get(from..from + place.data as usize);
+            let sound = data.is_some_and(|data| crc32c(data) == place.crc);
+            FoundRecord {
+                name: record.name,
+                place,
+                sequence: record.sequence,
+                sound,
+            }
+        })
+        .collect();
+    let end = found.last().map_or(SEGMENT_HEAD, |record| {
+        record.place.offset + record.place.total()
+    });
+    for (name, place) in known {
+        if place.offset >= end && (place.offset + place.total()) as usize > bytes.len() {
+            tracing::error!(
+                "{}: {name} was cut off at byte {}",
+                segment.path.display(),
+                place.offset
+            );
+            found.push(FoundRecord {
+                name: name.clone(),
+                place: *place,
+                sequence: 0,
+                sound: false,
+            });
+        }
+    }
+    found
+}
+
+fn numbers(directory: &Directory) -> Result<Vec<(u32, PathBuf)>> {
+    let dir = directory.segments();
+    let fail = |e: io::Error| StoreError::from_io("list", &dir, &e);
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(&dir).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        let number = path
+            .file_stem()
+            .and_then(|s| s.to_str())
+            .and_then(|s| s.parse::<u32>().ok());
+        match number.filter(|_| path.extension().is_some_and(|e| e == "seg")) {
+            Some(number) => numbers.push((number, path)),
+            None => tracing::warn!("{} does not belong to the chunk store", path.display()),
+        }
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 /// Reads as much of a file as the disk gives; what it does not give counts as zeros.
@@ -128,7 +267,10 @@ fn read_all(mut file: &File, bytes: &mut Vec<u8>) -> io::Result<()> {
 fn check_head(segment: &Segment, bytes: &[u8]) -> Result<()> {
     let head = bytes.get(..16).unwrap_or_default();
     let sound = head.get(..8) == Some(MAGIC.as_slice());
-    let version = head.get(8..12).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
+    let version = head
+        .get(8..12)
+        .and_then(|b| b.first_chunk())
+        .map(|b| u32::from_le_bytes(*b));
     match version {
         Some(version) if sound && version != VERSION => Err(StoreError::Invalid(format!(
             "{} has version {version}, this slabfs reads version {VERSION}: use the slabfs that wrote it",
@@ -151,7 +293,11 @@ fn scan(segment: &Segment, bytes: &[u8]) -> Vec<Record> {
     while (at as usize) < bytes.len() {
         let rest = &bytes[at as usize..];
         let aligned = at.is_multiple_of(ALIGN);
-        let next = if aligned { rest.first_chunk::<{ ALIGN as usize }>() } else { None };
+        let next = if aligned {
+            rest.first_chunk::<{ ALIGN as usize }>()
+        } else {
+            None
+        };
         if damage.is_none() && next == Some(&[0; ALIGN as usize]) {
             at += ALIGN;
             continue;
@@ -180,7 +326,10 @@ fn scan(segment: &Segment, bytes: &[u8]) -> Vec<Record> {
 fn tell(segment: &Segment, from: u32, upto: u32) {
     if from.is_multiple_of(4096) && upto - from < 4096 {
         // What punching whole pages left of the last dead record.
-        tracing::debug!("{}: bytes {from}..{upto} are left over", segment.path.display());
+        tracing::debug!(
+            "{}: bytes {from}..{upto} are left over",
+            segment.path.display()
+        );
         return;
     }
     tracing::warn!(

@@ -12,7 +12,10 @@ use crate::store::conformance::random::{World, compare, step};
 use crate::store::conformance::{Random, boxed, form, free, grid, noise, read, smooth};
 
 fn fast() -> LocalOptions {
-    LocalOptions { fsync: false, open_files: None }
+    LocalOptions {
+        fsync: false,
+        open_files: None,
+    }
 }
 
 fn files_of(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -30,9 +33,15 @@ fn files_of(dir: &Path, out: &mut Vec<PathBuf>) {
 /// One chunk of each kind, and what it holds.
 fn fill_store(store: &LocalStore) -> Vec<(ChunkName, ChunkForm, Vec<u8>)> {
     let mut chunks = Vec::new();
-    for (i, len) in [500usize, 20_000, 100_000, 1_000_000].into_iter().enumerate() {
+    for (i, len) in [500usize, 20_000, 100_000, 1_000_000]
+        .into_iter()
+        .enumerate()
+    {
         for (j, codec) in [Codec::None, Codec::ShuffleZstd(1)].into_iter().enumerate() {
-            let (name, form) = (free(i as u64 * 2 + j as u64), form(&[len as u64], 4, codec, &[]));
+            let (name, form) = (
+                free(i as u64 * 2 + j as u64),
+                form(&[len as u64], 4, codec, &[]),
+            );
             // Not so smooth that all of it becomes small.
             let mut data = smooth(len, i as u64);
             for (byte, noise) in data.iter_mut().zip(noise(len / 4, 7)).step_by(2) {
@@ -41,16 +50,30 @@ fn fill_store(store: &LocalStore) -> Vec<(ChunkName, ChunkForm, Vec<u8>)> {
             store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
             chunks.push((name, form, data));
         }
-        let (name, form) = (grid(i as u64, 0, &[0]), form(&[1 << 26], 4, Codec::None, &[]));
+        let (name, form) = (
+            grid(i as u64, 0, &[0]),
+            form(&[1 << 26], 4, Codec::None, &[]),
+        );
         let data = noise(len, 50 + i as u64);
-        store.write(&name, &form, &boxed(&[0], &[len as u64]), &[IoSlice::new(&data)]).unwrap();
+        store
+            .write(
+                &name,
+                &form,
+                &boxed(&[0], &[len as u64]),
+                &[IoSlice::new(&data)],
+            )
+            .unwrap();
         chunks.push((name, form, data));
     }
     chunks
 }
 
 /// Reads a chunk: its bytes are right, or it is an error; how many are right and wrong.
-fn tally(store: &LocalStore, chunks: &[(ChunkName, ChunkForm, Vec<u8>)], context: &str) -> (usize, usize) {
+fn tally(
+    store: &LocalStore,
+    chunks: &[(ChunkName, ChunkForm, Vec<u8>)],
+    context: &str,
+) -> (usize, usize) {
     let (mut right, mut wrong) = (0, 0);
     for (name, form, data) in chunks {
         let mut out = vec![0; data.len()];
@@ -83,7 +106,10 @@ fn a_killed_process_loses_nothing() {
         let mut world = World::new();
         let mut open = None;
         for round in 0..4 {
-            let options = LocalOptions { fsync: false, open_files: (round % 2 == 0).then_some(2) };
+            let options = LocalOptions {
+                fsync: false,
+                open_files: (round % 2 == 0).then_some(2),
+            };
             let store = LocalStore::open(dir.path(), options).unwrap();
             for _ in 0..60 {
                 step(&store, &mut random, &mut world);
@@ -91,13 +117,19 @@ fn a_killed_process_loses_nothing() {
             store.crash();
             let store = LocalStore::open(dir.path(), fast()).unwrap();
             compare(&store, &world);
-            if round == 1 { store.close().unwrap() } else { store.crash() }
+            if round == 1 {
+                store.close().unwrap()
+            } else {
+                store.crash()
+            }
             open = Some(round);
         }
         assert_eq!(open, Some(3));
         let store = LocalStore::open(dir.path(), fast()).unwrap();
         compare(&store, &world);
-        store.delete(&world.into_keys().collect::<Vec<_>>()).unwrap();
+        store
+            .delete(&world.into_keys().collect::<Vec<_>>())
+            .unwrap();
     }
 }
 
@@ -113,19 +145,35 @@ fn a_flipped_bit_damages_one_chunk_and_is_named() {
     let mut seen = 0;
     for round in 0..120 {
         let path = &files[round % files.len()];
-        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let at = random.below(if round % 3 == 0 { 200 } else { file.metadata().unwrap().len() });
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .unwrap();
+        let at = random.below(if round % 3 == 0 {
+            200
+        } else {
+            file.metadata().unwrap().len()
+        });
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
-        file.write_all_at(&[byte[0] ^ 1 << random.below(8)], at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1 << random.below(8)], at)
+            .unwrap();
         let store = LocalStore::open(dir.path(), fast()).unwrap();
         let (_, wrong) = tally(&store, &chunks, &format!("{} byte {at}", path.display()));
-        assert!(wrong <= 1, "{} byte {at}: {wrong} chunks are gone", path.display());
+        assert!(
+            wrong <= 1,
+            "{} byte {at}: {wrong} chunks are gone",
+            path.display()
+        );
         seen += wrong;
         store.close().unwrap();
         file.write_all_at(&byte, at).unwrap();
     }
-    assert!(seen > 40, "only {seen} of 120 flips were noticed; most bytes are data");
+    assert!(
+        seen > 40,
+        "only {seen} of 120 flips were noticed; most bytes are data"
+    );
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     assert_eq!(tally(&store, &chunks, "repaired"), (chunks.len(), 0));
 }
@@ -139,16 +187,35 @@ fn damage_names_the_block_and_the_rest_reads() {
     store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
     let mut files = Vec::new();
     files_of(dir.path(), &mut files);
-    let path = files.iter().find(|path| path.extension().unwrap() == "chunk").unwrap();
+    let path = files
+        .iter()
+        .find(|path| path.extension().unwrap() == "chunk")
+        .unwrap();
     let file = OpenOptions::new().write(true).open(path).unwrap();
-    file.write_all_at(&[!data[200_000]], 8192 + 200_000).unwrap();
+    file.write_all_at(&[!data[200_000]], 8192 + 200_000)
+        .unwrap();
     let mut out = vec![0; 10];
-    let error = store.read(&name, &form, &boxed(&[200_000], &[10]), &mut out).unwrap_err().to_string();
-    assert!(error.contains("chunk ") && error.contains("block 3 (bytes 196608..262144)"), "{error}");
-    assert!(store.show(&name, &form, &boxed(&[0], &[300_000]), &mut |_| panic!("shown")).is_err());
+    let error = store
+        .read(&name, &form, &boxed(&[200_000], &[10]), &mut out)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("chunk ") && error.contains("block 3 (bytes 196608..262144)"),
+        "{error}"
+    );
+    assert!(
+        store
+            .show(&name, &form, &boxed(&[0], &[300_000]), &mut |_| panic!(
+                "shown"
+            ))
+            .is_err()
+    );
     assert!(store.verify(&name).is_err());
     for (at, len) in [(0, 196_608), (262_144, 737_856)] {
-        assert_eq!(read(&store, &name, &form, &boxed(&[at], &[len])), data[at as usize..(at + len) as usize]);
+        assert_eq!(
+            read(&store, &name, &form, &boxed(&[at], &[len])),
+            data[at as usize..(at + len) as usize]
+        );
     }
 }
 
@@ -156,19 +223,59 @@ fn damage_names_the_block_and_the_rest_reads() {
 fn writing_beside_damage_does_not_hide_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path(), fast()).unwrap();
-    let (name, form) = (grid(1, 0, &[0, 0]), form(&[1000, 1000], 1, Codec::None, &[]));
+    let (name, form) = (
+        grid(1, 0, &[0, 0]),
+        form(&[1000, 1000], 1, Codec::None, &[]),
+    );
     let data = noise(1_000_000, 1);
-    store.write(&name, &form, &boxed(&[0, 0], &[1000, 1000]), &[IoSlice::new(&data)]).unwrap();
+    store
+        .write(
+            &name,
+            &form,
+            &boxed(&[0, 0], &[1000, 1000]),
+            &[IoSlice::new(&data)],
+        )
+        .unwrap();
     let mut files = Vec::new();
     files_of(dir.path(), &mut files);
-    let path = files.iter().find(|path| path.extension().unwrap() == "chunk").unwrap();
+    let path = files
+        .iter()
+        .find(|path| path.extension().unwrap() == "chunk")
+        .unwrap();
     let file = OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&[!data[10]], 8192 + 10).unwrap();
-    store.write(&name, &form, &boxed(&[1, 0], &[1, 5]), &[IoSlice::new(&[1; 5])]).unwrap();
-    assert!(store.write(&name, &form, &boxed(&[1, 0], &[20, 990]), &[IoSlice::new(&[1; 19_800])]).is_err());
-    assert!(store.read(&name, &form, &boxed(&[1, 0], &[1, 1]), &mut [0]).is_err());
+    store
+        .write(
+            &name,
+            &form,
+            &boxed(&[1, 0], &[1, 5]),
+            &[IoSlice::new(&[1; 5])],
+        )
+        .unwrap();
+    assert!(
+        store
+            .write(
+                &name,
+                &form,
+                &boxed(&[1, 0], &[20, 990]),
+                &[IoSlice::new(&[1; 19_800])]
+            )
+            .is_err()
+    );
+    assert!(
+        store
+            .read(&name, &form, &boxed(&[1, 0], &[1, 1]), &mut [0])
+            .is_err()
+    );
     // Written over as a whole, it is well again.
-    store.write(&name, &form, &boxed(&[0, 0], &[66, 1000]), &[IoSlice::new(&[2; 66_000])]).unwrap();
+    store
+        .write(
+            &name,
+            &form,
+            &boxed(&[0, 0], &[66, 1000]),
+            &[IoSlice::new(&[2; 66_000])],
+        )
+        .unwrap();
     assert_eq!(read(&store, &name, &form, &boxed(&[0, 8], &[1, 4])), [2; 4]);
     store.verify(&name).unwrap();
 }
@@ -188,13 +295,25 @@ fn files_cut_anywhere_give_errors_and_no_wrong_bytes() {
         fs::copy(path, &saved).unwrap();
         let file = OpenOptions::new().write(true).open(path).unwrap();
         let len = file.metadata().unwrap().len();
-        let to = [0, 1, 4096, 8192, len - 1, random.below(len), random.below(len)][random.below(7) as usize].min(len - 1);
+        let to = [
+            0,
+            1,
+            4096,
+            8192,
+            len - 1,
+            random.below(len),
+            random.below(len),
+        ][random.below(7) as usize]
+            .min(len - 1);
         file.set_len(to).unwrap();
         let context = format!("{} cut from {len} to {to}", path.display());
         let store = LocalStore::open(dir.path(), fast()).unwrap();
         let (right, wrong) = tally(&store, &chunks, &context);
         let is_segment = path.extension().unwrap() == "seg";
-        assert!(is_segment && right >= 5 || wrong <= 1, "{context}: {wrong} chunks are gone");
+        assert!(
+            is_segment && right >= 5 || wrong <= 1,
+            "{context}: {wrong} chunks are gone"
+        );
         store.crash();
         // Opening it again makes nothing good.
         let store = LocalStore::open(dir.path(), fast()).unwrap();
@@ -215,10 +334,18 @@ fn a_file_cut_while_it_is_open_is_an_error_and_no_signal() {
     let mut files = Vec::new();
     files_of(dir.path(), &mut files);
     for path in &files {
-        OpenOptions::new().write(true).open(path).unwrap().set_len(5000).unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_len(5000)
+            .unwrap();
     }
     let (right, wrong) = tally(&store, &chunks, "cut");
-    assert!(wrong >= 6 && right + wrong == chunks.len(), "{right} read, {wrong} do not");
+    assert!(
+        wrong >= 6 && right + wrong == chunks.len(),
+        "{right} read, {wrong} do not"
+    );
 }
 
 #[test]
@@ -230,7 +357,10 @@ fn rubbish_at_the_end_of_a_segment_is_passed_over() {
     let mut files = Vec::new();
     files_of(dir.path(), &mut files);
     for (round, len) in [1usize, 63, 5000, 100_000].into_iter().enumerate() {
-        for path in files.iter().filter(|path| path.extension().unwrap() == "seg") {
+        for path in files
+            .iter()
+            .filter(|path| path.extension().unwrap() == "seg")
+        {
             let mut file = OpenOptions::new().append(true).open(path).unwrap();
             file.write_all(&noise(len, round as u64)).unwrap();
         }
@@ -260,7 +390,10 @@ fn deleted_chunks_stay_deleted_and_their_room_comes_back() {
         use std::os::unix::fs::MetadataExt;
         let mut files = Vec::new();
         files_of(dir.path(), &mut files);
-        files.iter().map(|path| fs::metadata(path).unwrap().blocks() * 512).sum::<u64>()
+        files
+            .iter()
+            .map(|path| fs::metadata(path).unwrap().blocks() * 512)
+            .sum::<u64>()
     };
     let full = taken();
     assert!(full > 90_000_000);
@@ -268,7 +401,11 @@ fn deleted_chunks_stay_deleted_and_their_room_comes_back() {
     for id in (0..30_000).filter(|id| !keep(*id)) {
         store.delete(&[free(id)]).unwrap();
     }
-    assert!(taken() < full / 20, "{} of {full} bytes are still taken", taken());
+    assert!(
+        taken() < full / 20,
+        "{} of {full} bytes are still taken",
+        taken()
+    );
     store.crash();
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     let left = store.list(None, usize::MAX).unwrap();
@@ -276,6 +413,52 @@ fn deleted_chunks_stay_deleted_and_their_room_comes_back() {
     for (name, _) in &left {
         assert_eq!(read(&store, name, &form, &boxed(&[0], &[3000])), data);
     }
-    store.delete(&left.into_iter().map(|(name, _)| name).collect::<Vec<_>>()).unwrap();
+    store
+        .delete(&left.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+        .unwrap();
     assert!(taken() < 2_000_000, "{} bytes are still taken", taken());
+}
+
+#[test]
+fn after_an_orderly_end_what_was_cut_off_a_segment_is_damaged_and_not_missing() {
+    let (dir, form) = (
+        tempfile::tempdir().unwrap(),
+        form(&[3000], 1, Codec::None, &[]),
+    );
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let data = noise(3000, 1);
+    let names: Vec<_> = (0..10).map(|at| grid(1, 0, &[at])).collect();
+    for name in &names {
+        store
+            .write(name, &form, &boxed(&[0], &[3000]), &[IoSlice::new(&data)])
+            .unwrap();
+    }
+    store.close().unwrap();
+    let mut files = Vec::new();
+    files_of(dir.path(), &mut files);
+    let file = OpenOptions::new().write(true).open(&files[0]).unwrap();
+    file.set_len(64 + 5 * 3200).unwrap();
+    let outcomes = |store: &LocalStore| -> Vec<bool> {
+        let state = |name| match store.read(name, &form, &boxed(&[0], &[3000]), &mut [0; 3000]) {
+            Ok(()) => true,
+            Err(StoreError::Damaged { .. }) => false,
+            Err(error) => panic!("{name}: {error}"),
+        };
+        names.iter().map(state).collect()
+    };
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let first = outcomes(&store);
+    assert!(first.iter().filter(|read| **read).count() >= 4);
+    assert!(!first[9]);
+    store.crash();
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    assert_eq!(outcomes(&store), first);
+    store.close().unwrap();
+    // A catalogue that is damaged is done without.
+    let catalogue = dir.path().join("catalogue");
+    let mut bytes = fs::read(&catalogue).unwrap();
+    bytes[30] ^= 1;
+    fs::write(&catalogue, bytes).unwrap();
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    assert_eq!(read(&store, &names[0], &form, &boxed(&[0], &[3000])), data);
 }

@@ -19,7 +19,13 @@ impl Small {
     fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={SIZE}");
-        match mount(Some("slabfs-test"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some(options.as_str())) {
+        match mount(
+            Some("slabfs-test"),
+            dir.path(),
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some(options.as_str()),
+        ) {
             Ok(()) => Some(Self(dir)),
             Err(error) => {
                 eprintln!("skipped: no small filesystem can be mounted: {error}");
@@ -48,8 +54,17 @@ fn a_full_disk_leaves_nothing_half_written() {
     let little = form(&[3000], 1, Codec::None, &[]);
     let data = noise(1 << 20, 1);
     let first = noise(3 << 20, 2);
-    store.write(&grid(1, 0, &[0]), &huge, &boxed(&[0], &[3 << 20]), &[IoSlice::new(&first)]).unwrap();
-    store.append(&free(1), &huge, 0, &[IoSlice::new(&data)]).unwrap();
+    store
+        .write(
+            &grid(1, 0, &[0]),
+            &huge,
+            &boxed(&[0], &[3 << 20]),
+            &[IoSlice::new(&first)],
+        )
+        .unwrap();
+    store
+        .append(&free(1), &huge, 0, &[IoSlice::new(&data)])
+        .unwrap();
     let mut held = Vec::new();
     let full = loop {
         let name = free(100 + held.len() as u64);
@@ -60,7 +75,10 @@ fn a_full_disk_leaves_nothing_half_written() {
     };
     assert_eq!(full.1, StoreError::NoSpace);
     assert!(held.len() >= 5, "{}", held.len());
-    assert_eq!(store.verify(&full.0), Err(StoreError::Missing(full.0.clone())));
+    assert_eq!(
+        store.verify(&full.0),
+        Err(StoreError::Missing(full.0.clone()))
+    );
     // Small ones fill what is left.
     let mut small = Vec::new();
     let end = loop {
@@ -74,36 +92,85 @@ fn a_full_disk_leaves_nothing_half_written() {
     assert!(small.len() > 10 && store.verify(&end.0).is_err());
     // A grid chunk: over what is there it is written, beyond it is not, and both together change nothing.
     let name = grid(1, 0, &[0]);
-    store.write(&name, &huge, &boxed(&[5], &[1 << 20]), &[IoSlice::new(&data)]).unwrap();
+    store
+        .write(
+            &name,
+            &huge,
+            &boxed(&[5], &[1 << 20]),
+            &[IoSlice::new(&data)],
+        )
+        .unwrap();
     let mut model = first.clone();
     model[5..5 + (1 << 20)].copy_from_slice(&data);
     for at in [5 << 20, 3 << 20, (3 << 20) - 70_000, 2 << 20] {
         let more = noise(2 << 20, at);
-        let outcome = store.write(&name, &huge, &boxed(&[at], &[2 << 20]), &[IoSlice::new(&more)]);
+        let outcome = store.write(
+            &name,
+            &huge,
+            &boxed(&[at], &[2 << 20]),
+            &[IoSlice::new(&more)],
+        );
         assert_eq!(outcome, Err(StoreError::NoSpace), "at {at}");
-        assert_eq!(read(&store, &name, &huge, &boxed(&[0], &[3 << 20])), model, "at {at}");
-        assert_eq!(read(&store, &name, &huge, &boxed(&[3 << 20], &[2 << 20])), vec![0; 2 << 20], "at {at}");
+        assert_eq!(
+            read(&store, &name, &huge, &boxed(&[0], &[3 << 20])),
+            model,
+            "at {at}"
+        );
+        assert_eq!(
+            read(&store, &name, &huge, &boxed(&[3 << 20], &[2 << 20])),
+            vec![0; 2 << 20],
+            "at {at}"
+        );
     }
     store.verify(&name).unwrap();
     // A stream: it stays what it was.
     let more = noise(3 << 20, 9);
-    assert_eq!(store.append(&free(1), &huge, 1 << 20, &[IoSlice::new(&more)]), Err(StoreError::NoSpace));
-    assert_eq!(read(&store, &free(1), &huge, &boxed(&[0], &[1 << 20])), data);
-    assert!(store.read(&free(1), &huge, &boxed(&[1 << 20], &[1]), &mut [0]).is_err());
+    assert_eq!(
+        store.append(&free(1), &huge, 1 << 20, &[IoSlice::new(&more)]),
+        Err(StoreError::NoSpace)
+    );
+    assert_eq!(
+        read(&store, &free(1), &huge, &boxed(&[0], &[1 << 20])),
+        data
+    );
+    assert!(
+        store
+            .read(&free(1), &huge, &boxed(&[1 << 20], &[1]), &mut [0])
+            .is_err()
+    );
     // A new grid chunk does not come to be.
     let fresh = grid(2, 0, &[0]);
-    assert_eq!(store.write(&fresh, &huge, &boxed(&[0], &[2 << 20]), &[IoSlice::new(&more[..2 << 20])]), Err(StoreError::NoSpace));
-    assert_eq!(store.verify(&fresh), Err(StoreError::Missing(fresh.clone())));
+    assert_eq!(
+        store.write(
+            &fresh,
+            &huge,
+            &boxed(&[0], &[2 << 20]),
+            &[IoSlice::new(&more[..2 << 20])]
+        ),
+        Err(StoreError::NoSpace)
+    );
+    assert_eq!(
+        store.verify(&fresh),
+        Err(StoreError::Missing(fresh.clone()))
+    );
     // Deleting helps, and all of this lasts.
     store.delete(&held[..3]).unwrap();
-    store.append(&free(1), &huge, 1 << 20, &[IoSlice::new(&more[..1 << 20])]).unwrap();
+    store
+        .append(&free(1), &huge, 1 << 20, &[IoSlice::new(&more[..1 << 20])])
+        .unwrap();
     store.crash();
     let store = LocalStore::open(disk.path(), LocalOptions::default()).unwrap();
     assert_eq!(read(&store, &name, &huge, &boxed(&[0], &[3 << 20])), model);
     for name in &small {
-        assert_eq!(read(&store, name, &little, &boxed(&[0], &[3000])), data[..3000]);
+        assert_eq!(
+            read(&store, name, &little, &boxed(&[0], &[3000])),
+            data[..3000]
+        );
     }
-    assert_eq!(store.verify(&end.0), Err(StoreError::Missing(end.0.clone())));
+    assert_eq!(
+        store.verify(&end.0),
+        Err(StoreError::Missing(end.0.clone()))
+    );
 }
 
 #[test]
@@ -113,13 +180,23 @@ fn sealing_on_a_full_disk_leaves_the_stream() {
     let form = form(&[5 << 20], 1, Codec::Zstd(1), &[]);
     let mut data = smooth(5 << 20, 1);
     data[..3 << 20].copy_from_slice(&noise(3 << 20, 1));
-    store.append(&free(1), &form, 0, &[IoSlice::new(&data)]).unwrap();
+    store
+        .append(&free(1), &form, 0, &[IoSlice::new(&data)])
+        .unwrap();
     let ballast = super::super::super::conformance::form(&[5 << 20], 1, Codec::None, &[]);
-    store.put(&free(2), &ballast, &[IoSlice::new(&noise(5 << 20, 2))]).unwrap();
+    store
+        .put(&free(2), &ballast, &[IoSlice::new(&noise(5 << 20, 2))])
+        .unwrap();
     assert_eq!(store.seal(&free(1), &form), Err(StoreError::NoSpace));
-    assert_eq!(read(&store, &free(1), &form, &boxed(&[0], &[5 << 20])), data);
+    assert_eq!(
+        read(&store, &free(1), &form, &boxed(&[0], &[5 << 20])),
+        data
+    );
     store.delete(&[free(2)]).unwrap();
     store.seal(&free(1), &form).unwrap();
-    assert_eq!(read(&store, &free(1), &form, &boxed(&[0], &[5 << 20])), data);
+    assert_eq!(
+        read(&store, &free(1), &form, &boxed(&[0], &[5 << 20])),
+        data
+    );
     store.verify(&free(1)).unwrap();
 }

@@ -1,0 +1,134 @@
+//! What a scan finds in segments that are whole and that are not.
+
+use std::io::IoSlice;
+
+use slabfs_model::{ChunkId, Codec, Fill};
+
+use super::*;
+use crate::name::ChunkForm;
+use crate::store::local::segment::Kind;
+
+fn form() -> ChunkForm {
+    ChunkForm {
+        shape: [100].into_iter().collect(),
+        elem: 1,
+        codec: Codec::None,
+        fill: Fill::zero(),
+    }
+}
+
+fn segments(dir: &std::path::Path) -> (Segments, Vec<FoundRecord>) {
+    let directory = Arc::new(Directory::open(dir).unwrap());
+    Segments::open(
+        directory,
+        Arc::new(Shared::new(1, false)),
+        1,
+        Known::default(),
+    )
+    .unwrap()
+}
+
+fn ids(found: &[FoundRecord]) -> Vec<u64> {
+    found
+        .iter()
+        .map(|record| match record.name {
+            ChunkName::Free(id) => id.0,
+            ChunkName::Grid { .. } => panic!("a grid chunk"),
+        })
+        .collect()
+}
+
+fn write(dir: &std::path::Path, count: u64) -> Vec<Place> {
+    let (segments, _) = segments(dir);
+    let data = [7; 100];
+    (0..count)
+        .map(|id| {
+            segments
+                .append(
+                    &ChunkName::Free(ChunkId(id)),
+                    &form(),
+                    Kind::Raw,
+                    &[IoSlice::new(&data)],
+                )
+                .unwrap()
+        })
+        .collect()
+}
+
+fn flip(dir: &std::path::Path, at: u32) {
+    use std::os::unix::fs::FileExt;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(dir.join("segments/00000001.seg"))
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at.into()).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x20], at.into()).unwrap();
+}
+
+#[test]
+fn live_records_are_found_and_dead_ones_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = write(dir.path(), 5);
+    let (all, found) = segments(dir.path());
+    assert_eq!(ids(&found), [0, 1, 2, 3, 4]);
+    assert!(found.iter().all(|record| record.sound));
+    assert_eq!(
+        found.iter().map(|record| record.place).collect::<Vec<_>>(),
+        places
+            .iter()
+            .map(|p| Place { stamp: 0, ..*p })
+            .collect::<Vec<_>>()
+    );
+    all.kill(&places[0]).unwrap();
+    all.kill(&places[3]).unwrap();
+    drop(all);
+    assert_eq!(ids(&segments(dir.path()).1), [1, 2, 4]);
+}
+
+#[test]
+fn a_damaged_head_or_foot_loses_nothing_and_damaged_data_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = write(dir.path(), 3);
+    for at in [0, 8, 30, places[1].head - 1] {
+        flip(dir.path(), places[1].offset + at);
+        let (_, found) = segments(dir.path());
+        assert_eq!(ids(&found), [0, 1, 2], "byte {at} of the head");
+        assert!(found.iter().all(|record| record.sound));
+        flip(dir.path(), places[1].offset + at);
+    }
+    flip(dir.path(), places[1].offset + places[1].head + 5);
+    let (_, found) = segments(dir.path());
+    assert_eq!(
+        found.iter().map(|record| record.sound).collect::<Vec<_>>(),
+        [true, false, true]
+    );
+    // Head and foot both: that one is gone, the others are not.
+    flip(dir.path(), places[1].offset + 9);
+    flip(
+        dir.path(),
+        places[1].offset + record::foot_at(places[1].head, 100) + 9,
+    );
+    assert_eq!(ids(&segments(dir.path()).1), [0, 2]);
+}
+
+#[test]
+fn a_segment_of_another_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 1);
+    flip(dir.path(), 8);
+    let directory = Arc::new(Directory::open(dir.path()).unwrap());
+    let outcome = Segments::open(
+        directory,
+        Arc::new(Shared::new(1, false)),
+        1,
+        Known::default(),
+    );
+    assert!(
+        outcome
+            .unwrap_err()
+            .to_string()
+            .contains("use the slabfs that wrote it")
+    );
+}
