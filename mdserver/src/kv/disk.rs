@@ -5,6 +5,7 @@
 //! file handling and does not pass here; what it loses is rebuilt.
 
 use super::KvError;
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -19,8 +20,9 @@ pub(super) trait Disk: Send + Sync + Debug {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts the file to `len` bytes.
     fn truncate(&self, file: &File, len: u64) -> io::Result<()>;
-    /// Sets blocks aside for the first `len` bytes, if that can be done; the length stays.
-    fn reserve(&self, file: &File, len: u64) -> io::Result<()>;
+    /// Sets blocks aside for `len` bytes from `offset`, where the file system can; the file's length
+    /// stays.
+    fn reserve(&self, file: &File, offset: u64, len: u64) -> io::Result<()>;
     /// `fdatasync`.
     fn sync_data(&self, file: &File) -> io::Result<()>;
     /// Bytes this process may still write below `dir`.
@@ -40,14 +42,13 @@ impl Disk for RealDisk {
         file.set_len(len)
     }
 
-    fn reserve(&self, file: &File, len: u64) -> io::Result<()> {
+    fn reserve(&self, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        let offset = i64::try_from(offset).map_err(io::Error::other)?;
         let len = i64::try_from(len).map_err(io::Error::other)?;
-        Ok(fallocate(
-            file,
-            FallocateFlags::FALLOC_FL_KEEP_SIZE,
-            0,
-            len,
-        )?)
+        match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len) {
+            Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn sync_data(&self, file: &File) -> io::Result<()> {

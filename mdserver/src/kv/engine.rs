@@ -155,19 +155,20 @@ impl Engine {
         Ok(lsn)
     }
 
-    /// Holds a commit back while the index or the checkpoints are far behind, unless that is because
-    /// the disk is full: then the journal is what still has room.
+    /// Holds a commit back while the index or the checkpoints are far behind, and refuses it when they
+    /// cannot catch up.
     fn wait_for_room(&self) -> Result<(), KvError> {
         let pending = || self.pending.load(Ordering::Relaxed) > PENDING_LIMIT;
         let overdue = || self.appended.load(Ordering::Relaxed) > self.signals.overdue_at();
         if !pending() && !overdue() {
             return Ok(());
         }
-        self.signals.wait_for_room(|stuck| match stuck {
-            Some(why) if pending() => Some(Err(why.clone())),
-            Some(_) => Some(Ok(())),
-            None => (!pending() && !overdue()).then_some(Ok(())),
-        })
+        self.signals
+            .wait_for_room(|stuck| match (pending(), overdue()) {
+                (false, false) => Some(Ok(())),
+                (true, false) => stuck.moving.clone().map(Err),
+                (_, true) => stuck.moving.clone().or(stuck.dumping.clone()).map(Err),
+            })
     }
 
     pub(super) fn sync(&self) -> Result<Lsn, KvError> {
@@ -248,7 +249,15 @@ impl Engine {
         *self.index.write() = Err(Fault("the store is closed".to_owned()));
         let closed = result.and_then(|()| {
             let synced = self.group.synced();
-            let file = self.journal.lock().close(synced)?;
+            let closed = self.journal.lock().close(synced);
+            let file = match closed {
+                Ok(file) => file,
+                Err(error @ KvError::NoSpace { .. }) => {
+                    tracing::warn!(%error, "everything is on disk, but not marked as closed");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
             let sync = self.ground.disk.sync_data(&file.file);
             sync.map_err(|error| KvError::io("sync", &file.path, &error))
         });

@@ -6,20 +6,23 @@
 use super::checkpoint::{Head, Writer};
 use super::disk::{checkpoint_name, journal_name, numbered, remove};
 use super::engine::Engine;
-use super::index::Fault;
+use super::index::{Fault, Index};
 use super::memtable::Memtable;
 use super::scan::wrong;
 use super::start::{Opened, open_index};
-use super::truth::{damaged, find};
+use super::truth::{SLED, damaged, find};
 use super::{KvError, Lsn};
 use std::sync::atomic::Ordering;
 
 /// Pending changes of this size are moved into the index without waiting for the next beat.
 pub(super) const SEAL_BYTES: usize = 8 << 20;
 /// So many bytes are moved between two looks at the free space.
-const PART: usize = 1 << 20;
-/// sled is not written to when less than this would stay free: it does not survive a full disk.
+const PART: usize = 256 << 10;
+/// sled is written to when so much is set aside behind its log: many times a part, for it rewrites
+/// whole nodes.
 const RESERVE: u64 = 8 << 20;
+/// So much is left to others on the disk.
+const LEFT: u64 = 2 << 20;
 /// A checkpoint of a large store is written less often, but at the latest after this much journal.
 const JOURNAL_CEILING: u64 = 512 << 20;
 
@@ -58,7 +61,7 @@ impl Engine {
                 tables.bytes()
             };
             self.pending.store(pending, Ordering::Relaxed);
-            self.signals.made_room();
+            self.signals.stuck(|stuck| stuck.moving = None);
             if lsn >= goal {
                 return Ok(lsn);
             }
@@ -72,9 +75,11 @@ impl Engine {
         loop {
             let part = table.part(moved.as_deref(), PART);
             let last = part.last().map(|(key, _)| key.to_vec());
-            self.check_space(RESERVE + 2 * PART as u64)?;
             let applied = match &*self.index.read() {
-                Ok(index) => index.apply(part.into_iter(), last.is_none().then_some(lsn)),
+                Ok(index) => {
+                    self.make_room(index)?;
+                    index.apply(part.into_iter(), last.is_none().then_some(lsn))
+                }
                 Err(fault) => Err(fault.clone()),
             };
             applied.map_err(|fault| self.failed(fault))?;
@@ -84,6 +89,14 @@ impl Engine {
             }
             *moved = last;
         }
+    }
+
+    /// Sets aside what sled will write of one part, for it does not survive a full disk. Looking at
+    /// the free space alone would not do: what fills the disk may be faster.
+    fn make_room(&self, index: &Index) -> Result<(), KvError> {
+        let made = index.reserve(&*self.ground.disk, RESERVE);
+        made.map_err(|error| KvError::io("set room aside for", &self.dir.join(SLED), &error))?;
+        self.check_space(LEFT)
     }
 
     /// An error when less than `bytes` are free.
@@ -117,11 +130,10 @@ impl Engine {
         self.pending.load(Ordering::Relaxed) > SEAL_BYTES
     }
 
-    /// After a failure: tries again when some more was appended.
+    /// After a failure: tries again at the next beat.
     pub(super) fn put_off_checkpoint(&self) {
-        let (appended, more) = (self.journal.lock().appended(), self.options.journal_limit);
         self.signals
-            .set_checkpoint_at(appended + more / 4, appended + more);
+            .set_checkpoint_at(u64::MAX, self.signals.overdue_at());
     }
 
     /// Dumps the index as it stands at one commit; commits go on meanwhile.
@@ -157,17 +169,17 @@ impl Engine {
         }
         kept.appended = appended;
         let (due, overdue) = kept.next(self.options.journal_limit);
-        self.signals.set_checkpoint_at(due, overdue);
         let newest = kept.newest;
         let oldest = kept.previous.unwrap_or(newest);
         drop(kept);
         self.remove_old(newest, oldest)?;
-        self.signals.made_room();
+        self.signals.set_checkpoint_at(due, overdue);
+        self.signals.stuck(|stuck| stuck.dumping = None);
         Ok(newest)
     }
 
     fn dump(&self, head: Head) -> Result<u64, KvError> {
-        self.check_space(RESERVE + self.kept.lock().newest_bytes)?;
+        self.check_space(LEFT + self.kept.lock().newest_bytes)?;
         let index = self.index.read();
         let index = index.as_ref().map_err(|fault| self.failed(fault.clone()))?;
         let mut entries = index.range(b"", None).map_err(|fault| self.failed(fault))?;

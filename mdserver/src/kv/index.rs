@@ -5,8 +5,10 @@
 //! both become a [`Fault`], after which the index is rebuilt.
 
 use super::Lsn;
-use super::disk::le64;
+use super::disk::{Disk, le64};
 use crc_fast::crc32_iscsi as crc32c;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -30,6 +32,8 @@ const APPLIED: &[u8] = b"";
 pub(super) struct Index {
     /// `None` only while it is dropped.
     db: Option<sled::Db>,
+    /// sled's log.
+    log: File,
 }
 
 /// One entry: the key, and the value unless its checksum is wrong.
@@ -79,13 +83,23 @@ impl Index {
             .cache_capacity(cache_bytes.max(MIN_CACHE))
             .flush_every_ms(None)
             .mode(sled::Mode::HighThroughput);
-        guarded(|| config.open()).map(|db| Self { db: Some(db) })
+        release(&dir.join("db"))?;
+        let db = guarded(|| config.open())?;
+        let log = OpenOptions::new().write(true).open(dir.join("db"));
+        let log = log.map_err(|error| Fault(format!("sled's log: {error}")))?;
+        Ok(Self { db: Some(db), log })
     }
 
     fn db(&self) -> Result<&sled::Db, Fault> {
         self.db
             .as_ref()
             .ok_or_else(|| Fault("the index is closed".to_owned()))
+    }
+
+    /// Sets room for `bytes` more aside behind the end of sled's log.
+    pub(super) fn reserve(&self, disk: &dyn Disk, bytes: u64) -> io::Result<()> {
+        let end = self.log.metadata()?.len();
+        disk.reserve(&self.log, end, bytes)
     }
 
     /// The last commit applied; zero in a new tree.
@@ -153,6 +167,20 @@ impl Index {
     #[cfg(test)]
     pub(super) fn spoil(&self, key: &str) {
         self.db.as_ref().unwrap().insert(key, "spoiled").unwrap();
+    }
+}
+
+/// Gives back what [`Index::reserve`] set aside: sled writes other files when it opens.
+fn release(log: &Path) -> Result<(), Fault> {
+    let given_back = OpenOptions::new().write(true).open(log).and_then(|log| {
+        let len = log.metadata()?.len();
+        log.set_len(len)
+    });
+    match given_back {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Fault(format!("sled's log: {error}")))
+        }
+        _ => Ok(()),
     }
 }
 

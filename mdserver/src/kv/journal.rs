@@ -42,7 +42,7 @@ impl JournalFile {
             .create_new(true)
             .open(&path);
         let file = opened.map_err(|error| KvError::io("create", &path, &error))?;
-        if let Err(error) = ground.disk.reserve(&file, reserve) {
+        if let Err(error) = ground.disk.reserve(&file, 0, reserve) {
             tracing::debug!(%error, path = %path.display(), "no blocks could be set aside");
         }
         let header = Header {
@@ -66,13 +66,13 @@ impl JournalFile {
 }
 
 impl JournalFile {
-    /// Takes file `number`, which has no frames, into use again: its blocks are set aside already, so
-    /// that a store on a full disk opens.
+    /// Takes file `number`, whose good frames end at `end`, into use again. Its blocks are set aside
+    /// already, so that a store on a full disk opens.
     pub(super) fn reuse(
         dir: &Path,
         ground: &Ground,
         header: (Id, u64),
-        reserve: u64,
+        (end, reserve): (u64, u64),
     ) -> Result<Self, KvError> {
         let (store, number) = header;
         let path = dir.join(journal_name(number));
@@ -82,10 +82,10 @@ impl JournalFile {
             .write(true)
             .open(&path)
             .map_err(failed)?;
-        if file.metadata().map_err(failed)?.len() > HEADER as u64 {
-            ground.disk.truncate(&file, HEADER as u64).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() > end {
+            ground.disk.truncate(&file, end).map_err(failed)?;
         }
-        if let Err(error) = ground.disk.reserve(&file, reserve) {
+        if let Err(error) = ground.disk.reserve(&file, 0, reserve) {
             tracing::debug!(%error, path = %path.display(), "no blocks could be set aside");
         }
         let header = Header {
@@ -134,20 +134,25 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// A journal that goes on behind commit `last` in the fresh `file`. `firsts` tells the files
-    /// before it.
+    /// A journal that goes on behind commit `last` at `offset` of `file`. `firsts` tells the files
+    /// there are.
     pub(super) fn new(
         ground: Ground,
-        file: JournalFile,
+        (file, offset): (JournalFile, u64),
         last: Lsn,
         mut firsts: Vec<(u64, Lsn)>,
         file_limit: u64,
     ) -> Self {
-        firsts.push((file.number, Lsn(last.0 + 1)));
+        if firsts
+            .last()
+            .is_none_or(|&(number, _)| number != file.number)
+        {
+            firsts.push((file.number, Lsn(last.0 + 1)));
+        }
         Self {
             ground,
             file: Arc::new(file),
-            offset: HEADER as u64,
+            offset,
             torn: false,
             last,
             spare: None,
@@ -158,11 +163,6 @@ impl Journal {
             appended: 0,
             health: Health::Good,
         }
-    }
-
-    /// The number of the file that frames go into.
-    pub(super) fn number(&self) -> u64 {
-        self.file.number
     }
 
     /// The last commit.

@@ -47,8 +47,16 @@ struct Board {
     asked: u64,
     done: u64,
     result: Option<Result<(), KvError>>,
+    stuck: Stuck,
+}
+
+/// Why the upkeep thread does not get on.
+#[derive(Debug, Default)]
+pub(super) struct Stuck {
     /// Why nothing can be moved into the index.
-    stuck: Option<KvError>,
+    pub(super) moving: Option<KvError>,
+    /// Why no checkpoint can be written.
+    pub(super) dumping: Option<KvError>,
 }
 
 /// What the upkeep thread is to do.
@@ -204,14 +212,14 @@ impl Signals {
         self.changed.notify_all();
     }
 
-    /// Waits until `verdict` has one; it is given the reason why nothing moves, if there is one.
+    /// Waits until `verdict` has one.
     pub(super) fn wait_for_room(
         &self,
-        verdict: impl Fn(Option<&KvError>) -> Option<Result<(), KvError>>,
+        verdict: impl Fn(&Stuck) -> Option<Result<(), KvError>>,
     ) -> Result<(), KvError> {
         let mut board = self.board.lock();
         loop {
-            if let Some(result) = verdict(board.stuck.as_ref()) {
+            if let Some(result) = verdict(&board.stuck) {
                 return result;
             }
             board.nudge = true;
@@ -220,21 +228,15 @@ impl Signals {
         }
     }
 
-    /// Pending changes have gone into the index.
-    pub(super) fn made_room(&self) {
-        self.board.lock().stuck = None;
+    /// Changes a reason why the upkeep thread does not get on, and lets waiting commits look.
+    pub(super) fn stuck(&self, change: impl FnOnce(&mut Stuck)) {
+        change(&mut self.board.lock().stuck);
         self.changed.notify_all();
     }
 
-    /// Pending changes cannot go into the index.
-    pub(super) fn stuck(&self, why: KvError) {
-        self.board.lock().stuck = Some(why);
-        self.changed.notify_all();
-    }
-
-    /// True while [`Signals::stuck`] holds.
+    /// True when changes cannot be moved into the index.
     pub(super) fn is_stuck(&self) -> bool {
-        self.board.lock().stuck.is_some()
+        self.board.lock().stuck.moving.is_some()
     }
 
     fn wait_changed(&self, board: &mut MutexGuard<'_, Board>) -> Result<(), KvError> {

@@ -5,7 +5,7 @@ use super::disk::{
     CHECKPOINT_TEMP, Ground, Id, checkpoint_name, journal_name, new_id, numbered, remove,
     set_aside, sync_dir,
 };
-use super::frame::Draft;
+use super::frame::{Draft, HEADER};
 use super::index::{Fault, Index};
 use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
@@ -87,7 +87,18 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     let recovery = told(&found, &opened);
     let journal = match journal {
         Some(journal) => journal,
-        None => next_file(dir, options, ground, &found, (store, None), recovery.last)?,
+        None => {
+            let limit = options.file_limit();
+            let file = next_file(dir, limit, ground, (store, None))?;
+            let firsts = firsts(&found, file.number);
+            Journal::new(
+                ground.clone(),
+                (file, HEADER as u64),
+                recovery.last,
+                firsts,
+                limit,
+            )
+        }
     };
     Ok(Started {
         lock,
@@ -289,7 +300,8 @@ fn forget_old(dir: &Path) -> Result<(), KvError> {
     Ok(())
 }
 
-/// Ends the journal behind its last good frame and goes on in the next file.
+/// Ends the journal behind its last good frame and goes on in the next file; when there is no room for
+/// one, in the last one.
 fn go_on(
     dir: &Path,
     options: &KvOptions,
@@ -303,51 +315,85 @@ fn go_on(
         .empty
         .filter(|&empty| replay.end.map_or(from, |(last, _)| last + 1) == empty);
     cut_end(dir, ground, found, from, empty)?;
-    let journal = next_file(dir, options, ground, found, (store, empty), replay.last)?;
-    if let Some((old, end)) = replay.end {
-        let path = dir.join(journal_name(old));
-        let mut next = Draft::next(journal.number());
-        let announced = OpenOptions::new().write(true).open(&path).and_then(|file| {
-            if replay.next == Some(journal.number()) {
-                return Ok(());
-            }
-            ground
-                .disk
-                .write_at(&file, next.finish(replay.last, replay.last, old), end)?;
-            // What was set aside for the file is not needed any more.
-            ground.disk.truncate(&file, end + next.len())?;
-            ground.disk.sync_data(&file)
-        });
-        announced.map_err(|error| KvError::io("end", &path, &error))?;
-    }
-    Ok(journal)
+    let limit = options.file_limit();
+    let next = next_file(dir, limit, ground, (store, empty));
+    let announced = next.and_then(|file| announce(dir, ground, found, file));
+    let (file, offset) = match (announced, replay.end) {
+        (Ok(file), _) => (file, HEADER as u64),
+        (Err(KvError::NoSpace { .. }), Some((last, end))) => {
+            tracing::warn!("no room for a new journal file; the last one goes on");
+            (
+                JournalFile::reuse(dir, ground, (store, last), (end, limit))?,
+                end,
+            )
+        }
+        (Err(error), _) => return Err(error),
+    };
+    let firsts = firsts(found, file.number);
+    Ok(Journal::new(
+        ground.clone(),
+        (file, offset),
+        replay.last,
+        firsts,
+        limit,
+    ))
 }
 
 /// Opens the empty journal file that is there, or a new one behind all there are.
 fn next_file(
     dir: &Path,
-    options: &KvOptions,
+    limit: u64,
     ground: &Ground,
-    found: &Found,
     (store, empty): (Id, Option<u64>),
-    last: Lsn,
-) -> Result<Journal, KvError> {
-    let limit = options.file_limit();
-    let file = match empty {
-        Some(number) => JournalFile::reuse(dir, ground, (store, number), limit)?,
+) -> Result<JournalFile, KvError> {
+    match empty {
+        Some(number) => JournalFile::reuse(dir, ground, (store, number), (HEADER as u64, limit)),
         None => {
             let number = numbered(dir, "journal")?.last().map_or(1, |last| last + 1);
-            JournalFile::create(dir, ground, (store, number), limit)?
+            JournalFile::create(dir, ground, (store, number), limit)
         }
+    }
+}
+
+/// Says at the end of the last file which one is next; without room for that the next one goes.
+fn announce(
+    dir: &Path,
+    ground: &Ground,
+    found: &Found,
+    file: JournalFile,
+) -> Result<JournalFile, KvError> {
+    let replay = &found.replay;
+    let Some((last, end)) = replay.end.filter(|_| replay.next != Some(file.number)) else {
+        return Ok(file);
     };
-    let firsts = found
+    let path = dir.join(journal_name(last));
+    let mut next = Draft::next(file.number);
+    let announced = OpenOptions::new().write(true).open(&path).and_then(|old| {
+        ground
+            .disk
+            .write_at(&old, next.finish(replay.last, replay.last, last), end)?;
+        // What was set aside for the file is not needed any more.
+        ground.disk.truncate(&old, end + next.len())?;
+        ground.disk.sync_data(&old)
+    });
+    match announced {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            remove(&file.path)?;
+            Err(KvError::io("end", &path, &error))
+        }
+    }
+}
+
+/// The files before and at `number`, each with the first commit it may hold.
+fn firsts(found: &Found, number: u64) -> Vec<(u64, Lsn)> {
+    found
         .replay
         .firsts
         .iter()
         .copied()
-        .filter(|&(number, _)| number < file.number)
-        .collect();
-    Ok(Journal::new(ground.clone(), file, last, firsts, limit))
+        .filter(|&(file, _)| file <= number)
+        .collect()
 }
 
 /// Cuts off what follows the last good frame but for the `empty` file, and brings what precedes it to

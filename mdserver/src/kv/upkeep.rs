@@ -46,6 +46,7 @@ pub(super) fn run(engine: &Engine) {
     let (mut repairs, mut moves, mut checkpoints) =
         (Log::default(), Log::default(), Log::default());
     let mut failed: Option<Instant> = None;
+    let mut late = false;
     loop {
         let job = engine
             .signals
@@ -65,17 +66,23 @@ pub(super) fn run(engine: &Engine) {
         if job.beat || (engine.much_pending() && !engine.signals.is_stuck()) {
             let moved = engine.move_to_index().map(|_| ());
             if let Err(error) = &moved {
-                engine.signals.stuck(error.clone());
+                engine
+                    .signals
+                    .stuck(|stuck| stuck.moving = Some(error.clone()));
             }
             moves.note(
                 "changes stay in the journal and cannot be moved into the index",
                 moved,
             );
         }
-        if job.checkpoint.is_some() || engine.checkpoint_due() {
+        if job.checkpoint.is_some() || engine.checkpoint_due() || (late && job.beat) {
             let written = engine.write_checkpoint().map(|_| ());
-            if written.is_err() {
+            late = written.is_err();
+            if let Err(error) = &written {
                 engine.put_off_checkpoint();
+                engine
+                    .signals
+                    .stuck(|stuck| stuck.dumping = Some(error.clone()));
             }
             if let Some(number) = job.checkpoint {
                 engine.signals.checkpoint_done(number, written.clone());

@@ -27,8 +27,10 @@ impl Disk for Faulty {
         let Some(room) = &mut state.room else {
             return file.write_all_at(bytes, offset);
         };
-        let part = bytes.len().min(*room);
-        *room -= part;
+        // Only what makes the file longer takes room.
+        let old = file.metadata()?.len().saturating_sub(offset) as usize;
+        let part = bytes.len().min(old + *room);
+        *room -= part.saturating_sub(old);
         file.write_all_at(&bytes[..part], offset)?;
         if part < bytes.len() {
             Err(io::Error::from_raw_os_error(libc::ENOSPC))
@@ -44,8 +46,8 @@ impl Disk for Faulty {
         file.set_len(len)
     }
 
-    fn reserve(&self, file: &File, len: u64) -> io::Result<()> {
-        RealDisk.reserve(file, len)
+    fn reserve(&self, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        RealDisk.reserve(file, offset, len)
     }
 
     fn sync_data(&self, file: &File) -> io::Result<()> {
@@ -190,4 +192,38 @@ fn syncs_at_the_same_time_share_the_disk() {
     kv.sync().unwrap();
     kv.sync().unwrap();
     assert!(disk.0.lock().syncs - before <= syncs + 1);
+}
+
+#[test]
+fn a_store_on_a_full_disk_opens_and_reads() {
+    for room in [0, 79, 80, 100, 150] {
+        let dir = TempDir::new().unwrap();
+        let (kv, _) = open(dir.path());
+        put_all(&kv, 0..30);
+        let copy = killed(dir.path());
+        let disk = Arc::new(Faulty::default());
+        disk.0.lock().room = Some(room);
+        let ground = Ground {
+            disk: disk.clone(),
+            ..after_reboot()
+        };
+        let (kv, recovery) = LocalKv::open_on(copy.path(), quiet(), ground).unwrap();
+        assert_eq!(all(&kv), model_of(0..30), "{recovery}");
+        let mut batch = one("key-9999");
+        batch.put("long", vec![0; 200]);
+        assert!(matches!(kv.commit(batch), Err(KvError::NoSpace { .. })));
+        disk.0.lock().room = None;
+        put_all(&kv, 30..40);
+        assert_eq!(kv.sync().unwrap(), Lsn(40));
+        let again = killed(copy.path());
+        drop(kv);
+        for dir in [copy.path(), again.path()] {
+            let (kv, recovery) = open(dir);
+            assert_eq!(all(&kv), model_of(0..40), "{recovery}");
+            assert!(
+                recovery.losses.is_empty() && recovery.healed.is_empty(),
+                "{recovery}"
+            );
+        }
+    }
 }

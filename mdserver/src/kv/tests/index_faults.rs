@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Something done to a file.
+type Harm = Box<dyn Fn(&Path)>;
+
 fn sled_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![dir.join("sled")];
@@ -55,7 +58,7 @@ fn any_sled_file_gone_cut_or_flipped_loses_nothing() {
         for file in sled_files(source.path()) {
             let inside = file.strip_prefix(source.path()).unwrap();
             let len = fs::metadata(&file).unwrap().len() as usize;
-            let mut cases: Vec<(String, Box<dyn Fn(&Path)>)> = vec![(
+            let mut cases: Vec<(String, Harm)> = vec![(
                 "gone".into(),
                 Box::new(|path: &Path| fs::remove_file(path).unwrap()),
             )];

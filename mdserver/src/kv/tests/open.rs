@@ -143,3 +143,56 @@ fn a_store_that_was_being_created_is_created() {
         fs::write(file, &bytes).unwrap();
     }
 }
+
+#[test]
+fn restarts_use_the_empty_journal_file_again() {
+    let dir = TempDir::new().unwrap();
+    put_all(&open(dir.path()).0, 0..5);
+    for _ in 0..5 {
+        let (kv, _) = open(dir.path());
+        drop(killed(dir.path()));
+        assert_eq!(all(&kv), model_of(0..5));
+    }
+    let before = journals(dir.path()).len();
+    let copy = killed(dir.path());
+    for _ in 0..5 {
+        let (kv, _) = open(copy.path());
+        let next = killed(copy.path());
+        drop(kv);
+        assert_eq!(all(&open(next.path()).0), model_of(0..5));
+    }
+    assert!(journals(copy.path()).len() <= before + 5);
+}
+
+#[test]
+fn commits_wait_rather_than_let_the_journal_grow() {
+    let dir = TempDir::new().unwrap();
+    let limit = 64 << 10;
+    let options = KvOptions {
+        journal_limit: limit,
+        ..quiet()
+    };
+    let (kv, _) = LocalKv::open(dir.path(), options).unwrap();
+    let largest = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let (kv, largest, dir) = (&kv, &largest, dir.path());
+            scope.spawn(move || {
+                for i in 0..500 {
+                    let mut batch = Batch::new();
+                    batch.put(format!("{writer}-{}", i % 10), vec![1; 1000]);
+                    kv.commit(batch).unwrap();
+                    if i % 20 == 0 {
+                        let sizes = journals(dir)
+                            .into_iter()
+                            .filter_map(|path| Some(fs::metadata(path).ok()?.len()));
+                        largest.fetch_max(sizes.sum(), std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let largest = largest.into_inner();
+    assert!(largest < 10 * limit, "{largest} bytes of journal");
+    assert_eq!(all(&kv).len(), 40);
+}
