@@ -13,22 +13,21 @@
 //! AAA and BBB are the upper and the middle bits of the id, so that chunks made one after the other
 //! share a directory of at most 1024 ids.
 
+mod identity;
+mod stems;
+
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use slabfs_model::{ChunkId, Coords, ObjectId};
 
+use self::identity::{create_format, lock, parse_format};
+use self::stems::{grid_stem, parse_stem};
 use super::shared::Shared;
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
-
-const FORMAT: u32 = 1;
-const FIRST_LINE: &str = "slabfs chunk store";
-/// Longer names are hashed: a file name has at most 255 bytes.
-const STEM_MAX: usize = 200;
 
 /// The open, locked directory.
 #[derive(Debug)]
@@ -161,70 +160,6 @@ impl Directory {
         Ok(())
     }
 
-    /// Counts the openings of the store, on disk, and says which this is, and whether the last one ended
-    /// in order. Where it did not, everything that is in the directory is brought to the disk, so
-    /// that what is found can be relied on.
-    pub(super) fn note_opening(&self, durable: bool) -> Result<(u64, bool)> {
-        let path = self.path.join("opened");
-        let (last, end) = match fs::read_to_string(&path) {
-            Ok(text) => {
-                let mut words = text.split_whitespace();
-                let last = words.next().and_then(|n| n.parse::<u64>().ok());
-                let last = last.ok_or_else(|| {
-                    StoreError::Invalid(format!("{}: it should begin with the number of times the store was opened; write one that is surely larger", path.display()))
-                })?;
-                (last, words.next().unwrap_or("running").to_owned())
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => (0, "clean".to_owned()),
-            Err(e) => return Err(StoreError::from_io("read", &path, &e)),
-        };
-        // "unsynced" is closed in order too, but perhaps not on disk.
-        if end != "clean" {
-            if end != "unsynced" {
-                tracing::warn!("{}: the store was not closed in order", self.path.display());
-            }
-            if durable {
-                let synced = File::open(&self.path)
-                    .and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from));
-                synced.map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
-            }
-        }
-        self.write_opened(&format!("{} running\n", last + 1), durable)?;
-        Ok((last + 1, end == "clean"))
-    }
-
-    /// Notes that the store is left in order, everything being on disk.
-    pub(super) fn note_clean(&self, durable: bool) -> Result<()> {
-        let path = self.path.join("opened");
-        let text = fs::read_to_string(&path).map_err(|e| StoreError::from_io("read", &path, &e))?;
-        let state = if durable { "clean" } else { "unsynced" };
-        self.write_opened(
-            &format!(
-                "{} {state}\n",
-                text.split_whitespace().next().unwrap_or("0")
-            ),
-            durable,
-        )
-    }
-
-    fn write_opened(&self, text: &str, durable: bool) -> Result<()> {
-        let (tmp, path) = (self.path.join("opened.tmp"), self.path.join("opened"));
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&tmp)?;
-            file.write_all(text.as_bytes())?;
-            if durable {
-                file.sync_all()?;
-            }
-            fs::rename(&tmp, &path)
-        };
-        write().map_err(|e| StoreError::from_io("write", &path, &e))?;
-        if durable {
-            sync_dir(&self.path)
-        } else {
-            Ok(())
-        }
-    }
-
     /// All files of large chunks. What a crash left behind under a temporary name is removed.
     pub(super) fn chunk_files(&self, found: &mut dyn FnMut(Found) -> Result<()>) -> Result<()> {
         for kind in ["free", "grid"] {
@@ -253,40 +188,6 @@ impl Directory {
     }
 }
 
-fn grid_stem(object: ObjectId, generation: u32, at: &Coords) -> String {
-    let places: Vec<String> = at.iter().map(|x| format!("{x:x}")).collect();
-    let stem = format!("{:016x}-{generation:x}-{}", object.0, places.join("."));
-    if stem.len() <= STEM_MAX {
-        return stem;
-    }
-    format!(
-        "{:016x}-{generation:x}-h{:032x}",
-        object.0,
-        xxhash_rust::xxh3::xxh3_128(stem.as_bytes())
-    )
-}
-
-fn parse_stem(path: &Path) -> Option<ChunkName> {
-    let stem = path.file_stem()?.to_str()?;
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let Some((object, rest)) = stem.split_once('-') else {
-        return hex(stem).map(|id| ChunkName::Free(ChunkId(id)));
-    };
-    let (generation, places) = rest.split_once('-')?;
-    if places.starts_with('h') {
-        return None;
-    }
-    let at: Option<Coords> = match places {
-        "" => Some(Coords::new()),
-        _ => places.split('.').map(hex).collect(),
-    };
-    Some(ChunkName::Grid {
-        object: ObjectId(hex(object)?),
-        generation: hex(generation)?.try_into().ok()?,
-        at: at?,
-    })
-}
-
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     let fail = |e: io::Error| StoreError::from_io("list", dir, &e);
     match fs::read_dir(dir) {
@@ -307,111 +208,10 @@ fn sync_dir(dir: &Path) -> Result<()> {
         .map_err(|e| StoreError::from_io("sync directory", dir, &e))
 }
 
-fn lock(dir: &Path) -> Result<File> {
-    let path = dir.join("lock");
-    let fail = |e: io::Error| StoreError::from_io("lock", &path, &e);
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(&path)
-        .map_err(fail)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            // The pid only makes the message better.
-            let holder = file
-                .read_to_string(&mut text)
-                .ok()
-                .and_then(|_| text.trim().parse().ok());
-            return Err(StoreError::Locked {
-                dir: dir.to_owned(),
-                holder,
-            });
-        }
-        Err(fs::TryLockError::Error(e)) => return Err(fail(e)),
-    }
-    file.set_len(0).map_err(fail)?;
-    file.write_all(format!("{}\n", std::process::id()).as_bytes())
-        .map_err(fail)?;
-    Ok(file)
-}
-
-fn create_format(dir: &Path) -> Result<[u8; 16]> {
-    let strangers: Vec<PathBuf> = entries(dir)?
-        .into_iter()
-        .filter(|p| {
-            !matches!(
-                p.file_name().and_then(|n| n.to_str()),
-                Some("lock" | "lost+found" | "FORMAT.tmp")
-            )
-        })
-        .collect();
-    if let Some(stranger) = strangers.first() {
-        return Err(StoreError::Invalid(format!(
-            "{} is not a chunk store and not empty (it has {}): choose an empty directory; if it was a store, its FORMAT file is lost: put it back from a backup",
-            dir.display(),
-            stranger.display(),
-        )));
-    }
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|e| StoreError::Io {
-        what: "draw a store id".to_owned(),
-        detail: e.to_string(),
-        errno: None,
-    })?;
-    let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
-    let (tmp, path) = (dir.join("FORMAT.tmp"), dir.join("FORMAT"));
-    let text = format!("{FIRST_LINE}\nformat {FORMAT}\nid {hex}\n");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&tmp)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&tmp, &path)
-    };
-    write().map_err(|e| StoreError::from_io("create", &path, &e))?;
-    Ok(id)
-}
-
-fn parse_format(dir: &Path, text: &str) -> Result<[u8; 16]> {
-    let bad = |why: &str| StoreError::Invalid(format!("{}: {why}", dir.join("FORMAT").display()));
-    let mut lines = text.lines();
-    if lines.next() != Some(FIRST_LINE) {
-        return Err(bad(
-            "this is not the FORMAT file of a slabfs chunk store; choose another directory",
-        ));
-    }
-    let version = lines
-        .next()
-        .and_then(|l| l.strip_prefix("format "))
-        .and_then(|v| v.trim().parse::<u32>().ok());
-    match version {
-        Some(FORMAT) => {}
-        Some(other) => {
-            return Err(bad(&format!(
-                "the store has format {other} and this slabfs reads format {FORMAT}: use the slabfs that wrote it, or choose another directory"
-            )));
-        }
-        None => {
-            return Err(bad(
-                "the line `format N` is missing; put the file back from a backup",
-            ));
-        }
-    }
-    let hex = lines
-        .next()
-        .and_then(|l| l.strip_prefix("id "))
-        .map_or("", str::trim);
-    let digits = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit());
-    let id = u128::from_str_radix(hex, 16).ok().filter(|_| digits);
-    id.map(u128::to_be_bytes)
-        .ok_or_else(|| bad("the line `id` is not 32 hex digits; put the file back from a backup"))
-}
-
 #[cfg(test)]
 mod tests {
+    use slabfs_model::{ChunkId, Coords, ObjectId};
+
     use super::*;
 
     #[test]

@@ -20,7 +20,7 @@ use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
 
 /// More files than this to sync at once, and the whole filesystem is synced instead.
-const SYNC_EACH: usize = 32;
+const SYNC_EACH: usize = 128;
 
 #[derive(Debug)]
 struct Entry {

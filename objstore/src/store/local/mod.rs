@@ -362,5 +362,18 @@ impl ChunkStore for LocalStore {
     }
 }
 
+/// Checks that `docs/formats/chunks.md` shows these bytes.
+#[cfg(test)]
+fn assert_on_the_page(bytes: &[u8]) {
+    let line = |line: &[u8]| {
+        let words: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        words.join(" ")
+    };
+    let hex: Vec<_> = bytes.chunks(16).map(line).collect();
+    let hex = hex.join("\n");
+    let page = include_str!("../../../../docs/formats/chunks.md");
+    assert!(page.contains(&hex), "the page does not show\n{hex}");
+}
+
 #[cfg(test)]
 mod tests;

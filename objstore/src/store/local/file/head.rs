@@ -143,6 +143,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_example_of_the_page() {
+        let form = ChunkForm {
+            shape: [4, 8].into_iter().collect(),
+            elem: 8,
+            codec: Codec::Lz4,
+            fill: Fill::zero(),
+        };
+        let head = Head {
+            name: ChunkName::Free(ChunkId(3)),
+            form,
+            sequence: 1 << 40,
+            encoding: Encoding::Coded,
+            sealed: true,
+            content: 77,
+        };
+        let bytes = head.bytes();
+        crate::store::local::assert_on_the_page(&bytes[..FIXED + u32_at(&bytes, 40) as usize]);
+    }
+
+    #[test]
     fn heads_read_back_and_flips_are_seen() {
         for fill in [Fill::zero(), Fill::from_bytes(&[9; 50_000])] {
             let form = ChunkForm {

@@ -5,7 +5,6 @@
 //! to bring the pages in and reports what it says; and nobody cuts the file or punches holes into
 //! it while a look lasts, since looks happen under the chunk's lock, shared, and cuts under the same
 //! lock, exclusive. (Kernels before 5.14 cannot be asked; there the lock alone has to do.)
-
 //!
 //! Pages that were looked at count as memory of this process, though they are the page cache's. They
 //! are let go, oldest mapping first, when all mappings together hold more than [`RESIDENT_MAX`]: a

@@ -186,6 +186,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_example_of_the_page() {
+        let name = ChunkName::Free(ChunkId(5));
+        let form = ChunkForm {
+            shape: [10].into_iter().collect(),
+            elem: 1,
+            codec: Codec::None,
+            fill: Fill::zero(),
+        };
+        let mut label = Vec::new();
+        let head = head_len(&name, &form, &mut label);
+        let crc = crc32c(b"0123456789");
+        let place = Place {
+            segment: 3,
+            offset: 640,
+            head,
+            data: 10,
+            crc,
+            stamp: 0,
+            kind: Kind::Raw,
+        };
+        let (mut bytes, mut foot) = (Vec::new(), Vec::new());
+        write(&place, 77, 0xABCD, &label, &mut bytes, &mut foot);
+        crate::store::local::assert_on_the_page(&bytes);
+    }
+
+    #[test]
     fn heads_and_feet_read_back() {
         let name = ChunkName::Free(ChunkId(5));
         let form = ChunkForm {

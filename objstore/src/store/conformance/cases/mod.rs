@@ -1,0 +1,30 @@
+//! The promises of a chunk store, one a function.
+
+mod both;
+mod free;
+mod grid;
+
+use crate::store::ChunkStore;
+
+/// A case: what it is about, and the function.
+pub type Case = (&'static str, fn(&dyn ChunkStore));
+
+/// All cases.
+pub const ALL: &[Case] = &[
+    ("put and read", free::put_and_read),
+    ("codecs", free::codecs),
+    ("strided reads", free::strided_reads),
+    ("streams", free::streams),
+    ("sealing cuts and packs", free::sealing_cuts_and_packs),
+    ("resends", free::resends),
+    ("grid chunks are written in place", grid::grid_in_place),
+    ("small grid chunks grow large", grid::grid_grows),
+    ("a first axis without bound", grid::unbounded),
+    ("fill", grid::fill),
+    ("clip", grid::clip),
+    ("punch", grid::punch),
+    ("delete", both::delete),
+    ("lists are in order", both::lists),
+    ("wrong requests are refused", both::wrong_requests),
+    ("many threads", both::many_threads),
+];
