@@ -17,7 +17,7 @@ use slabfs_mdserver::api::{Commit, CommitReply, MdError, Stored, StoredChunk};
 use slabfs_model::layout::{Record, coalesce};
 use slabfs_model::{Hyperslab, Region, ServerId, for_each_run};
 use slabfs_objstore::client::{SealPiece, WriteKind, WritePiece};
-use slabfs_objstore::{ChunkForm, ChunkName};
+use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
 use super::error::FsError;
 use super::geometry::Geometry;
@@ -521,10 +521,21 @@ impl Client {
                 return;
             }
         }
+        let mut gone = Vec::new();
         for order in &reply.dropped {
-            chunks.tiling.remove(*order);
+            if let Some(record) = chunks.tiling.remove(*order)
+                && let Stored::Chunk(stored) = record.value
+            {
+                gone.push((stored.server, stored.name()));
+            }
         }
         chunks.version = Some(reply.version);
+        drop(chunks);
+        // What was replaced before it was synced need not be synced any more.
+        let mut state = object.state.lock();
+        for chunk in gone {
+            state.unsynced.remove(&chunk);
+        }
     }
 
     /// Flushes everything of an object and waits for the disks.
@@ -533,7 +544,7 @@ impl Client {
         let version = object.geometry.read().info.tiling;
         let unsynced = std::mem::take(&mut object.state.lock().unsynced);
         let items: Vec<(ServerId, ChunkName)> = unsynced.iter().cloned().collect();
-        if let Err(error) = self.servers().sync(&items) {
+        if let Err(error) = self.sync_chunks(&items) {
             object.state.lock().unsynced.extend(unsynced);
             return Err(error.into());
         }
@@ -546,6 +557,23 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Brings chunks to their servers' disks. One that is not there any more was replaced, or its object
+    /// was removed, since it was written: then there is nothing to bring.
+    pub(super) fn sync_chunks(&self, items: &[(ServerId, ChunkName)]) -> Result<(), StoreError> {
+        match self.servers().sync(items) {
+            Err(StoreError::Missing(_)) if items.len() > 1 => {
+                let (left, right) = items.split_at(items.len() / 2);
+                self.sync_chunks(left)?;
+                self.sync_chunks(right)
+            }
+            Err(StoreError::Missing(name)) => {
+                tracing::debug!(%name, "replaced before it was synced");
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Tells servers that chunks nobody will commit may go; a failure costs space until the session ends.

@@ -173,7 +173,7 @@ impl Client {
             return;
         }
         let chunks: Vec<_> = waiting.iter().flat_map(|one| one.chunks.clone()).collect();
-        let synced = self.servers.sync(&chunks);
+        let synced = self.sync_chunks(&chunks);
         if let Err(error) = synced {
             tracing::warn!(%error, "closed objects are not on disk yet; trying again");
             self.settling.lock().extend(waiting);
