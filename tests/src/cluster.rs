@@ -264,8 +264,8 @@ impl Cluster {
     }
 
     /// Tells mount `i` to stop; how it ended, and its log.
-    pub fn end_mount(&mut self, i: usize) -> (std::process::ExitStatus, String) {
-        let mut service = self.mounts[i].take();
+    pub fn end_mount(&mut self, i: usize) -> (i32, String) {
+        let service = self.mounts[i].take();
         service.signal(nix::sys::signal::Signal::SIGTERM);
         (service.wait(), service.log())
     }

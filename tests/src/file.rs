@@ -104,7 +104,10 @@ pub fn close(file: File) -> Result<()> {
 #[track_caller]
 pub fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
     match result {
-        Ok(value) => panic!("an error was to come, not {value:?}"),
+        Ok(value) => {
+            let value: String = format!("{value:?}").chars().take(200).collect();
+            panic!("an error was to come, not {value}")
+        }
         Err(error) => Errno::from_raw(
             error
                 .raw_os_error()

@@ -12,6 +12,7 @@
 //! | [`service`] | one process: started, ready, stopped, killed, its log |
 //! | [`up`] | everything in one process: `slabfs up` |
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
+//! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and what they said |
 //! | [`array`] | the naive array that mounts are compared with |
 //! | [`file`] | system calls the standard library has not got |
@@ -30,6 +31,7 @@ pub mod mounts;
 pub mod poll;
 pub mod random;
 pub mod service;
+pub mod starter;
 pub mod tool;
 pub mod up;
 

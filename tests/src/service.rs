@@ -1,22 +1,19 @@
 //! One process that keeps running: a server, a mount, or everything at once.
 //!
-//! Its stdout and stderr go to files, which are shown when the test fails. It is told to stop by the
-//! kernel when the tests' own process dies, so that an interrupted run leaves no mounts. (The kernel
-//! watches the *thread* that started it, so all are started from one thread that lives as long as the
-//! process.)
+//! Its stdout and stderr go to files, which are shown when the test fails. It is told to stop when the
+//! tests' own process dies, so that an interrupted run leaves no mounts.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::process::CommandExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 use crate::poll;
+use crate::starter::Process;
 
 /// A process that lives longer than this belongs to a test that hangs, and is killed.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -25,8 +22,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 #[derive(Debug)]
 pub struct Service {
     name: String,
-    child: Arc<Mutex<Child>>,
-    status: Option<ExitStatus>,
+    process: Arc<Process>,
     stdout: PathBuf,
     stderr: PathBuf,
     /// Ends the watchdog when dropped.
@@ -55,38 +51,22 @@ impl Service {
         );
         // What an earlier process of this name said must not be taken for this one's.
         File::create(&stdout).expect("a file for stdout");
-        let log = |path: &Path| {
-            OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(path)
-                .expect("a log file")
-        };
-        command
-            .current_dir(dir)
-            .stdin(Stdio::null())
-            .stdout(log(&stdout))
-            .stderr(log(&stderr));
-        let child = Arc::new(Mutex::new(spawn(command)));
+        command.current_dir(dir);
+        let process = Arc::new(Process::start(&command, &stdout, &stderr));
         let (watched, end) = channel();
-        watch(name.to_owned(), Arc::clone(&child), end);
+        watch(name.to_owned(), Arc::clone(&process), end);
         Service {
             name: name.to_owned(),
-            child,
-            status: None,
+            process,
             stdout,
             stderr,
             _watched: watched,
         }
     }
 
-    fn child(&self) -> MutexGuard<'_, Child> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.child().id()
+        self.process.pid()
     }
 
     /// Waits until it says that it is ready.
@@ -119,47 +99,43 @@ impl Service {
         })
     }
 
-    /// Its exit status, when it has ended.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        if self.status.is_none() {
-            let status = self.child().try_wait().expect("its status");
-            self.status = status;
-        }
-        self.status
+    /// Its exit status, when it has ended; 128 and the signal's number when one ended it.
+    pub fn ended(&self) -> Option<i32> {
+        self.process.ended()
     }
 
     /// Waits for its end.
     ///
     /// # Panics
     /// When it does not end.
-    pub fn wait(&mut self) -> ExitStatus {
-        let what = format!("the end of {}", self.name);
-        poll::until(&what, || self.ended())
+    pub fn wait(&self) -> i32 {
+        let status = self.process.wait(poll::DEADLINE);
+        status.unwrap_or_else(|| panic!("{} does not end:\n{}", self.name, self.log()))
     }
 
     /// Sends it a signal.
     ///
     /// # Panics
     /// When it has ended.
-    pub fn signal(&mut self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         assert!(
             self.ended().is_none(),
             "{} has ended already:\n{}",
             self.name,
             self.log()
         );
-        kill(Pid::from_raw(self.pid() as i32), signal).expect("a signal");
+        self.process.signal(signal);
     }
 
     /// Stops it in order.
     ///
     /// # Panics
     /// When it does not end with status 0.
-    pub fn stop(&mut self) {
+    pub fn stop(&self) {
         self.signal(Signal::SIGTERM);
         let status = self.wait();
         assert!(
-            status.success(),
+            status == 0,
             "{} ended with {status}:\n{}",
             self.name,
             self.log()
@@ -167,7 +143,7 @@ impl Service {
     }
 
     /// Ends it in the middle of whatever it does.
-    pub fn kill9(&mut self) {
+    pub fn kill9(&self) {
         self.signal(Signal::SIGKILL);
         self.wait();
     }
@@ -213,15 +189,11 @@ impl Drop for Service {
             } else {
                 Signal::SIGTERM
             };
-            let pid = Pid::from_raw(self.pid() as i32);
-            let _ = kill(pid, first);
-            let start = std::time::Instant::now();
-            while self.ended().is_none() {
-                if start.elapsed() > Duration::from_secs(20) {
-                    eprintln!("{} does not end; killing it", self.name);
-                    let _ = kill(pid, Signal::SIGKILL);
-                }
-                std::thread::sleep(Duration::from_millis(2));
+            self.process.signal(first);
+            if self.process.wait(Duration::from_secs(20)).is_none() {
+                eprintln!("{} does not end; killing it", self.name);
+                self.process.signal(Signal::SIGKILL);
+                let _ = self.process.wait(poll::DEADLINE);
             }
         }
         if std::thread::panicking() {
@@ -247,51 +219,12 @@ fn last_lines(text: &str, count: usize) -> String {
         .collect()
 }
 
-/// Starts a command from the thread that never ends, with the request to be stopped with it.
-fn spawn(mut command: Command) -> Child {
-    type Job = (Command, Sender<std::io::Result<Child>>);
-    static STARTER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
-    let starter = STARTER.get_or_init(|| {
-        let (jobs, queue) = channel::<Job>();
-        std::thread::Builder::new()
-            .name("starter".to_owned())
-            .spawn(move || {
-                for (mut command, reply) in queue {
-                    // The asker is a test that may have been ended; then the child ends with its handle.
-                    let _ = reply.send(command.spawn());
-                }
-            })
-            .expect("a thread");
-        Mutex::new(jobs)
-    });
-    // SAFETY: between fork and exec this makes one system call, prctl, and touches no memory of ours.
-    unsafe {
-        command.pre_exec(|| {
-            nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
-            Ok(())
-        });
-    }
-    let line = format!("{command:?}");
-    let (reply, answer) = channel();
-    starter
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .send((command, reply))
-        .expect("the starter");
-    answer
-        .recv()
-        .expect("the starter")
-        .unwrap_or_else(|error| panic!("{line}: {error}"))
-}
-
-fn watch(name: String, child: Arc<Mutex<Child>>, end: Receiver<()>) {
+/// Kills the process of a test that hangs, so that its system calls fail and it ends.
+fn watch(name: String, process: Arc<Process>, end: Receiver<()>) {
     std::thread::spawn(move || {
-        if end.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
-            let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
-            if matches!(child.try_wait(), Ok(None)) {
-                eprintln!("{name}: its test hangs; killing it");
-                let _ = child.kill();
-            }
+        if end.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) && process.ended().is_none() {
+            eprintln!("{name}: its test hangs; killing it");
+            process.signal(Signal::SIGKILL);
         }
     });
 }

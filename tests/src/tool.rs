@@ -2,7 +2,13 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::starter::Process;
+
+/// A command that runs longer than this hangs.
+const LIMIT: Duration = Duration::from_secs(150);
 
 /// How a command ended.
 #[derive(Debug, Clone)]
@@ -87,22 +93,19 @@ impl Outcome {
 #[track_caller]
 pub fn run(command: &mut Command) -> Outcome {
     let line = format!("{command:?}");
-    let output = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap_or_else(|error| panic!("{line}: {error}"));
-    use std::os::unix::process::ExitStatusExt;
-    let status = output
-        .status
-        .code()
-        .unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0));
+    let output = || tempfile::NamedTempFile::new().expect("a temporary file");
+    let (stdout, stderr) = (output(), output());
+    let process = Process::start(command, stdout.path(), stderr.path());
+    let status = process.wait(LIMIT).unwrap_or_else(|| {
+        process.signal(nix::sys::signal::Signal::SIGKILL);
+        panic!("`{line}` does not end");
+    });
+    let said = |file: tempfile::NamedTempFile| std::fs::read(file.path()).expect("what it said");
     Outcome {
         line,
         status,
-        stdout: output.stdout,
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        stdout: said(stdout),
+        stderr: String::from_utf8_lossy(&said(stderr)).into_owned(),
     }
 }
 

@@ -86,7 +86,7 @@ impl Up {
     /// # Panics
     /// When that fails or leaves the mount.
     pub fn stop(&mut self) {
-        let mut service = self.service.take().expect("it runs");
+        let service = self.service.take().expect("it runs");
         service.stop();
         assert!(
             !mounts::is_mounted(&self.mnt),
@@ -97,7 +97,7 @@ impl Up {
 
     /// Ends it with SIGKILL and takes the dead mount away.
     pub fn kill9(&mut self) {
-        let mut service = self.service.take().expect("it runs");
+        let service = self.service.take().expect("it runs");
         service.kill9();
         mounts::detach(&self.mnt);
     }

@@ -17,7 +17,7 @@ fn set_dims(path: &Path, dims: &str) -> Outcome {
 #[test]
 fn shrinking_and_growing_shows_fill() {
     needs_mount!();
-    for layout in ["aligned", "grid:3,4", "canonical"] {
+    for layout in ["aligned", "grid:3,4"] {
         let mut up = Up::with(&["--servers", "2"]);
         let object = up.at("a");
         create(
@@ -63,10 +63,43 @@ fn shrinking_and_growing_shows_fill() {
             }
         }
         set_dims(&object, "21,4").fails(2, &["max dim"]);
-        set_dims(&object, "4").fails(1, &[]);
-        set_dims(&object, "4,4,4").fails(1, &[]);
+        set_dims(&object, "4").fails(2, &["2 axes"]);
+        set_dims(&object, "4,4,4").fails(2, &["2 axes"]);
         assert_eq!(file::xattr(&object, "user.slabfs.dims"), "4,4");
     }
+}
+
+/// One file in canonical order: rows come and go at its end, and keep their length.
+#[test]
+fn canonical_rows() {
+    needs_mount!();
+    let mut up = Up::start();
+    let object = up.at("a");
+    let more = [
+        "--fill",
+        "5",
+        "--max-dims",
+        "20,unlimited",
+        "--layout",
+        "canonical",
+    ];
+    create(&object, "10,12", "i2", &more);
+    let mut array = Array::new(&[10, 12], 2, &[5, 0]);
+    array.bytes = (0..240).collect();
+    file::write_at(&object, 0, &array.bytes);
+    for rows in [6, 10, 20, 1, 4] {
+        set_dims(&object, &format!("{rows},12")).ok();
+        array.resize(&[rows, 12]);
+        same(&format!("{rows} rows"), &file::read(&object), &array.bytes);
+    }
+    set_dims(&object, "4,13").fails(1, &[]);
+    assert!(
+        up.log().contains("slowest axis"),
+        "the log says why:\n{}",
+        up.log()
+    );
+    up.restart();
+    same("after a restart", &file::read(&object), &array.bytes);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Other users on a mount: modes, owners, the sticky bit, set-uid bits. Root plays them.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,13 +8,19 @@ use slabfs_tests::{Outcome, Up, file, needs_root, tool};
 
 /// Runs a line of shell as another user, who is in one group.
 fn as_user(uid: u32, dir: &Path, line: &str) -> Outcome {
-    tool::run(
-        Command::new("sh")
-            .args(["-e", "-c", line])
-            .current_dir(dir)
-            .uid(uid)
-            .gid(uid),
-    )
+    let id = uid.to_string();
+    let user = [
+        "--reuid",
+        &id,
+        "--regid",
+        &id,
+        "--clear-groups",
+        "sh",
+        "-e",
+        "-c",
+        line,
+    ];
+    tool::run(Command::new("setpriv").args(user).current_dir(dir))
 }
 
 fn mode(path: &Path, mode: u32) {
@@ -117,11 +122,19 @@ fn unix_sockets_are_for_their_owner() {
                   head=b'SLBW'+struct.pack('<HHQIII',0,1,0,len(body),0,0)\n\
                   s.sendall(head+struct.pack('<I',crc(head+body))+body)\n\
                   got=s.recv(4096)\nprint(got[6:8].hex() if got else 'closed')\n";
-    let said = tool::run(
-        Command::new("/usr/bin/python3")
-            .args(["-c", script, &socket])
-            .uid(4001)
-            .gid(4001),
+    let said = tool::program(
+        "setpriv",
+        [
+            "--reuid",
+            "4001",
+            "--regid",
+            "4001",
+            "--clear-groups",
+            "/usr/bin/python3",
+            "-c",
+            script,
+            &socket,
+        ],
     );
     let said = said.ok();
     assert_ne!(
