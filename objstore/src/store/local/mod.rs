@@ -120,7 +120,13 @@ impl LocalStore {
         }
         self.sync_all()?;
         self.files.settle_all()?;
-        catalogue::write(&self.directory, &self.shared, &self.index.read().small())?;
+        let small = self.index.read().small();
+        if let Err(error) = catalogue::write(&self.directory, &self.shared, &small) {
+            // All is on disk; the next opening reads the segments, as after a crash.
+            let path = self.directory.path().display();
+            tracing::warn!("{path}: closed without a catalogue: {error}");
+            return Ok(());
+        }
         self.directory.note_clean(self.shared.durable)
     }
 

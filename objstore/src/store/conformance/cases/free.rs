@@ -54,7 +54,7 @@ pub(super) fn codecs(store: &dyn ChunkStore) {
         Codec::ShuffleLz4,
     ];
     for (i, codec) in codecs.into_iter().enumerate() {
-        for (j, rows) in [1u64, 30, 1500].into_iter().enumerate() {
+        for (j, rows) in [1u64, 30, 600].into_iter().enumerate() {
             let name = free(100 + 10 * i as u64 + j as u64);
             let form = form(&[rows, 2000], 8, codec, &[]);
             for data in [
@@ -176,13 +176,13 @@ pub(super) fn sealing_cuts_and_packs(store: &dyn ChunkStore) {
         .into_iter()
         .enumerate()
     {
-        for (j, data) in [smooth(3_000_000, 1), noise(3_000_000, 1)]
+        for (j, data) in [smooth(1_500_000, 1), noise(1_500_000, 1)]
             .into_iter()
             .enumerate()
         {
-            for (k, rows) in [3000u64, 2999, 70, 1, 0].into_iter().enumerate() {
+            for (k, rows) in [1500u64, 1499, 70, 0].into_iter().enumerate() {
                 let name = free(400 + 100 * i as u64 + 10 * j as u64 + k as u64);
-                let most = form(&[3000, 1000], 8, codec, &[]);
+                let most = form(&[1500, 1000], 8, codec, &[]);
                 store
                     .append(&name, &most, 0, &slices(&data[..1_000_000]))
                     .expect("append");
@@ -191,7 +191,7 @@ pub(super) fn sealing_cuts_and_packs(store: &dyn ChunkStore) {
                     .expect("append");
                 assert!(
                     store
-                        .seal(&name, &form(&[3001, 1000], 8, codec, &[]))
+                        .seal(&name, &form(&[1501, 1000], 8, codec, &[]))
                         .is_err(),
                     "more than there is"
                 );

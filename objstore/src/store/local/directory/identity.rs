@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::{Directory, entries, sync_dir};
@@ -25,7 +26,11 @@ impl Directory {
                 })?;
                 (last, words.next().unwrap_or("running").to_owned())
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => (0, "clean".to_owned()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                // A new store; or one that lost the file, and then nothing it says is taken on trust.
+                let is_new = entries(&self.segments())?.is_empty();
+                (0, if is_new { "clean" } else { "running" }.to_owned())
+            }
             Err(e) => return Err(StoreError::from_io("read", &path, &e)),
         };
         // "unsynced" is closed in order too, but perhaps not on disk.
@@ -39,7 +44,9 @@ impl Directory {
                 synced.map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
             }
         }
-        self.write_opened(&format!("{} running\n", last + 1), durable)?;
+        // Else a crash could leave changes behind a catalogue that is believed.
+        let must_last = durable || end == "clean";
+        self.write_opened(last + 1, "running", must_last)?;
         Ok((last + 1, end == "clean"))
     }
 
@@ -48,27 +55,25 @@ impl Directory {
         let path = self.path.join("opened");
         let text = fs::read_to_string(&path).map_err(|e| StoreError::from_io("read", &path, &e))?;
         let state = if durable { "clean" } else { "unsynced" };
-        self.write_opened(
-            &format!(
-                "{} {state}\n",
-                text.split_whitespace().next().unwrap_or("0")
-            ),
-            durable,
-        )
+        let count = text.split_whitespace().next().and_then(|n| n.parse().ok());
+        self.write_opened(count.unwrap_or(0), state, durable)
     }
 
-    fn write_opened(&self, text: &str, durable: bool) -> Result<()> {
-        let (tmp, path) = (self.path.join("opened.tmp"), self.path.join("opened"));
+    /// Writes the file over, always as long as it is: this must work on a full disk too.
+    fn write_opened(&self, count: u64, state: &str, durable: bool) -> Result<()> {
+        let path = self.path.join("opened");
+        let is_new = !path.exists();
         let write = || -> io::Result<()> {
-            let mut file = File::create(&tmp)?;
-            file.write_all(text.as_bytes())?;
-            if durable {
-                file.sync_all()?;
-            }
-            fs::rename(&tmp, &path)
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)?;
+            file.write_all_at(format!("{count:<20} {state:<8}\n").as_bytes(), 0)?;
+            if durable { file.sync_all() } else { Ok(()) }
         };
         write().map_err(|e| StoreError::from_io("write", &path, &e))?;
-        if durable {
+        if durable && is_new {
             sync_dir(&self.path)
         } else {
             Ok(())
@@ -102,9 +107,11 @@ pub(super) fn lock(dir: &Path) -> Result<File> {
         }
         Err(fs::TryLockError::Error(e)) => return Err(fail(e)),
     }
-    file.set_len(0).map_err(fail)?;
-    file.write_all(format!("{}\n", std::process::id()).as_bytes())
-        .map_err(fail)?;
+    // Written over, so that it works on a full disk; and if it does not, the lock holds all the same.
+    let pid = format!("{:<10}\n", std::process::id());
+    if let Err(error) = file.write_all_at(pid.as_bytes(), 0) {
+        tracing::debug!("{}: the pid cannot be written: {error}", path.display());
+    }
     Ok(file)
 }
 

@@ -462,3 +462,30 @@ fn after_an_orderly_end_what_was_cut_off_a_segment_is_damaged_and_not_missing() 
     let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
     assert_eq!(read(&store, &names[0], &form, &boxed(&[0], &[3000])), data);
 }
+
+#[test]
+fn a_store_that_lost_its_count_of_openings_is_read_anew() {
+    let (dir, form) = (
+        tempfile::tempdir().unwrap(),
+        form(&[3000], 1, Codec::None, &[]),
+    );
+    let name = grid(1, 0, &[0]);
+    let slab = boxed(&[0], &[3000]);
+    for round in 0..3u8 {
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        store
+            .write(&name, &form, &slab, &[IoSlice::new(&[round; 3000])])
+            .unwrap();
+        store.close().unwrap();
+        fs::remove_file(dir.path().join("opened")).unwrap();
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        assert_eq!(read(&store, &name, &form, &slab), [round; 3000]);
+    }
+    fs::write(dir.path().join("opened"), "often").unwrap();
+    let error = LocalStore::open(dir.path(), LocalOptions::default()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("write one that is surely larger")
+    );
+}

@@ -153,6 +153,10 @@ fn a_full_disk_leaves_nothing_half_written() {
         store.verify(&fresh),
         Err(StoreError::Missing(fresh.clone()))
     );
+    // Closing and opening needs no room.
+    store.close().unwrap();
+    let store = LocalStore::open(disk.path(), LocalOptions::default()).unwrap();
+    store.verify(&name).unwrap();
     // Deleting helps, and all of this lasts.
     store.delete(&held[..3]).unwrap();
     store
