@@ -276,7 +276,12 @@ fn run(form: &Form, dims: &[u64], steps: &[Step]) {
                     .unwrap();
                 let data = pattern(*seed, slab.volume() as usize);
                 let handle = client.open(ino, WRITE, Some(&selection)).unwrap();
-                for (n, part) in data.chunks(*piece).enumerate() {
+                let mut parts: Vec<(usize, &[u8])> = data.chunks(*piece).enumerate().collect();
+                if seed % 3 == 0 {
+                    // Not in order: runs of single elements, and streams that are cut.
+                    parts.reverse();
+                }
+                for (n, part) in parts {
                     handle.write((n * piece) as u64, part).unwrap();
                 }
                 // Half of them stay open for a read before the close.

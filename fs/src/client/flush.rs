@@ -199,7 +199,7 @@ impl Client {
         for stream in &chosen {
             let mut progress = stream.progress.lock();
             progress.ended = true;
-            let whole = progress.len() - progress.len() % stream.row().max(1);
+            let whole = stream.whole(progress.len());
             if progress.cut.is_none() && whole < progress.len() {
                 let rest = self.rest_of(stream, &progress, whole)?;
                 self.runs_of_rest(object, geometry, stream, whole, &rest)?;

@@ -50,8 +50,10 @@ impl Client {
         if stripe.is_empty() {
             return Err(FsError::NoServers);
         }
+        let server = grid.server(object.ino, &at, stripe);
+        self.ensure_known(server)?;
         Ok(GridChunk {
-            server: grid.server(object.ino, &at, stripe),
+            server,
             form: ChunkForm {
                 shape: grid.chunk.clone(),
                 elem: geometry.info.dtype.size() as u32,
@@ -136,7 +138,9 @@ impl Client {
         }
         // Not so far that clearing it would be a matter of very many chunks.
         let chunk: u64 = geometry.grid.as_ref().map_or(0, |grid| {
-            grid.chunk.iter().fold(1, |bytes, n| bytes.saturating_mul(*n))
+            grid.chunk
+                .iter()
+                .fold(1, |bytes, n| bytes.saturating_mul(*n))
         });
         let step = RESERVE_STEP
             .max(end / 2)
@@ -256,7 +260,13 @@ impl Client {
         let mut holed = Vec::new();
         for part in parts {
             let chunk = self.grid_chunk(object, geometry, grid, part.at)?;
-            if part.chunk.volume() == chunk.form.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)) {
+            if part.chunk.volume()
+                == chunk
+                    .form
+                    .shape
+                    .iter()
+                    .fold(1, |all: u64, n| all.saturating_mul(*n))
+            {
                 whole.push((chunk.server, chunk.name));
             } else {
                 holed.push((chunk, part.chunk));

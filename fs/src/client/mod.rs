@@ -73,6 +73,8 @@ pub struct ClientOptions {
     pub tail_limit: usize,
     /// Largest chunk of an `aligned` object, in bytes.
     pub chunk_limit: u64,
+    /// How long a request waits for data servers that nobody has heard of yet.
+    pub io_timeout: Duration,
 }
 
 impl Default for ClientOptions {
@@ -85,6 +87,7 @@ impl Default for ClientOptions {
             direct_min: 128 << 10,
             tail_limit: 1 << 20,
             chunk_limit: CHUNK_LIMIT,
+            io_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -102,8 +105,9 @@ pub struct Client {
     dirty: AtomicI64,
     next_handle: AtomicU64,
     next_server: AtomicU64,
-    /// Servers new chunks may go to.
+    /// Servers new chunks may go to, and all that this mount has been told of.
     online: Mutex<Arc<Vec<ServerId>>>,
+    told: Mutex<Arc<Vec<ServerId>>>,
     lease: Mutex<LeasedIds>,
     /// Chunks of closed objects that are not known to be on disk yet.
     settling: Mutex<Vec<Settling>>,
@@ -188,10 +192,7 @@ impl Client {
 
     /// A chunk id nobody else has, and the server whose turn it is.
     fn place(&self) -> Result<(ChunkId, ServerId), FsError> {
-        let online = self.online.lock().clone();
-        if online.is_empty() {
-            return Err(FsError::NoServers);
-        }
+        let online = self.online()?;
         let turn = self.next_server.fetch_add(1, Ordering::Relaxed) as usize;
         let server = online[turn % online.len()];
         let mut lease = self.lease.lock();

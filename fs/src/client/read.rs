@@ -355,6 +355,9 @@ impl Client {
     ) -> Result<(), FsError> {
         let mut plan = Plan::default();
         self.plan(object, geometry, slab, &mut plan)?;
+        for piece in &plan.pieces {
+            self.ensure_known(piece.server)?;
+        }
         let shape = slab.packed_shape();
         // The last axis of a selection may begin inside an element only where it is cut there.
         let first = slab.axes.last().map_or(0, |axis| axis.start);
@@ -411,6 +414,13 @@ impl Client {
             .map(|(_, index)| *index)
             .collect();
         drop(requests);
+        // A place of a grid that nobody wrote is fill; a chunk that the tiling names has to be there.
+        if let Some(index) = missing
+            .iter()
+            .find(|index| matches!(pieces[**index].name, ChunkName::Free(_)))
+        {
+            return Err(StoreError::Missing(pieces[*index].name.clone()).into());
+        }
         for index in &missing {
             paint_fill(out, shape, &pieces[*index].want, geometry, first);
         }
@@ -513,6 +523,9 @@ impl Client {
         self.servers()
             .read(&mut piece)
             .map_err(|(_, error)| error)?;
+        if !piece[0].found {
+            return Err(StoreError::Missing(name.clone()).into());
+        }
         Ok(())
     }
 

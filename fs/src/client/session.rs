@@ -22,6 +22,9 @@ use super::{Client, ClientOptions, LeasedIds, Settling};
 /// How often the background looks for old data and closed objects.
 const ROUND: Duration = Duration::from_millis(500);
 
+/// How often a request that waits for a data server asks for the list.
+const SERVERS_ROUND: Duration = Duration::from_millis(100);
+
 /// How long what a closed object left may wait for the disk.
 const SETTLE_EVERY: Duration = Duration::from_secs(5);
 
@@ -55,6 +58,7 @@ impl Client {
             next_handle: AtomicU64::new(1),
             next_server: AtomicU64::new(0),
             online: Mutex::new(Arc::new(online(&attached.servers))),
+            told: Mutex::new(Arc::new(told(&attached.servers))),
             lease: Mutex::new(LeasedIds::default()),
             settling: Mutex::default(),
             releases: Mutex::default(),
@@ -102,8 +106,7 @@ impl Client {
             match self.md.heartbeat() {
                 Ok(beat) => {
                     if let Some(servers) = beat.servers {
-                        adopt_servers(&self.servers, &servers);
-                        *self.online.lock() = Arc::new(online(&servers));
+                        self.take_servers(&servers);
                     }
                     if beat.lost && !self.lost.swap(true, Ordering::AcqRel) {
                         tracing::error!(
@@ -115,6 +118,52 @@ impl Client {
                 Err(error) => {
                     tracing::warn!(%error, "the metadata service did not hear this mount")
                 }
+            }
+        }
+    }
+
+    /// Takes over the list of data servers.
+    fn take_servers(&self, servers: &[ServerInfo]) {
+        adopt_servers(&self.servers, servers);
+        *self.told.lock() = Arc::new(told(servers));
+        *self.online.lock() = Arc::new(online(servers));
+    }
+
+    /// Servers new chunks may go to. Where none is online, as right after a start of the metadata service,
+    /// one is waited for.
+    pub(super) fn online(&self) -> Result<Arc<Vec<slabfs_model::ServerId>>, FsError> {
+        let known = self.online.lock().clone();
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        self.await_servers(|client| {
+            let online = client.online.lock().clone();
+            (!online.is_empty()).then_some(online)
+        })?
+        .ok_or(FsError::NoServers)
+    }
+
+    /// Makes sure that this mount knows where a server is: one that has come since it attached is asked for.
+    pub(super) fn ensure_known(&self, server: slabfs_model::ServerId) -> Result<(), FsError> {
+        if self.told.lock().contains(&server) {
+            return Ok(());
+        }
+        // Whether it is found or not: the request itself says what is wrong with a server that is not.
+        self.await_servers(|client| client.told.lock().contains(&server).then_some(()))?;
+        Ok(())
+    }
+
+    /// Asks for the list of data servers until `found` finds what it looks for, or time is up.
+    fn await_servers<R>(&self, found: impl Fn(&Client) -> Option<R>) -> Result<Option<R>, FsError> {
+        let until = Instant::now() + self.options.io_timeout;
+        loop {
+            let servers = self.md.servers()?;
+            self.take_servers(&servers);
+            if let Some(result) = found(self) {
+                return Ok(Some(result));
+            }
+            if Instant::now() >= until || self.pause(SERVERS_ROUND) {
+                return Ok(None);
             }
         }
     }
@@ -240,6 +289,10 @@ fn online(servers: &[ServerInfo]) -> Vec<slabfs_model::ServerId> {
         .filter(|server| server.online)
         .map(|server| server.id)
         .collect()
+}
+
+fn told(servers: &[ServerInfo]) -> Vec<slabfs_model::ServerId> {
+    servers.iter().map(|server| server.id).collect()
 }
 
 fn adopt_servers(servers: &Servers, infos: &[ServerInfo]) {

@@ -74,6 +74,17 @@ impl Stream {
         self.shape[1..].iter().product()
     }
 
+    /// How many of `bytes` make up whole rows; of a single axis, whole elements: a selection with steps
+    /// can be cut between elements only.
+    pub(super) fn whole(&self, bytes: u64) -> u64 {
+        let unit = if self.shape.len() == 1 {
+            u64::from(self.form.elem)
+        } else {
+            self.row()
+        };
+        bytes - bytes % unit.max(1)
+    }
+
     /// The most bytes it takes.
     pub(super) fn capacity(&self) -> u64 {
         self.shape.iter().product()

@@ -334,7 +334,12 @@ impl Handle {
         let (shape, row) = match &self.selected {
             Some(selected) => {
                 let row: u64 = selected.shape[1..].iter().product();
-                if row == 0 || offset % row != 0 || !(offset == 0 || len >= direct) {
+                // Of a single axis, elements are what rows are of more.
+                let unit = match selected.shape.len() {
+                    1 => geometry.info.dtype.size(),
+                    _ => row,
+                };
+                if row == 0 || offset % unit.max(1) != 0 || !(offset == 0 || len >= direct) {
                     return None;
                 }
                 (selected.shape.clone(), row)
@@ -355,7 +360,14 @@ impl Handle {
             return None;
         }
         let first = offset / row;
-        let rows = (limit / row).min(shape[0].checked_sub(first)?);
+        let mut rows = (limit / row).min(shape[0].checked_sub(first)?);
+        if shape.len() == 1 {
+            // A chunk that is full ends with a whole element, too.
+            let elem = geometry.info.dtype.size().max(1);
+            if rows > elem {
+                rows -= rows % elem;
+            }
+        }
         if rows == 0 {
             return None;
         }
