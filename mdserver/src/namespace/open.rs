@@ -59,7 +59,11 @@ fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), M
         Err(error) => return Err(error),
     };
     if inode.attr.kind != Kind::Object
-        || !inode.object()?.reserves.iter().any(|(of, _)| *of == session)
+        || !inode
+            .object()?
+            .reserves
+            .iter()
+            .any(|(of, _)| *of == session)
     {
         return Ok(());
     }
