@@ -26,5 +26,6 @@ mod servers;
 mod sparse;
 mod streams;
 mod table;
+mod tree;
 mod two_mounts;
 mod users;

@@ -82,6 +82,8 @@ struct Player<'a> {
     array: Array,
     random: Random,
     handles: Vec<File>,
+    /// Open selections, with where a program that writes on from there is.
+    selected: Vec<(Select, File, usize)>,
     done: Vec<String>,
 }
 
@@ -120,7 +122,8 @@ impl Player<'_> {
 
     fn step(&mut self, object: &Path) {
         match self.random.range(0, 100) {
-            0..30 => self.write_selection(object),
+            0..22 => self.write_selection(object),
+            22..30 => self.write_on(object),
             30..50 => self.write_plain(object),
             50..60 => self.write_rows(object),
             60..80 => self.read(object),
@@ -163,6 +166,49 @@ impl Player<'_> {
         }
         if let Err(error) = file::close(handle) {
             panic!("{}", self.context(&format!("closing: {error}")));
+        }
+    }
+
+    /// Through a selection that stays open: on from where it is, or anywhere.
+    fn write_on(&mut self, object: &Path) {
+        if self.selected.len() < 2 {
+            let select = Select::random(&self.array.dims, &mut self.random);
+            let handle = file::open(&select.of(object));
+            self.selected.push((select, handle, 0));
+        }
+        let at = self.random.range(0, self.selected.len() as u64) as usize;
+        let len = self.selected[at].0.count() * self.array.elem as u64;
+        let next = self.selected[at].2 as u64;
+        let from = if self.random.one_in(4) {
+            self.random.range(0, len + 1)
+        } else {
+            next
+        };
+        let to = self.random.range(from, len + 1);
+        let bytes = self.random.bytes((to - from) as usize);
+        self.say(format!(
+            "open selection {} {from}..{to}",
+            self.selected[at].0.text()
+        ));
+        let (select, handle, next) = &mut self.selected[at];
+        handle
+            .write_all_at(&bytes, from)
+            .expect("a write through an open selection");
+        *next = to as usize;
+        self.array.put(select, from as usize, &bytes);
+        if self.random.one_in(3) {
+            self.close_selected();
+        }
+    }
+
+    fn close_selected(&mut self) {
+        for (select, handle, _) in std::mem::take(&mut self.selected) {
+            if let Err(error) = file::close(handle) {
+                panic!(
+                    "{}",
+                    self.context(&format!("closing {}: {error}", select.text()))
+                );
+            }
         }
     }
 
@@ -236,6 +282,7 @@ impl Player<'_> {
     }
 
     fn resize(&mut self, object: &Path) {
+        self.close_selected();
         let mut dims = self.array.dims.clone();
         // One file in canonical order: rows stay where they are, so that only their number can change.
         let axes = if self.plan.more.contains(&"canonical") {
@@ -263,6 +310,7 @@ impl Player<'_> {
     }
 
     fn empty(&mut self, object: &Path) {
+        self.close_selected();
         self.say("emptied".to_owned());
         file::close(File::create(object).expect("O_TRUNC")).expect("closing");
         // The slowest axis is unlimited: it keeps nothing. The others stay.
@@ -306,6 +354,7 @@ fn play(home: &mut dyn Home, plan: &Plan) {
         array: Array::new(plan.dims, plan.elem, plan.fill.1),
         random: Random::new(plan.seed),
         handles: Vec::new(),
+        selected: Vec::new(),
         done: Vec::new(),
     };
     for step in 0..plan.steps {
@@ -318,6 +367,7 @@ fn play(home: &mut dyn Home, plan: &Plan) {
             player.context("size")
         );
         if u64::from(step) % (u64::from(plan.steps) / (plan.restarts + 1)) == 1 && step > 1 {
+            player.close_selected();
             player
                 .handles
                 .drain(..)
@@ -332,6 +382,7 @@ fn play(home: &mut dyn Home, plan: &Plan) {
             );
         }
     }
+    player.close_selected();
     player.handles.clear();
     same(
         &player.context("at the end"),
@@ -499,6 +550,34 @@ fn large_rows() {
         steps: 70,
         restarts: 1,
         seed: 111,
+    });
+}
+
+#[test]
+fn large_chunks_of_a_grid() {
+    in_up(Plan {
+        dims: &[40, 30_011],
+        elem: 8,
+        dtype: "f8",
+        fill: ("", &[]),
+        more: &["--layout", "grid:16,4096"],
+        steps: 70,
+        restarts: 1,
+        seed: 112,
+    });
+}
+
+#[test]
+fn large_rows_with_a_codec() {
+    in_up(Plan {
+        dims: &[40, 30_011],
+        elem: 4,
+        dtype: "f4",
+        fill: ("-1", &[0, 0, 0x80, 0xbf]),
+        more: &["--codec", "shuffle+lz4"],
+        steps: 60,
+        restarts: 1,
+        seed: 113,
     });
 }
 

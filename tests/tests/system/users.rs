@@ -97,15 +97,6 @@ fn set_id_bits_go_when_somebody_else_writes() {
     );
 }
 
-#[test]
-fn without_allow_other_nobody_else_comes_in() {
-    needs_root!();
-    let up = Up::start();
-    mode(up.mnt(), 0o777);
-    as_user(4001, Path::new("/"), &format!("ls {}", up.mnt().display()))
-        .fails(2, &["Permission denied"]);
-}
-
 /// Sockets are for their owner: another user on the machine cannot speak to the servers.
 #[test]
 fn unix_sockets_are_for_their_owner() {
