@@ -13,6 +13,7 @@ mod directories;
 mod durability;
 mod fsx;
 mod full;
+mod guide;
 mod journal;
 mod mapping;
 mod naive;

@@ -1,0 +1,241 @@
+//! The guide (`docs/guide.md`), line by line: its `console` blocks are run by one shell in a fresh
+//! directory, and what every line says is compared with what the page shows.
+//!
+//! In a block a line that begins with `$ ` is typed, lines with `> ` go on with it, and the others are
+//! what comes back, on stdout or stderr. `…` stands for any text within a line. The directory that the
+//! page calls `/tmp/try` is the test's own, and its ports are free ones. A line may fail only where the
+//! page shows what it says then.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use slabfs_tests::inputs::PYTHON;
+use slabfs_tests::{Area, Service, binary, mounts, needs_mount, poll};
+
+/// The directory the page works in.
+const DIR: &str = "/tmp/try";
+/// The ports it uses.
+const PORTS: [&str; 2] = ["7070", "7071"];
+/// The folders it mounts on.
+const MOUNTS: [&str; 2] = ["mnt", "mnt2"];
+/// Begins the lines that tell where one command's output ends.
+const MARK: &str = "@@guide";
+
+/// One command of the page and what it shows.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Step {
+    /// Its line in the page, from 1.
+    line: usize,
+    command: String,
+    shown: Vec<String>,
+}
+
+#[test]
+fn the_guide_is_true() {
+    needs_mount!();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide.md");
+    let page = std::fs::read_to_string(page).expect("the guide");
+    let run = Run::new();
+    let steps = steps(&run.adapt(&page));
+    assert!(steps.len() > 100, "only {} lines to try", steps.len());
+    let mut wrong = String::new();
+    for (step, (said, status)) in steps.iter().zip(run.answers(&steps)) {
+        let fits = said.len() == step.shown.len()
+            && std::iter::zip(&step.shown, &said).all(|(shown, line)| matches(shown, line));
+        if !fits || (status != 0 && step.shown.is_empty()) {
+            wrong += &format!(
+                "docs/guide.md:{}: {}\n--- shown:\n{}\n--- said (status {status}):\n{}\n\n",
+                step.line,
+                step.command,
+                step.shown.join("\n"),
+                said.join("\n")
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "the guide is not true:\n{wrong}");
+}
+
+/// The `console` blocks of a page.
+fn steps(page: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut inside = false;
+    for (number, line) in page.lines().enumerate() {
+        if line.starts_with("```") {
+            inside = line == "```console";
+        } else if !inside {
+        } else if let Some(command) = line.strip_prefix("$ ") {
+            steps.push(Step {
+                line: number + 1,
+                command: command.to_owned(),
+                shown: Vec::new(),
+            });
+        } else {
+            let step = steps.last_mut().expect("a block begins with a command");
+            match line.strip_prefix("> ") {
+                Some(more) if step.shown.is_empty() => step.command += &format!("\n{more}"),
+                _ => step.shown.push(line.to_owned()),
+            }
+        }
+    }
+    steps
+}
+
+/// Whether `line` is what is shown, where `…` stands for any text.
+fn matches(shown: &str, line: &str) -> bool {
+    let mut parts = shown.split('…');
+    let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else {
+        return false;
+    };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    true
+}
+
+/// A directory in which the page is followed; nothing that was started there outlives it.
+struct Run {
+    area: Area,
+    ports: [u16; 2],
+}
+
+impl Run {
+    fn new() -> Run {
+        let area = Area::new();
+        let bin = area.mkdir("bin");
+        std::os::unix::fs::symlink(binary::path(), bin.join("slabfs")).expect("a link");
+        std::os::unix::fs::symlink(PYTHON, bin.join("python3")).expect("a link");
+        area.mkdir("try");
+        // Both are held until both are known, so that they differ.
+        let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let ports = free.map(|free| free.local_addr().expect("its address").port());
+        Run { area, ports }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.area.at("try")
+    }
+
+    /// The page with this directory and these ports.
+    fn adapt(&self, page: &str) -> String {
+        let mut page = page.replace(DIR, &self.dir().display().to_string());
+        for (name, port) in PORTS.iter().zip(self.ports) {
+            page = page.replace(name, &port.to_string());
+        }
+        page
+    }
+
+    /// Runs all commands in one shell; for each the lines it said and its status.
+    fn answers(&self, steps: &[Step]) -> Vec<(Vec<String>, i32)> {
+        let mut script = String::from("exec 2>&1\n");
+        for (number, step) in steps.iter().enumerate() {
+            script += &format!("{}\nprintf '\\n{MARK} {number} %d\\n' $?\n", step.command);
+        }
+        let script = self.area.write("guide.sh", script);
+        let mut bash = Command::new("bash");
+        let path = std::env::var("PATH").unwrap_or_default();
+        bash.arg(&script)
+            .env("PATH", format!("{}:{path}", self.area.at("bin").display()))
+            .env("LC_ALL", "C")
+            .env_remove("RUST_LOG");
+        let shell = Service::start_command(&self.dir(), "guide", bash);
+        let mut answers = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            let mark = format!("\n{MARK} {number} ");
+            let what = format!("docs/guide.md:{}: {}", step.line, step.command);
+            let said = poll::until(&what, || {
+                // The end first: what is said before it is read then.
+                let ended = shell.ended().is_some();
+                let all = shell.out();
+                let found = all.contains(&mark);
+                assert!(found || !ended, "the shell ended in {what}\n{all}");
+                found.then_some(all)
+            });
+            answers.push(answer(&said, number, &mark));
+        }
+        assert_eq!(shell.wait(), 0, "{}", shell.out());
+        answers
+    }
+}
+
+/// What was said before `mark` and after the mark before it, and the status behind it.
+fn answer(all: &str, number: usize, mark: &str) -> (Vec<String>, i32) {
+    let (said, rest) = all.split_once(mark).expect("the mark");
+    let said = match number.checked_sub(1) {
+        None => said,
+        Some(before) => {
+            let before = format!("\n{MARK} {before} ");
+            let (_, said) = said.split_once(&before).expect("the mark before");
+            said.split_once('\n').map_or("", |(_, said)| said)
+        }
+    };
+    let status = rest.lines().next().and_then(|line| line.parse().ok());
+    let lines = said.trim_end_matches('\n').lines().map(str::to_owned);
+    (lines.collect(), status.expect("a status"))
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // Only after a failure is anything left: all the page starts it takes down.
+        let dir = self.dir();
+        for process in processes_in(&dir) {
+            if let Err(error) = kill(process, Signal::SIGKILL) {
+                eprintln!("process {process} stays: {error}");
+            }
+        }
+        for name in MOUNTS {
+            mounts::detach(&dir.join(name));
+        }
+    }
+}
+
+/// Processes of slabfs that were started in `dir`.
+fn processes_in(dir: &Path) -> Vec<Pid> {
+    let binary = binary::path().canonicalize().expect("the binary");
+    let entries = std::fs::read_dir("/proc").expect("/proc");
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let link = |number: i32, name: &str| std::fs::read_link(format!("/proc/{number}/{name}")).ok();
+    numbers
+        .filter(|&number| {
+            link(number, "cwd").as_deref() == Some(dir)
+                && link(number, "exe").as_deref() == Some(&binary)
+        })
+        .map(Pid::from_raw)
+        .collect()
+}
+
+#[test]
+fn pages_are_read_by_blocks() {
+    let page = "text\n$ no\n```sh\n$ no\n```\n```console\n$ a\n> b\nsaid\n> said\n$ c\n```\nend\n";
+    let found = steps(page);
+    assert_eq!(found.len(), 2);
+    assert_eq!(
+        (found[0].line, found[0].command.as_str()),
+        (7, "a\nb"),
+        "{found:?}"
+    );
+    assert_eq!(found[0].shown, ["said", "> said"]);
+    assert_eq!(
+        (
+            found[1].line,
+            found[1].command.as_str(),
+            found[1].shown.len()
+        ),
+        (11, "c", 0)
+    );
+    assert!(matches("a … c…", "a b c d") && matches("…", "") && matches("x…x", "xx"));
+    assert!(!matches("a … c", "a b c d") && !matches("a", "ab") && !matches("x…x", "x"));
+}
