@@ -6,6 +6,8 @@
 //! |---|---|
 //! | `ino` | inode number |
 //! | `kind` | `array` if somebody gave it a dtype, dims or max dims, else `bytes` |
+//! | `given` | which of `dtype`, `dims`, `max_dims`, `layout` somebody gave; the others are defaults |
+//! | `holds` | whether data was put in since it was made or emptied |
 //! | `dtype`, `element_bytes` | element type in NumPy's letters, its size |
 //! | `dims` | elements an axis, slowest first |
 //! | `max_dims` | the same, `null` for an unlimited axis |
@@ -32,6 +34,8 @@ pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
     json!({
         "ino": attr.ino.0,
         "kind": if info.declared { "array" } else { "bytes" },
+        "given": given(info),
+        "holds": info.holds,
         "dtype": info.dtype.to_string(),
         "element_bytes": info.dtype.size(),
         "dims": info.dims.as_slice(),
@@ -45,6 +49,20 @@ pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
         "generation": info.generation,
         "version": attr.change,
     })
+}
+
+/// The fields somebody gave; with `holds` they are what the rules of a change go by, so that a tool can say
+/// which rule refuses one.
+fn given(info: &ArrayInfo) -> Vec<&'static str> {
+    [
+        ("dtype", info.given.dtype),
+        ("dims", info.given.dims),
+        ("max_dims", info.given.max_dims),
+        ("layout", info.given.layout),
+    ]
+    .into_iter()
+    .filter_map(|(name, given)| given.then_some(name))
+    .collect()
 }
 
 /// What can be set of an object, each as the text of its attribute: setting it on another object makes
