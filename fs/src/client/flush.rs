@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{Commit, CommitReply, MdError, Stored, StoredChunk};
+use slabfs_mdserver::api::{Commit, CommitReply, Entry, MdError, Stored, StoredChunk};
 use slabfs_model::layout::{Record, coalesce};
 use slabfs_model::{Hyperslab, Region, ServerId, for_each_run};
 use slabfs_objstore::client::{SealPiece, WriteKind, WritePiece};
@@ -119,16 +119,17 @@ impl Client {
         geometry: &mut Geometry,
         reply: &CommitReply,
     ) -> Result<(), FsError> {
-        object.adopt(
+        self.adopt(
+            object,
             geometry,
-            &slabfs_mdserver::api::Entry {
+            &Entry {
                 attr: reply.attr.clone(),
                 info: Some(reply.info.clone()),
             },
         )?;
-        let state = object.state.lock();
-        if state.runs.is_empty() && state.streams.is_empty() && state.taken.is_none() {
-            // Nothing unflushed makes the object longer than what is committed.
+        // Growth that is committed need not be remembered. What a write in place grew after the flush had
+        // looked stays: the lock is held alone here, so it is either all there or not begun.
+        if object.grown.load(Ordering::Acquire) <= geometry.size() {
             object.grown.store(0, Ordering::Release);
         }
         Ok(())
@@ -335,7 +336,9 @@ impl Client {
         }
         object.state.lock().unsynced.extend(written);
         let touched = object.touched.swap(false, Ordering::AcqRel);
-        if !(wrote || touched || size > geometry.size()) {
+        // Only what this mount grew itself: what it knows besides may be out of date.
+        let grown = object.grown.load(Ordering::Acquire);
+        if !(wrote || touched || grown > geometry.size()) {
             return Ok(None);
         }
         let stored = object.stored.swap(0, Ordering::AcqRel);
@@ -344,7 +347,7 @@ impl Client {
             generation: geometry.info.generation,
             records: records.clone(),
             grow_to: None,
-            size_at_least: size,
+            size_at_least: grown,
             mtime: *object.written.lock(),
             wrote: wrote || touched,
             stored,
@@ -352,7 +355,7 @@ impl Client {
         };
         match self.md().commit(commit) {
             Ok(reply) => {
-                self.insert_records(object, &reply, records);
+                self.insert_records(object, geometry, &reply, records);
                 if geometry.grid.is_none() {
                     object.epoch.fetch_add(1, Ordering::AcqRel);
                     self.cache().forget_object(object.ino);
@@ -499,12 +502,14 @@ impl Client {
     fn insert_records(
         &self,
         object: &Object,
+        geometry: &Geometry,
         reply: &CommitReply,
         records: Vec<(Hyperslab, Stored)>,
     ) {
         let mut chunks = object.tiling.write();
-        if chunks.version != Some(reply.before) {
-            // Somebody else committed in between: fetched anew at the next read.
+        let same_form = geometry.dims_at(reply.attr.size) == reply.info.dims;
+        if chunks.version != Some(reply.before) || !same_form {
+            // Somebody else committed or resized in between: fetched anew at the next read.
             chunks.version = None;
             return;
         }
@@ -541,22 +546,37 @@ impl Client {
     /// Flushes everything of an object and waits for the disks.
     pub(super) fn sync_object(&self, object: &Object) -> Result<(), FsError> {
         self.flush_object(object, Scope::All)?;
+        self.sync_written(object)?;
+        Ok(self.md().sync()?)
+    }
+
+    /// Brings what was sent to the servers to their disks, and settles it. One at a time: who comes second
+    /// must not return, nor settle, before what the first one took is on disk.
+    pub(super) fn sync_written(&self, object: &Object) -> Result<(), FsError> {
+        let _one = object.syncing.lock();
         let version = object.geometry.read().info.tiling;
         let unsynced = std::mem::take(&mut object.state.lock().unsynced);
-        let items: Vec<(ServerId, ChunkName)> = unsynced.iter().cloned().collect();
+        // What earlier openings of the object left may still be on its way.
+        let mut items: Vec<(ServerId, ChunkName)> = self
+            .settling
+            .lock()
+            .iter()
+            .filter(|left| left.ino == object.ino)
+            .flat_map(|left| left.chunks.iter().cloned())
+            .collect();
+        items.extend(unsynced.iter().cloned());
+        if items.is_empty() {
+            return Ok(());
+        }
         if let Err(error) = self.sync_chunks(&items) {
             object.state.lock().unsynced.extend(unsynced);
             return Err(error.into());
         }
-        self.md().sync()?;
-        if !items.is_empty() {
-            match self.md().settle(object.ino, version) {
-                // An object that is gone has nothing to settle.
-                Ok(()) | Err(MdError::NotFound) => {}
-                Err(error) => return Err(error.into()),
-            }
+        match self.md().settle(object.ino, version) {
+            // An object that is gone has nothing to settle.
+            Ok(()) | Err(MdError::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 
     /// Brings chunks to their servers' disks. One that is not there any more was replaced, or its object

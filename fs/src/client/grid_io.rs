@@ -30,6 +30,12 @@ const RESERVE_CHUNKS: u64 = 1024;
 const RESERVE_TRIES: u32 = 300;
 const RESERVE_PAUSE: Duration = Duration::from_millis(100);
 
+/// A region of more places than this is not walked place by place.
+pub(super) const PLACES_WALKED: u64 = 4096;
+
+/// Names asked for at once.
+const LIST_PAGE: u32 = 10_000;
+
 /// A grid chunk: its name, its server, its form.
 pub(super) struct GridChunk {
     pub(super) name: ChunkName,
@@ -48,7 +54,7 @@ impl Client {
     ) -> Result<GridChunk, FsError> {
         let stripe = &geometry.info.stripe;
         if stripe.is_empty() {
-            return Err(FsError::NoServers);
+            return Err(self.restripe(object)?);
         }
         let server = grid.server(object.ino, &at, stripe);
         self.ensure_known(server)?;
@@ -66,6 +72,16 @@ impl Client {
                 at,
             },
         })
+    }
+
+    /// An object that was made before any data server was known gets its servers now, as soon as there is
+    /// one. The error says to look at the object anew.
+    fn restripe(&self, object: &Object) -> Result<FsError, FsError> {
+        self.online()?;
+        // Opening an object is when the metadata service gives it servers.
+        self.md().open(object.ino)?;
+        self.releases.lock().push(object.ino);
+        Ok(FsError::Md(MdError::Stale))
     }
 
     /// Writes the cells of `slab` into the chunks they lie in: one message a server.
@@ -210,13 +226,11 @@ impl Client {
         if gone.is_empty() {
             return Ok(());
         }
-        let mut parts = Vec::new();
-        grid.plan(&Hyperslab::from_region(gone), &mut parts);
         let mut whole = Vec::new();
         let mut cut = Vec::new();
-        for part in parts {
-            let region = grid.chunk_region(&part.at);
-            let chunk = self.grid_chunk(object, geometry, grid, part.at)?;
+        for at in self.places(object, geometry, grid, gone)? {
+            let region = grid.chunk_region(&at);
+            let chunk = self.grid_chunk(object, geometry, grid, at)?;
             let left: Coords = (0..region.rank())
                 .map(|axis| {
                     keep[axis]
@@ -253,23 +267,22 @@ impl Client {
         grid: &Grid,
         region: &Region,
     ) -> Result<(), FsError> {
-        let mut parts = Vec::new();
-        grid.plan(&Hyperslab::from_region(region), &mut parts);
         // A chunk that is punched as a whole goes: a place nobody wrote is a hole.
         let mut whole = Vec::new();
         let mut holed = Vec::new();
-        for part in parts {
-            let chunk = self.grid_chunk(object, geometry, grid, part.at)?;
-            if part.chunk.volume()
-                == chunk
-                    .form
-                    .shape
-                    .iter()
-                    .fold(1, |all: u64, n| all.saturating_mul(*n))
-            {
+        for at in self.places(object, geometry, grid, region)? {
+            let place = grid.chunk_region(&at);
+            let Some(mut hole) = place.intersect(region) else {
+                continue;
+            };
+            for (offset, base) in hole.offset.iter_mut().zip(&place.offset) {
+                *offset -= base;
+            }
+            let chunk = self.grid_chunk(object, geometry, grid, at)?;
+            if hole.shape == place.shape {
                 whole.push((chunk.server, chunk.name));
             } else {
-                holed.push((chunk, part.chunk));
+                holed.push((chunk, Hyperslab::from_region(&hole)));
             }
         }
         let pieces: Vec<PunchPiece<'_>> = holed
@@ -285,6 +298,71 @@ impl Client {
         self.servers().delete(&whole)?;
         self.servers().punch(&pieces)?;
         Ok(())
+    }
+
+    /// The places of a grid that a region touches; of a very large region those at which there is a chunk.
+    fn places(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        grid: &Grid,
+        region: &Region,
+    ) -> Result<Vec<Coords>, FsError> {
+        let count = (0..region.rank())
+            .map(|axis| {
+                let (first, last) = (region.offset[axis], region.end(axis).saturating_sub(1));
+                last / grid.chunk[axis] - first / grid.chunk[axis] + 1
+            })
+            .fold(1u64, u64::saturating_mul);
+        if count <= PLACES_WALKED {
+            let mut parts = Vec::new();
+            grid.plan(&Hyperslab::from_region(region), &mut parts);
+            return Ok(parts.into_iter().map(|part| part.at).collect());
+        }
+        let mut places = self.existing(object, geometry)?;
+        places.retain(|at| {
+            at.len() == region.rank() && grid.chunk_region(at).intersect(region).is_some()
+        });
+        Ok(places)
+    }
+
+    /// The places at which a grid object has chunks, sorted, by asking the servers.
+    pub(super) fn existing(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+    ) -> Result<Vec<Coords>, FsError> {
+        let (ino, generation) = (object.ino, geometry.info.generation);
+        let mut places = Vec::new();
+        for &server in &geometry.info.stripe {
+            self.ensure_known(server)?;
+            let mut after = Some(ChunkName::Grid {
+                object: ino,
+                generation,
+                at: Coords::new(),
+            });
+            loop {
+                let page = self.servers().list(server, after.take(), LIST_PAGE)?;
+                let mut beyond = page.is_empty();
+                for (name, _) in page {
+                    match &name {
+                        ChunkName::Grid {
+                            object,
+                            generation: of,
+                            at,
+                        } if *object == ino && *of == generation => places.push(at.clone()),
+                        _ => beyond = true,
+                    }
+                    after = Some(name);
+                }
+                if beyond {
+                    break;
+                }
+            }
+        }
+        places.sort_unstable();
+        places.dedup();
+        Ok(places)
     }
 
     /// Which of these chunks of a one-axis grid exist, by reading a cell of each.

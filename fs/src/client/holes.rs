@@ -6,6 +6,7 @@
 
 use super::error::FsError;
 use super::flush::Scope;
+use super::grid_io::PLACES_WALKED;
 use super::handle::Handle;
 
 /// Chunks looked for in one request.
@@ -52,6 +53,23 @@ impl Handle {
         let width = grid.chunk[0];
         let mut chunk = offset / width;
         let end = size.div_ceil(width);
+        if end - chunk > PLACES_WALKED {
+            let existing = self.client.existing(object, &geometry)?;
+            let mut places = existing.iter().map(|at| at[0]).filter(|at| *at >= chunk);
+            let found = if data {
+                places.next()
+            } else {
+                // The first place from `chunk` on that is not among them.
+                let mut free = chunk;
+                while places.next() == Some(free) {
+                    free += 1;
+                }
+                (free < end).then_some(free)
+            };
+            return Ok(found
+                .filter(|at| *at < end)
+                .map(|at| offset.max(at * width)));
+        }
         while chunk < end {
             let upto = end.min(chunk + LOOK_AHEAD);
             let present = self.client.present(object, &geometry, grid, chunk..upto)?;

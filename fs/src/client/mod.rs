@@ -15,6 +15,7 @@
 //!
 //! Deliberately elsewhere: names and paths (`view`), FUSE and errno (`mount`).
 
+mod adopt;
 mod block_cache;
 mod error;
 mod flush;
@@ -111,6 +112,8 @@ pub struct Client {
     lease: Mutex<LeasedIds>,
     /// Chunks of closed objects that are not known to be on disk yet.
     settling: Mutex<Vec<Settling>>,
+    /// Held by whoever works on that list, so that its head stays where it is.
+    settling_closed: Mutex<()>,
     /// Releases that the metadata service has not been told yet.
     releases: Mutex<Vec<Ino>>,
     stopping: Mutex<bool>,

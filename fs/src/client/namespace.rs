@@ -25,11 +25,18 @@ impl Client {
         Ok(self.with_unflushed(self.md().getattr(ino)?))
     }
 
-    /// Merges the size of unflushed writes of this mount, and the fact that there are some.
+    /// Merges what this mount knows better: a newer form, the size of unflushed writes, their time.
+    ///
+    /// Form and growth are looked at under one lock, under which a flush turns the one into the other.
     pub fn with_unflushed(&self, mut entry: Entry) -> Entry {
         let Some(object) = self.known(entry.attr.ino) else {
             return entry;
         };
+        let geometry = object.geometry.read();
+        if geometry.attr.change > entry.attr.change {
+            entry.attr = geometry.attr.clone();
+            entry.info = Some(geometry.info.clone());
+        }
         let grown = object.grown.load(Ordering::Acquire);
         if grown > entry.attr.size
             && let Some(info) = &mut entry.info

@@ -2,6 +2,7 @@
 //!
 //! All handles of an object share one `Object`. Its locks, in the order they are taken:
 //!
+//! 0. `syncing`: one sync at a time.
 //! 1. `appending`: one append at a time, so that each sees the end the one before it left.
 //! 2. `geometry`: shared by every read, write and flush; alone by whatever changes the object's form
 //!    (truncate, declare, punch, news from the metadata service).
@@ -35,6 +36,8 @@ use super::stream::Stream;
 pub(super) struct Object {
     pub(super) ino: Ino,
     pub(super) appending: Mutex<()>,
+    /// Held by whoever brings the object to the disks; taken before all other locks.
+    pub(super) syncing: Mutex<()>,
     pub(super) geometry: RwLock<Geometry>,
     pub(super) flushing: RwLock<()>,
     pub(super) state: Mutex<State>,
@@ -81,6 +84,7 @@ impl Object {
         Ok(Object {
             ino: entry.attr.ino,
             appending: Mutex::new(()),
+            syncing: Mutex::new(()),
             geometry: RwLock::new(Geometry::new(entry)?),
             flushing: RwLock::new(()),
             state: Mutex::new(State::default()),
@@ -118,23 +122,6 @@ impl Object {
             || state.taken.is_some()
             || !state.streams.is_empty()
             || self.touched.load(Ordering::Acquire)
-    }
-
-    /// Takes over what the metadata service said, if it is news.
-    ///
-    /// Needs the geometry lock alone. The epoch moves before anything is forgotten, so that a read that
-    /// started on the old form cannot leave its bytes in the cache.
-    pub(super) fn adopt(&self, geometry: &mut Geometry, entry: &Entry) -> Result<bool, FsError> {
-        if entry.attr.change <= geometry.attr.change {
-            return Ok(false);
-        }
-        let fresh = Geometry::new(entry)?;
-        self.epoch.fetch_add(1, Ordering::AcqRel);
-        if fresh.info.generation != geometry.info.generation {
-            self.reserved.store(0, Ordering::Release);
-        }
-        *geometry = fresh;
-        Ok(true)
     }
 
     /// Keeps an error for each handle that is open now.

@@ -133,14 +133,10 @@ impl Client {
         };
         if entry.attr.change > object.geometry.read().attr.change {
             let mut geometry = object.geometry.write();
-            match object.adopt(&mut geometry, entry) {
-                Ok(true) => self.cache().forget_object(ino),
-                Ok(false) => {}
-                Err(error) => {
-                    drop(geometry);
-                    self.closed(&object);
-                    return Err(error);
-                }
+            if let Err(error) = self.adopt(&object, &mut geometry, entry) {
+                drop(geometry);
+                self.closed(&object);
+                return Err(error);
             }
         }
         Ok(object)

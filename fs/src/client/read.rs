@@ -578,9 +578,7 @@ impl Client {
             return Ok(());
         }
         let mut geometry = object.geometry.write();
-        if object.adopt(&mut geometry, &entry)? {
-            self.cache().forget_object(object.ino);
-        }
+        self.adopt(object, &mut geometry, &entry)?;
         Ok(())
     }
 

@@ -43,7 +43,7 @@ impl Client {
     ) -> Result<Entry, FsError> {
         if let Some(size) = size {
             let object = self.borrow(ino)?;
-            self.truncate(&object, size)?;
+            self.truncate(&object, size, false)?;
         }
         if set != SetAttr::default() {
             // A flush that comes later must not set the time of modification over one that was given.
@@ -61,9 +61,7 @@ impl Client {
     /// The newest form of the object, under the lock the caller holds.
     fn renew(&self, object: &Object, geometry: &mut Geometry) -> Result<(), FsError> {
         let entry = self.md().getattr(object.ino)?;
-        if object.adopt(geometry, &entry)? {
-            self.cache().forget_object(object.ino);
-        }
+        self.adopt(object, geometry, &entry)?;
         Ok(())
     }
 
@@ -89,19 +87,23 @@ impl Client {
         geometry: &mut Geometry,
         entry: &Entry,
     ) -> Result<(), FsError> {
-        object.adopt(geometry, entry)?;
+        self.adopt(object, geometry, entry)?;
         object.grown.store(0, Ordering::Release);
         object.tiling.write().version = None;
         self.cache().forget_object(object.ino);
         Ok(())
     }
 
-    fn truncate(&self, object: &Object, size: u64) -> Result<(), FsError> {
+    /// Sets the size; with `only_grow` nothing happens to an object that is as long already.
+    fn truncate(&self, object: &Object, size: u64, only_grow: bool) -> Result<(), FsError> {
         let mut geometry = object.geometry.write();
         self.renew(object, &mut geometry)?;
         let invalid = |error: slabfs_mdserver::api::SpecError| FsError::Invalid(error.to_string());
         // Growth this mount has not told yet counts: the program sees it.
         let now = object.size(&geometry);
+        if only_grow && size <= now {
+            return Ok(());
+        }
         if size == 0 {
             if now > 0 || geometry.info.holds {
                 self.forget_dirty(object);
@@ -389,7 +391,7 @@ impl Handle {
                 "the object has fixed dims and {size} bytes"
             )));
         }
-        self.client.truncate(&self.object, whole)
+        self.client.truncate(&self.object, whole, true)
     }
 
     /// Makes `[from, to)` read as zeros and gives its room back where that is possible.

@@ -235,6 +235,14 @@ impl Runs {
         }
     }
 
+    /// The pieces of one writer, ascending.
+    pub(super) fn pieces_of(&self, writer: HandleId) -> impl Iterator<Item = (u64, &[u8])> {
+        self.map
+            .iter()
+            .filter(move |(_, run)| run.writer == writer)
+            .map(|(start, run)| (*start, run.bytes.as_slice()))
+    }
+
     /// Copies all runs into `other`.
     pub(super) fn copy_into(&self, other: &mut Runs) {
         for (start, run) in &self.map {

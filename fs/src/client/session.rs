@@ -61,6 +61,7 @@ impl Client {
             told: Mutex::new(Arc::new(told(&attached.servers))),
             lease: Mutex::new(LeasedIds::default()),
             settling: Mutex::default(),
+            settling_closed: Mutex::default(),
             releases: Mutex::default(),
             stopping: Mutex::new(false),
             wake: Condvar::new(),
@@ -176,6 +177,7 @@ impl Client {
             if settled.elapsed() >= SETTLE_EVERY {
                 settled = Instant::now();
                 self.settle_closed();
+                self.settle_open();
             }
         }
     }
@@ -217,23 +219,41 @@ impl Client {
 
     /// Brings what closed objects left unsynced onto the disks, and settles it.
     pub(super) fn settle_closed(&self) {
-        let waiting = std::mem::take(&mut *self.settling.lock());
-        if waiting.is_empty() {
+        let _one = self.settling_closed.lock();
+        // They stay in the list while they are on their way: an `fsync` of an object that was opened again
+        // has to find them.
+        let (count, chunks) = {
+            let waiting = self.settling.lock();
+            let chunks: Vec<_> = waiting.iter().flat_map(|one| one.chunks.clone()).collect();
+            (waiting.len(), chunks)
+        };
+        if count == 0 {
             return;
         }
-        let chunks: Vec<_> = waiting.iter().flat_map(|one| one.chunks.clone()).collect();
-        let synced = self.sync_chunks(&chunks);
-        if let Err(error) = synced {
+        if let Err(error) = self.sync_chunks(&chunks) {
             tracing::warn!(%error, "closed objects are not on disk yet; trying again");
-            self.settling.lock().extend(waiting);
             return;
         }
-        for one in waiting {
+        let done: Vec<Settling> = self.settling.lock().drain(..count).collect();
+        for one in &done {
             self.settle_one(one);
         }
     }
 
-    fn settle_one(&self, one: Settling) {
+    /// Brings what open objects have sent to the servers onto the disks, so that what it replaced may go.
+    fn settle_open(&self) {
+        let objects: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
+        for object in objects {
+            if object.state.lock().unsynced.is_empty() {
+                continue;
+            }
+            if let Err(error) = self.sync_written(&object) {
+                tracing::warn!(object = %object.ino, %error, "not on disk yet; trying again");
+            }
+        }
+    }
+
+    fn settle_one(&self, one: &Settling) {
         match self.md.settle(one.ino, one.version) {
             Ok(()) | Err(MdError::NotFound) => {}
             Err(error) => {

@@ -66,14 +66,15 @@ impl Handle {
                 size_changed: false,
             });
         }
+        // Before the bytes are taken: a write that fails for want of room must not leave them here.
+        if self.client.over_budget() {
+            self.client.relieve(&self.object)?;
+        }
         let written = {
             let _appending = self.append.then(|| self.object.appending.lock());
             self.write_following(offset, data)?
         };
         *self.object.written.lock() = Some(Time::now());
-        if self.client.over_budget() {
-            self.client.relieve(&self.object)?;
-        }
         Ok(written)
     }
 

@@ -102,7 +102,8 @@ impl Space {
 
     /// The bytes of the whole object in canonical order; 0 when an axis has length 0.
     ///
-    /// Fails where the object would exceed [`MAX_RANK`] or [`MAX_BYTES`], or where one axis alone does.
+    /// Fails where the object would exceed [`MAX_RANK`] or [`MAX_BYTES`], or where it would with every
+    /// empty axis one element long.
     pub fn bytes(&self) -> Result<u64, GeometryError> {
         if self.dims.len() > MAX_RANK {
             return Err(GeometryError::RankTooHigh {
@@ -124,12 +125,11 @@ impl Space {
             {
                 return Err(too_large());
             }
-            total = total.and_then(|t| t.checked_mul(dim));
+            // An empty axis may grow: what the others make of a row has to be a size as well.
+            total = total.and_then(|t| t.checked_mul(dim.max(1)));
         }
-        if self.dims.contains(&0) {
-            return Ok(0);
-        }
-        total.filter(|&t| t <= MAX_BYTES).ok_or_else(too_large)
+        let total = total.filter(|&t| t <= MAX_BYTES).ok_or_else(too_large)?;
+        Ok(if self.dims.contains(&0) { 0 } else { total })
     }
 }
 
@@ -170,7 +170,12 @@ mod tests {
             Space::new(&[0, u64::MAX], 2).bytes(),
             Err(GeometryError::TooLarge { .. })
         ));
-        assert_eq!(Space::new(&[0, 1 << 40, 1 << 40], 1).bytes().unwrap(), 0);
+        // It could not hold a single row.
+        assert!(matches!(
+            Space::new(&[0, 1 << 40, 1 << 40], 1).bytes(),
+            Err(GeometryError::TooLarge { .. })
+        ));
+        assert_eq!(Space::new(&[0, 1 << 30, 1 << 30], 1).bytes().unwrap(), 0);
         assert_eq!(
             Space::new(&[1; 33], 1).bytes(),
             Err(GeometryError::RankTooHigh { rank: 33 })

@@ -1,0 +1,122 @@
+//! Taking over news of an object's form.
+//!
+//! Dirty runs are kept by their offset in canonical bytes. When another mount gave the object other dims,
+//! an offset means another cell: the runs are carried over, cell by cell, and what lies outside now is
+//! gone, as it is for data that was committed. Streams know their cells and need nothing; what of them lies
+//! outside the metadata service cuts off.
+
+use std::sync::atomic::Ordering;
+
+use slabfs_mdserver::api::Entry;
+use slabfs_model::layout::boxes_of_run;
+use slabfs_model::{Coords, Hyperslab, Region, for_each_run, gather};
+
+use super::Client;
+use super::error::FsError;
+use super::geometry::Geometry;
+use super::object::Object;
+use super::runs::Runs;
+
+impl Client {
+    /// Takes over what the metadata service said, if it is news; says whether it was.
+    ///
+    /// Needs the geometry lock alone. The epoch moves before anything is forgotten, so that a read that
+    /// started on the old form cannot leave its bytes in the cache.
+    pub(super) fn adopt(
+        &self,
+        object: &Object,
+        geometry: &mut Geometry,
+        entry: &Entry,
+    ) -> Result<bool, FsError> {
+        if entry.attr.change <= geometry.attr.change {
+            return Ok(false);
+        }
+        let fresh = Geometry::new(entry)?;
+        object.epoch.fetch_add(1, Ordering::AcqRel);
+        if fresh.info.generation != geometry.info.generation {
+            object.reserved.store(0, Ordering::Release);
+        }
+        self.carry_over(object, geometry, &fresh)?;
+        *geometry = fresh;
+        self.cache().forget_object(object.ino);
+        Ok(true)
+    }
+
+    fn carry_over(&self, object: &Object, old: &Geometry, new: &Geometry) -> Result<(), FsError> {
+        let old_cells = old.cells_at(object.size(old));
+        if old.cells.get(1..) == new.cells.get(1..) && (new.grows() || old.size() <= new.size()) {
+            return Ok(());
+        }
+        let mut state = object.state.lock();
+        if state.runs.is_empty() {
+            return Ok(());
+        }
+        let older = std::mem::take(&mut state.runs);
+        if old_cells.len() != new.cells.len() || old.info.dtype.size() != new.info.dtype.size() {
+            self.account(&mut state);
+            drop(state);
+            let error = FsError::Invalid(
+                "another mount declared the object anew; what was not flushed here is lost".into(),
+            );
+            tracing::error!(object = %object.ino, %error);
+            object.blame(&error);
+            return Ok(());
+        }
+        let mut limits = new.cells.clone();
+        if new.grows() {
+            limits[0] = u64::MAX;
+        }
+        for writer in older.writers() {
+            for (offset, bytes) in older.pieces_of(writer) {
+                carry_run(&mut state.runs, &old_cells, &limits, offset, bytes, writer);
+            }
+        }
+        if new.grows()
+            && let Some(end) = state.runs.end()
+        {
+            object.grown.store(0, Ordering::Release);
+            object.grow(new, end);
+        }
+        self.account(&mut state);
+        Ok(())
+    }
+}
+
+/// Puts a run of an object with `old` cells where its cells are in one with `new` cells.
+fn carry_run(
+    runs: &mut Runs,
+    old: &[u64],
+    new: &Coords,
+    offset: u64,
+    bytes: &[u8],
+    writer: super::handle::HandleId,
+) {
+    let mut boxes = Vec::new();
+    boxes_of_run(old, offset, bytes.len() as u64, &mut boxes);
+    let mut at = 0;
+    for region in boxes {
+        let dense = &bytes[at..at + region.volume() as usize];
+        at += dense.len();
+        let Some(kept) = region.intersect(&Region::whole(new)) else {
+            continue;
+        };
+        let inside: Coords = kept
+            .offset
+            .iter()
+            .zip(&region.offset)
+            .map(|(kept, start)| kept - start)
+            .collect();
+        let mut packed = vec![0; kept.volume() as usize];
+        gather(
+            dense,
+            &region.shape,
+            &Hyperslab::from_region(&Region::new(&inside, &kept.shape)),
+            &mut packed,
+        );
+        let mut from = 0;
+        for_each_run(new, &Hyperslab::from_region(&kept), &mut |start, len| {
+            runs.insert(start as u64, &packed[from..from + len], writer);
+            from += len;
+        });
+    }
+}
