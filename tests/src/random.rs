@@ -13,8 +13,8 @@ impl Random {
         Random(given.unwrap_or(seed))
     }
 
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,13 +27,13 @@ impl Random {
         if to <= from {
             from
         } else {
-            from + self.next() % (to - from)
+            from + self.number() % (to - from)
         }
     }
 
     /// True one time in `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
-        self.next().is_multiple_of(n)
+        self.number().is_multiple_of(n)
     }
 
     /// One of them.
@@ -45,7 +45,7 @@ impl Random {
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {
-            bytes.extend_from_slice(&self.next().to_le_bytes());
+            bytes.extend_from_slice(&self.number().to_le_bytes());
         }
         bytes.truncate(len);
         bytes

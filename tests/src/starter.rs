@@ -54,6 +54,8 @@ fn starter() -> &'static Starter {
             for line in answers.lines().map_while(Result::ok) {
                 note(&line);
             }
+            // Its stdin ends with this process, so that it never comes to this in time.
+            let _ = helper.wait();
         });
         Starter {
             stdin,

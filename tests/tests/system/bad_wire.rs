@@ -106,7 +106,7 @@ fn garbage_from_somebody_who_may_talk() {
                 let mut connection =
                     Connection::connect(&address, key.as_ref(), deadline()).expect("it listens");
                 let kind = if round % 3 == 0 {
-                    random.next() as u16
+                    random.number() as u16
                 } else {
                     0x0100 + random.range(0, 16) as u16
                 };

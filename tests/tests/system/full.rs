@@ -201,3 +201,50 @@ fn creating_on_a_full_disk() {
         assert_eq!(file::read(&up.at("f7")), b"small");
     });
 }
+
+/// Small writes that fail take nothing: no memory, and no size.
+#[test]
+fn writes_that_fail_take_nothing() {
+    needs_root!();
+    on_small(&["--dirty-limit", "8M"], |up| {
+        let object = up.at("a");
+        create(&object, "0,4096", "u1", &["--max-dims", "unlimited,4096"]);
+        let handle = file::open(&object);
+        let (mut row, mut failed, mut size) = (0_u64, 0, 0);
+        while failed < 800 {
+            match handle.write_at(&[7; 4096], row * 4096) {
+                Ok(_) => {
+                    assert!(row * 4096 < 120 << 20, "120 MiB on 48");
+                    row += 1;
+                }
+                Err(error) => {
+                    assert_eq!(errno::<()>(Err(error)), Errno::ENOSPC);
+                    if failed == 0 {
+                        size = handle.metadata().expect("metadata").len();
+                    }
+                    failed += 1;
+                    // Another place each time, as a program that goes on regardless.
+                    row += 1;
+                }
+            }
+        }
+        assert!(
+            handle.metadata().expect("metadata").len() <= size + (8 << 20),
+            "failed writes grow the file"
+        );
+        let (_, most) = up.service().memory();
+        assert!(most < 200 << 20, "{most} bytes resident");
+        let _ = file::close(handle);
+        let bytes = file::read(&object);
+        assert!(
+            bytes
+                .chunks(4096)
+                .all(|row| row.iter().all(|&b| b == row[0])),
+            "a torn row"
+        );
+        std::fs::remove_file(&object).expect("unlinked");
+        poll::until_true("space to come back", || {
+            stored(&up.at("again"), &[1; 16 << 20]).is_ok()
+        });
+    });
+}

@@ -2,8 +2,8 @@
 //! directory, and what every line says is compared with what the page shows.
 //!
 //! In a block a line that begins with `$ ` is typed, lines with `> ` go on with it, and the others are
-//! what comes back, on stdout or stderr. `…` stands for any text within a line. The directory that the
-//! page calls `/tmp/try` is the test's own, and its ports are free ones. A line may fail only where the
+//! what comes back, on stdout or stderr. `…` stands for any text within a line, alone on a line for any
+//! lines. The directory that the page calls `/tmp/try` is the test's own, and its ports are free ones. A line may fail only where the
 //! page shows what it says then.
 
 use std::path::{Path, PathBuf};
@@ -42,8 +42,7 @@ fn the_guide_is_true() {
     assert!(steps.len() > 100, "only {} lines to try", steps.len());
     let mut wrong = String::new();
     for (step, (said, status)) in steps.iter().zip(run.answers(&steps)) {
-        let fits = said.len() == step.shown.len()
-            && std::iter::zip(&step.shown, &said).all(|(shown, line)| matches(shown, line));
+        let fits = all_match(&step.shown, &said);
         if !fits || (status != 0 && step.shown.is_empty()) {
             wrong += &format!(
                 "docs/guide.md:{}: {}\n--- shown:\n{}\n--- said (status {status}):\n{}\n\n",
@@ -80,6 +79,18 @@ fn steps(page: &str) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// Whether `said` is what is shown, line by line.
+fn all_match(shown: &[String], said: &[String]) -> bool {
+    match (shown.split_first(), said.split_first()) {
+        (None, None) => true,
+        (Some((first, rest)), _) if first == "…" => {
+            (0..=said.len()).any(|skipped| all_match(rest, &said[skipped..]))
+        }
+        (Some((shown, rest)), Some((line, more))) => matches(shown, line) && all_match(rest, more),
+        _ => false,
+    }
 }
 
 /// Whether `line` is what is shown, where `…` stands for any text.
@@ -237,5 +248,9 @@ fn pages_are_read_by_blocks() {
         (11, "c", 0)
     );
     assert!(matches("a … c…", "a b c d") && matches("…", "") && matches("x…x", "xx"));
+    let lines = |text: &str| -> Vec<String> { text.lines().map(str::to_owned).collect() };
+    let all = |shown: &str, said: &str| all_match(&lines(shown), &lines(said));
+    assert!(all("a\n…\nd\n…", "a\nb\nc\nd") && all("…", "") && all("", "") && all("…\nb", "b\nb"));
+    assert!(!all("a\n…", "b") && !all("a", "a\nb") && !all("a\nb", "a") && !all("…\na", "a\nb"));
     assert!(!matches("a … c", "a b c d") && !matches("a", "ab") && !matches("x…x", "x"));
 }

@@ -26,7 +26,8 @@ fn reading_as_python_slices() {
     for layout in ["aligned", "grid:4,5", "canonical"] {
         let up = Up::start();
         let (object, array) = matrix(&up, layout);
-        let cases: [(&str, Vec<(u64, u64, u64)>); 18] = [
+        type Axes = Vec<(u64, u64, u64)>;
+        let cases: [(&str, Axes); 18] = [
             ("[0:10,0:9]", vec![(0, 10, 1), (0, 9, 1)]),
             ("[3]", vec![(3, 4, 1), (0, 12, 1)]),
             ("[-1]", vec![(9, 10, 1), (0, 12, 1)]),

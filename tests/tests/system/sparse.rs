@@ -33,7 +33,7 @@ fn holes_cost_nothing_and_are_found() {
     let hole = file::seek(&handle, 1 << 30, Whence::SeekHole)
         .expect("seek")
         .expect("a hole");
-    assert!((1 << 30) + 65536 <= hole && hole <= 5 << 30, "{hole}");
+    assert!(((1 << 30) + 65536..=5 << 30).contains(&hole), "{hole}");
     let next = file::seek(&handle, hole, Whence::SeekData)
         .expect("seek")
         .expect("data");

@@ -51,7 +51,7 @@ impl Model {
             if let Node::Dir(entries) = node {
                 out.push(at.to_vec());
                 for (name, inner) in entries {
-                    walk(inner, &[at, &[name.clone()]].concat(), out);
+                    walk(inner, &[at, std::slice::from_ref(name)].concat(), out);
                 }
             }
         }
@@ -154,7 +154,8 @@ impl Walker {
                 format!("link {at:?} {to:?}")
             }
             6 => {
-                let target = format!("to/{}", self.random.range(0, 1000));
+                // A target of its own: links with the same one are names of one link.
+                let target = format!("to/{}", self.random.number());
                 let result = std::os::unix::fs::symlink(&target, &here);
                 match now {
                     Some(_) => assert_eq!(errno(result), Errno::EEXIST),
@@ -279,9 +280,7 @@ impl Walker {
         if exchange {
             self.put(at, over.expect("there is one"));
             self.put(to, from);
-        } else if !(matches!((&from, &over), (Node::File(a), Some(Node::File(b))) if a == b)
-            || whole(at) == whole(to))
-        {
+        } else if !(same_file(&from, over.as_ref()) || whole(at) == whole(to)) {
             self.model
                 .entries(&at.0)
                 .expect("a directory")
@@ -289,6 +288,11 @@ impl Walker {
             self.put(to, from);
         }
     }
+}
+
+/// Whether two names are of one file or symbolic link: then a rename does nothing.
+fn same_file(a: &Node, b: Option<&Node>) -> bool {
+    !matches!(a, Node::Dir(_)) && Some(a) == b
 }
 
 fn play(seed: u64) {
