@@ -115,20 +115,21 @@ impl Servers {
 
     /// A server is reached at this address from now on. A local one stays local.
     pub fn set_remote(&self, id: ServerId, addr: Addr) {
-        let old = match self.table().get(&id) {
+        match self.table().get(&id) {
             Some(Target::Local(_)) => return,
-            Some(Target::Remote(pool)) if *pool.addr() == addr => return,
-            Some(Target::Remote(pool)) => Some(pool.clone()),
-            None => None,
-        };
+            // Requests that wait for it at the old address go on at the new one.
+            Some(Target::Remote(pool)) => {
+                if pool.addr() != addr {
+                    pool.move_to(addr);
+                }
+                return;
+            }
+            None => {}
+        }
         let pool = Pool::new(addr, self.options.key.clone(), self.options.deadline);
         self.change(|table| {
             table.insert(id, Target::Remote(Arc::new(pool)));
         });
-        if let Some(old) = old {
-            // Requests that wait there would wait in vain.
-            old.close();
-        }
     }
 
     /// The servers known, in the order of their ids.

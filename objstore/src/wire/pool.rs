@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::{
     Connection, Incoming, Key, WireError, WireResult,
@@ -55,7 +55,7 @@ impl From<Instant> for Until {
 /// Connections to one server. Shared by all threads that call it.
 #[derive(Debug)]
 pub struct Pool {
-    addr: Addr,
+    addr: RwLock<Addr>,
     key: Option<Key>,
     deadline: Duration,
     next_id: AtomicU64,
@@ -95,7 +95,7 @@ impl Pool {
     /// attempts together.
     pub fn new(addr: Addr, key: Option<Key>, deadline: Duration) -> Pool {
         Pool {
-            addr,
+            addr: RwLock::new(addr),
             key,
             deadline,
             next_id: AtomicU64::new(1),
@@ -105,8 +105,15 @@ impl Pool {
     }
 
     /// The address called.
-    pub fn addr(&self) -> &Addr {
-        &self.addr
+    pub fn addr(&self) -> Addr {
+        self.addr.read().clone()
+    }
+
+    /// The server has come back at another address: calls go there from now on, those that wait for it
+    /// included.
+    pub fn move_to(&self, addr: Addr) {
+        *self.addr.write() = addr;
+        self.state.lock().idle.clear();
     }
 
     /// The time a call may take.
@@ -272,7 +279,7 @@ impl Pool {
         let head = connection.recv_head(control, until, rest)?;
         if head.kind == self::kind::FAULT && head.id == id && head.payload == 0 {
             return Err(WireError::Fault {
-                addr: self.addr.to_string(),
+                addr: self.addr().to_string(),
                 detail: hello::text(control),
             });
         }
@@ -305,7 +312,7 @@ impl Pool {
                 state.idle.clear();
             }
         }
-        let connection = Connection::connect(&self.addr, self.key.as_ref(), until)?;
+        let connection = Connection::connect(&self.addr(), self.key.as_ref(), until)?;
         Ok((
             false,
             Line {
@@ -355,14 +362,14 @@ impl Pool {
 
     fn unavailable(&self, last: &WireError, why: String) -> WireError {
         WireError::Unavailable {
-            addr: self.addr.to_string(),
+            addr: self.addr().to_string(),
             detail: format!("{last} ({why})"),
         }
     }
 
     fn closed(&self) -> WireError {
         WireError::Fault {
-            addr: self.addr.to_string(),
+            addr: self.addr().to_string(),
             detail: "this client has been closed".into(),
         }
     }
