@@ -119,6 +119,7 @@ impl Client {
         geometry: &mut Geometry,
         reply: &CommitReply,
     ) -> Result<(), FsError> {
+        let written = Region::whole(&geometry.cells_at(object.size(geometry)));
         self.adopt(
             object,
             geometry,
@@ -127,10 +128,39 @@ impl Client {
                 info: Some(reply.info.clone()),
             },
         )?;
+        self.cut_outside(object, geometry, &written)?;
         // Growth that is committed need not be remembered. What a write in place grew after the flush had
         // looked stays: the lock is held alone here, so it is either all there or not begun.
         if object.grown.load(Ordering::Acquire) <= geometry.size() {
             object.grown.store(0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Another mount may have made a grid object smaller while this one wrote to its chunks: what lies
+    /// outside now must not show when it grows again.
+    fn cut_outside(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        written: &Region,
+    ) -> Result<(), FsError> {
+        let Some(grid) = &geometry.grid else {
+            return Ok(());
+        };
+        let mut keep = geometry.cells_at(object.size(geometry));
+        if written.rank() != keep.len() {
+            return Ok(());
+        }
+        // Not behind the last row: the other mount may be writing there, and has not said so yet.
+        keep[0] = keep[0].max(written.end(0));
+        if Region::whole(&keep).contains(written) {
+            return Ok(());
+        }
+        let mut outside = Vec::new();
+        written.subtract(&Region::whole(&keep), &mut outside);
+        for gone in outside {
+            self.cut_chunks(object, geometry, grid, &gone, &keep)?;
         }
         Ok(())
     }

@@ -2,16 +2,16 @@
 //!
 //! | name | read | set | listed |
 //! |---|---|---|---|
-//! | `dtype`, `dims` | text | declares | on arrays |
-//! | `max_dims`, `fill`, `layout`, `codec` | text | declares | where they differ from the default |
-//! | `spec` | JSON object of the six above | declares all of it at once | on arrays, first |
+//! | `dtype`, `dims`, `max_dims`, `fill` | text | declares | no |
+//! | `layout`, `codec` | text | declares | on byte objects that were given them |
+//! | `spec` | JSON object of the six above | declares all of it at once | on arrays |
 //! | `resize` | no | dims text: `slabfs set --dims` | no |
 //! | `info` | JSON, see [`super::describe`] | no | no |
 //! | `chunks`, `version` | number | no | no |
 //!
-//! `spec` stands first in the listing so that a tool that copies attributes one by one (`cp -a`) makes the
-//! copy an array in one step; what follows then asks for nothing new. Byte objects list none of these, so
-//! that plain files copy plainly.
+//! Of an array only `spec` is listed, so that a tool that copies attributes one by one (`cp -a`,
+//! `rsync -X`, in whatever order) makes the copy an array in one step: dims set before the dtype would be
+//! refused. Byte objects list none of these, so that plain files copy plainly.
 //!
 //! All other names: `user.*` and `trusted.*` are kept by the metadata service as they are. `security.*` is
 //! never there, and neither it nor `system.*` (ACLs) can be set: the answers of a disk filesystem that was
@@ -135,17 +135,11 @@ pub fn owner(name: &[u8]) -> Owner {
 
 /// The names that the listing of an object shows before the user's own.
 pub fn listed(info: &ArrayInfo) -> Vec<&'static str> {
-    let mut names = Vec::new();
     if info.declared {
-        names.extend(["user.slabfs.spec", "user.slabfs.dtype", "user.slabfs.dims"]);
-        if describe::may_grow(info) {
-            names.push("user.slabfs.max_dims");
-        }
-        if !info.fill.is_zero() {
-            names.push("user.slabfs.fill");
-        }
+        return vec!["user.slabfs.spec"];
     }
-    if info.given.layout && !(info.declared && info.layout == Layout::Aligned) {
+    let mut names = Vec::new();
+    if info.given.layout {
         names.push("user.slabfs.layout");
     }
     if info.codec != Codec::None {
@@ -155,7 +149,7 @@ pub fn listed(info: &ArrayInfo) -> Vec<&'static str> {
 }
 
 /// The names that the listing of a selection shows: what makes a copy of its bytes an array again.
-pub const LISTED_OF_SELECTION: [&str; 2] = ["user.slabfs.dtype", "user.slabfs.dims"];
+pub const LISTED_OF_SELECTION: [&str; 1] = ["user.slabfs.spec"];
 
 impl Attribute {
     /// The name behind `user.slabfs.`.
@@ -195,6 +189,15 @@ impl Attribute {
         match self {
             Attribute::Dtype => Some(info.dtype.to_string().into_bytes()),
             Attribute::Dims => Some(format_dims(dims).into_bytes()),
+            Attribute::Spec => {
+                let part = ArrayInfo {
+                    dims: Coords::from_slice(dims),
+                    max_dims: dims.iter().map(|&dim| MaxDim::Fixed(dim)).collect(),
+                    layout: Layout::Aligned,
+                    ..info.clone()
+                };
+                Some(describe::spec(&part).to_string().into_bytes())
+            }
             _ => None,
         }
     }

@@ -87,11 +87,3 @@ pub fn spec(info: &ArrayInfo) -> Value {
 pub fn fill(info: &ArrayInfo) -> String {
     info.fill.show(&info.dtype)
 }
-
-/// Whether the max dims say more than the dims: some axis may grow.
-pub fn may_grow(info: &ArrayInfo) -> bool {
-    info.dims
-        .iter()
-        .zip(&info.max_dims)
-        .any(|(&dim, &max)| max != MaxDim::Fixed(dim))
-}
