@@ -180,7 +180,7 @@ impl Client {
         state.taken = None;
         match &result {
             Ok(_) => {
-                let done: Vec<*const Stream> = streams.iter().map(|s| Arc::as_ptr(s)).collect();
+                let done: Vec<*const Stream> = streams.iter().map(Arc::as_ptr).collect();
                 state.streams.retain(|s| !done.contains(&Arc::as_ptr(s)));
                 for stream in &streams {
                     self.charge(-(stream.progress.lock().tail.len() as i64));
@@ -425,7 +425,7 @@ impl Client {
             let stored = StoredChunk {
                 chunk,
                 server,
-                codec: geometry.info.codec.clone(),
+                codec: geometry.info.codec,
             };
             self.counters().write.transfer(region.volume());
             chunks.push(NewChunk {
@@ -523,7 +523,7 @@ impl Client {
             Stored::Chunk(StoredChunk {
                 chunk: stream.chunk,
                 server: stream.server,
-                codec: geometry.info.codec.clone(),
+                codec: geometry.info.codec,
             }),
         )))
     }

@@ -63,7 +63,7 @@ impl Client {
             form: ChunkForm {
                 shape: grid.chunk.clone(),
                 elem: geometry.info.dtype.size() as u32,
-                codec: geometry.info.codec.clone(),
+                codec: geometry.info.codec,
                 fill: geometry.info.fill.clone(),
             },
             name: ChunkName::Grid {

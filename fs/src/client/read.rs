@@ -671,8 +671,8 @@ fn dense_range(shape: &[u64], slab: &Hyperslab) -> Option<(usize, usize)> {
         }
         whole &= region.shape[axis] == shape[axis];
     }
-    for axis in 0..shape.len() {
-        at = at * shape[axis] + region.offset[axis];
+    for (dim, offset) in shape.iter().zip(&region.offset) {
+        at = at * dim + offset;
     }
     Some((at as usize, region.volume() as usize))
 }

@@ -317,7 +317,7 @@ impl Client {
             let stored = StoredChunk {
                 chunk,
                 server,
-                codec: new.info.codec.clone(),
+                codec: new.info.codec,
             };
             let name = stored.name();
             self.servers().write(&[WritePiece {

@@ -340,14 +340,21 @@ impl Handle {
                     1 => geometry.info.dtype.size(),
                     _ => row,
                 };
-                if row == 0 || offset % unit.max(1) != 0 || !(offset == 0 || len >= direct) {
+                if row == 0
+                    || !offset.is_multiple_of(unit.max(1))
+                    || !(offset == 0 || len >= direct)
+                {
                     return None;
                 }
                 (selected.shape.clone(), row)
             }
             None => {
                 let row: u64 = geometry.cells[1..].iter().product();
-                if row == 0 || offset % geometry.row != 0 || len < direct || (len as u64) < row {
+                if row == 0
+                    || !offset.is_multiple_of(geometry.row)
+                    || len < direct
+                    || (len as u64) < row
+                {
                     return None;
                 }
                 let mut shape = geometry.cells_at(size);
