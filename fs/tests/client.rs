@@ -1,6 +1,8 @@
 //! The client library against a naive array in memory: random writes through selections and plain
 //! offsets, from several handles, with flushes, closes, resizes and restarts in between.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

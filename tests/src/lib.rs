@@ -14,8 +14,8 @@
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
 //! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and what they said |
-//! | [`array`] | the naive array that mounts are compared with |
-//! | [`file`] | system calls the standard library has not got |
+//! | [`mod@array`] | the naive array that mounts are compared with |
+//! | [`mod@file`] | system calls the standard library has not got |
 //! | [`disk`] | what lies in a data directory: finding it, damaging it |
 //!
 //! The tests themselves are in `tests/system`, a module a theme.
