@@ -251,7 +251,7 @@ fn run(form: &Form, dims: &[u64], steps: &[Step]) {
         .declare(
             ino,
             SpecChange {
-                dtype: Some(dtype.clone()),
+                dtype: Some(dtype),
                 dims: Some(Coords::from_slice(dims)),
                 max_dims: Some(vec![MaxDim::Unlimited; form.rank]),
                 layout: Some(layout.parse().unwrap()),
