@@ -77,10 +77,14 @@ impl Handle {
         synced.and(waited)
     }
 
-    /// Whether `flush` would have anything to do.
+    /// Whether `flush` would have anything to do, or to wait for.
     pub fn has_dirty(&self) -> bool {
+        if self.object.flushing.is_locked_exclusive() || self.object.geometry.try_read().is_none() {
+            return true;
+        }
         let state = self.object.state.lock();
-        state.runs.has(self.id)
+        state.taken.is_some()
+            || state.runs.has(self.id)
             || state.streams.iter().any(|stream| stream.writer == self.id)
             || (self.writable && self.object.touched.load(Ordering::Acquire))
     }

@@ -278,9 +278,23 @@ impl Client {
             row if row <= step => step - step % row,
             row => row.min(self.chunk_limit()),
         };
+        // Where nothing is stored zeros would be stored: a hole of the new form does as well.
+        let holes = match &geometry.grid {
+            Some(grid) if grid.chunk.len() == 1 && new.info.fill.is_zero() => {
+                Some((grid.chunk[0], self.existing(object, geometry)?))
+            }
+            _ => None,
+        };
         let mut from = 0;
         let mut bytes = Vec::new();
         while from < size {
+            if let Some((width, places)) = &holes {
+                let next = places.partition_point(|at| at[0] < from / width);
+                match places.get(next) {
+                    None => break,
+                    Some(at) => from = from.max(at[0] * width / step * step),
+                }
+            }
             let len = step.min(size - from);
             bytes.resize(len as usize, 0);
             let mut at = 0;

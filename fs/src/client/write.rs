@@ -49,6 +49,7 @@ impl Handle {
             || self.selected.is_some()
             || self.append
             || self.client.over_budget()
+            || self.object.flushing.is_locked_exclusive()
             || self.object.geometry.try_read().is_none()
     }
 
@@ -260,6 +261,12 @@ impl Handle {
         data: &[u8],
     ) -> Result<Streamed, FsError> {
         let object = &self.object;
+        let reach = size.max(geometry.whole_rows(offset + data.len() as u64));
+        let begin = self.stream_region(geometry, reach, offset, data.len());
+        if begin.is_none() && self.stream.lock().is_none() {
+            // Goes to memory: no flush has to be waited for.
+            return Ok(Streamed::Unfit);
+        }
         let _shared = object.flushing.read();
         let mut current = self.stream.lock();
         if let Some(stream) = current.as_ref() {
@@ -289,8 +296,14 @@ impl Handle {
                 return Ok(Streamed::Taken(take));
             }
         }
-        let reach = size.max(geometry.whole_rows(offset + data.len() as u64));
-        let Some((slab, shape)) = self.stream_region(geometry, reach, offset, data.len()) else {
+        let Some((slab, shape)) = begin else {
+            // A stream that ended, or that this write does not follow, is of no use any more.
+            if current
+                .as_ref()
+                .is_some_and(|stream| stream.progress.lock().ended)
+            {
+                *current = None;
+            }
             return Ok(Streamed::Unfit);
         };
         if object.state.lock().streams.len() >= STREAMS_LIMIT {

@@ -51,7 +51,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             threads: None,
-            workers: 16,
+            workers: 128,
             read_only: false,
             allow_other: nix::unistd::geteuid().is_root(),
             fsname: "slabfs".to_string(),
