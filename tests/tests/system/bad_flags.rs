@@ -91,7 +91,7 @@ fn descriptions_of_arrays() {
     make(&["--dims", "4,4", "--dtype", "f4", "--layout", "tiles"])
         .fails(2, &["--layout", "aligned"]);
     make(&["--dims", "4,4", "--dtype", "f4", "--codec", "zstd:99"]).fails(2, &["--codec"]);
-    make(&["--dims", "4,4", "--dtype", "f4", "--layout", "grid:2,2,2"]).fails(1, &[]);
+    make(&["--dims", "4,4", "--dtype", "f4", "--layout", "grid:2,2,2"]).fails(2, &["3 axes"]);
     assert!(!up.at("a").exists(), "no half-made array stays");
     create(&up.at("a"), "4,4", "f4", &[]);
     make(&["--dims", "5,5", "--dtype", "f4"]).fails(1, &["exists already"]);

@@ -106,6 +106,6 @@ fn a_codec_may_change_between_writes() {
         "--codec",
         "lz4",
     ])
-    .fails(1, &[]);
+    .fails(2, &["layout aligned"]);
     assert!(!up.at("g").exists());
 }

@@ -92,7 +92,11 @@ fn canonical_rows() {
         array.resize(&[rows, 12]);
         same(&format!("{rows} rows"), &file::read(&object), &array.bytes);
     }
-    set_dims(&object, "4,13").fails(1, &[]);
+    set_dims(&object, "4,13").fails(2, &["slowest axis"]);
+    assert_eq!(
+        errno(file::set_xattr(&object, "user.slabfs.resize", "4,13", 0)),
+        Errno::EINVAL
+    );
     assert!(
         up.log().contains("slowest axis"),
         "the log says why:\n{}",

@@ -8,6 +8,7 @@ mod bad_wire;
 mod cli;
 mod codecs;
 mod damage;
+mod descriptors;
 mod dims;
 mod directories;
 mod durability;

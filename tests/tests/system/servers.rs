@@ -191,6 +191,25 @@ fn space_comes_back() {
     poll::until_true("everything to go", || used(&cluster) < empty + (3 << 20));
 }
 
+/// What a mount held open when it died, and nobody else has a name of, goes when its session has run out.
+#[test]
+fn what_a_dead_mount_had_open_goes() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    let empty = disk::used(&cluster.server_data(0));
+    let path = cluster.at(0, "f");
+    file::write(&path, vec![7; 20 << 20]);
+    let open = file::open(&path);
+    std::fs::remove_file(&path).expect("unlinked");
+    open.sync_all().expect("synced");
+    assert!(disk::used(&cluster.server_data(0)) > empty + (19 << 20));
+    cluster.kill_mount(0);
+    drop(open);
+    poll::until_true("its space to come back", || {
+        disk::used(&cluster.server_data(0)) < empty + (1 << 20)
+    });
+}
+
 #[test]
 fn status_of_servers() {
     needs_mount!();
