@@ -22,7 +22,7 @@ use std::time::Instant;
 use crate::records::SessionRecord;
 
 /// Most replies kept for one session.
-pub(crate) const MAX_KEPT: usize = 1024;
+pub(crate) const MAX_KEPT: usize = 100_000;
 
 /// All sessions that live.
 #[derive(Debug, Default)]

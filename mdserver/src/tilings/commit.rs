@@ -5,7 +5,7 @@
 //! memory only) before they are retired.
 
 use slabfs_model::layout::tiling::{Record, Tiling};
-use slabfs_model::{ServerId, Version};
+use slabfs_model::{ServerId, SessionId, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -223,7 +223,10 @@ fn write(
                 txn.retire(chunk.server, RetireKey::Chunk(chunk.chunk))?;
             } else {
                 let key = keys::waiting(ino, generation, version, chunk.chunk);
-                txn.batch.put(key, encode::<ServerId>(&chunk.server)?);
+                txn.batch.put(
+                    key,
+                    encode::<(ServerId, SessionId)>(&(chunk.server, session))?,
+                );
                 txn.waits(ino);
             }
         }

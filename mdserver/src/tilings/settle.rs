@@ -1,6 +1,10 @@
 //! Settling: what commits replaced may go, because what replaced it is on disk.
+//!
+//! A session speaks only for what it stored itself: what another session's commit replaced waits until
+//! that one has synced. What a session that is gone replaced goes with the next settle of any other:
+//! nobody else will ever speak for it.
 
-use slabfs_model::{ChunkId, ServerId, Version};
+use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 
 use crate::api::{Ino, MdError, Reply};
 use crate::core::{Core, Ctx};
@@ -13,6 +17,7 @@ const BATCH: usize = 4096;
 
 /// Retires what commits up to `version` replaced.
 pub(crate) fn settle(core: &Core, ctx: &Ctx, ino: Ino, version: Version) -> Result<Reply, MdError> {
+    let caller = ctx.session;
     loop {
         let mut txn = core.begin(ctx)?;
         if !txn.state.waiting.contains(&ino) {
@@ -27,11 +32,12 @@ pub(crate) fn settle(core: &Core, ctx: &Ctx, ino: Ino, version: Version) -> Resu
             let Some([_, _, at, chunk]) = keys::numbers(&key, [8, 4, 8, 8]) else {
                 continue;
             };
-            if at > version.0 {
+            let (server, by): (ServerId, SessionId) = decode(&key, &value)?;
+            let own = Some(by) == caller || !txn.state.sessions.live.contains_key(&by);
+            if at > version.0 || !own {
                 kept += 1;
                 continue;
             }
-            let server: ServerId = decode(&key, &value)?;
             txn.batch.delete(key);
             txn.retire(server, RetireKey::Chunk(ChunkId(chunk)))?;
             done += 1;

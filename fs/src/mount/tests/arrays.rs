@@ -182,10 +182,7 @@ fn attributes_declare_and_describe() {
         assert_eq!(info["dims"], serde_json::json!([8, 6]));
         assert_eq!(info["chunks"], 1, "{info}");
         let listed = xattr::list(&path).unwrap();
-        assert_eq!(
-            listed,
-            ["user.slabfs.spec", "user.slabfs.dtype", "user.slabfs.dims"]
-        );
+        assert_eq!(listed, ["user.slabfs.spec"]);
         xattr::set(&path, "user.project", "climate").unwrap();
         assert_eq!(xattr::get(&path, "user.project").unwrap(), "climate");
         assert!(
