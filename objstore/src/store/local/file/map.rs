@@ -96,11 +96,9 @@ impl Map {
         }
     }
 
-    /// The bytes of a range, after the kernel has brought them in; with `lately` they were looked at
-    /// within the last moment, and the kernel is not asked again (a page that it has let go meanwhile
-    /// comes back by itself). The caller holds the lock that keeps the file at least that long, for as
-    /// long as it uses the bytes.
-    pub(super) fn look(&self, range: Range<usize>, lately: bool) -> io::Result<&[u8]> {
+    /// The bytes of a range, after the kernel has brought them in. The caller holds the lock that
+    /// keeps the file at least that long, for as long as it uses the bytes.
+    pub(super) fn look(&self, range: Range<usize>) -> io::Result<&[u8]> {
         if range.start > range.end || range.end > self.raw.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -111,18 +109,16 @@ impl Map {
         let from = range.start / page * page;
         let upto = range.end.next_multiple_of(page).min(self.raw.len());
         self.hold((upto - from) as u64);
-        if !lately {
-            match self
-                .raw
-                .advise_range(Advice::PopulateRead, from, upto - from)
-            {
-                Ok(()) => {}
-                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
-                Err(e) => return Err(e),
-            }
+        match self
+            .raw
+            .advise_range(Advice::PopulateRead, from, upto - from)
+        {
+            Ok(()) => {}
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(e) => return Err(e),
         }
-        // SAFETY: the range lies in the mapping, which lives as long as `self`; its pages were
-        // brought in just now or lately, so they exist in the file; and the file is neither cut nor written while the
+        // SAFETY: the range lies in the mapping, which lives as long as `self`; its pages were just
+        // brought in, so they exist in the file; and the file is neither cut nor written while the
         // bytes are used, since both happen under the chunk's lock held exclusively and the caller
         // holds it shared. Other processes stay out of the directory by its lock.
         Ok(unsafe {
@@ -154,12 +150,12 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 5000]).unwrap();
         let map = Map::new(&file, 0, 1 << 20).unwrap();
-        assert_eq!(map.look(4990..5000, false).unwrap(), [7; 10]);
-        assert!(map.look(0..9000, false).is_err());
-        assert!(map.look(0..(1 << 20) + 1, false).is_err());
+        assert_eq!(map.look(4990..5000).unwrap(), [7; 10]);
+        assert!(map.look(0..9000).is_err());
+        assert!(map.look(0..(1 << 20) + 1).is_err());
         file.set_len(100).unwrap();
-        assert!(map.look(4990..5000, false).is_err());
+        assert!(map.look(4990..5000).is_err());
         file.set_len(5000).unwrap();
-        assert_eq!(map.look(4990..5000, false).unwrap(), [0; 10]);
+        assert_eq!(map.look(4990..5000).unwrap(), [0; 10]);
     }
 }

@@ -58,7 +58,7 @@ impl FileChunk {
                     self.check(state, group, map, at..upto)?;
                     let have = (state.len.clamp(at, upto) - at) as usize;
                     let from = (PAGE + at % GROUP) as usize;
-                    let bytes = self.look(map, at, from..from + have, true)?;
+                    let bytes = self.look(map, at, from..from + have)?;
                     out[..have].copy_from_slice(bytes);
                     out[have..].fill(0);
                 }
@@ -101,12 +101,11 @@ impl FileChunk {
         let map = self.map(state, g)?;
         self.check(state, group, &map, offset..end)?;
         let from = (PAGE + offset % GROUP) as usize;
-        f(self.look(&map, offset, from..from + len as usize, true)?);
+        f(self.look(&map, offset, from..from + len as usize)?);
         Ok(true)
     }
 
     /// Checks the blocks of a range of one group, all of them present, unless that was done lately.
-    /// After it the pages need not be asked for.
     fn check(&self, state: &State, group: &Group, map: &Map, range: Range<u64>) -> Result<()> {
         let now = self.shared.now();
         let blocks = block_of(range.start)..=block_of(range.end - 1);
@@ -119,7 +118,7 @@ impl FileChunk {
         let start = range.start / BLOCK * BLOCK;
         let end = range.end.next_multiple_of(BLOCK).min(state.len).max(start);
         let from = (PAGE + start % GROUP) as usize;
-        let bytes = self.look(map, start, from..from + (end - start) as usize, false)?;
+        let bytes = self.look(map, start, from..from + (end - start) as usize)?;
         for (i, block) in blocks.enumerate() {
             if group.is_checked(block, now, CHECK_LIFE) {
                 continue;
@@ -174,7 +173,7 @@ impl FileChunk {
         lately: bool,
     ) -> Result<&'m [u8]> {
         let len = range.len() as u64;
-        map.look(range, lately).map_err(|e| {
+        map.look(range).map_err(|e| {
             self.read_error(
                 &format!("block {} (bytes {at}..{})", at / BLOCK, at + len),
                 &e,
