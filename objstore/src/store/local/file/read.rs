@@ -165,13 +165,7 @@ impl FileChunk {
         Ok(())
     }
 
-    fn look<'m>(
-        &self,
-        map: &'m Map,
-        at: u64,
-        range: Range<usize>,
-        lately: bool,
-    ) -> Result<&'m [u8]> {
+    fn look<'m>(&self, map: &'m Map, at: u64, range: Range<usize>) -> Result<&'m [u8]> {
         let len = range.len() as u64;
         map.look(range).map_err(|e| {
             self.read_error(
