@@ -199,6 +199,41 @@ pub(crate) fn numbers<const N: usize>(key: &[u8], widths: [usize; N]) -> Option<
     rest.is_empty().then_some(numbers)
 }
 
+/// What a key stands for, in words for people who read of damage.
+pub(crate) fn describe(key: &[u8]) -> String {
+    let one = numbers(key, [8]);
+    let two = numbers(key, [8, 8]);
+    let described = match (key.first(), one, two) {
+        (Some(b'm'), ..) => Some(format!("the counter {}", key[1..].escape_ascii())),
+        (Some(b'i'), Some([ino]), _) => Some(format!("inode {ino}")),
+        (Some(b'd'), _, Some([parent, slot])) => {
+            Some(format!("entry {slot} of directory {parent}"))
+        }
+        (Some(b'x'), ..) => key.get(1..9).zip(key.get(9..)).map(|(ino, name)| {
+            let ino = ino.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+            format!("attribute {} of inode {ino}", name.escape_ascii())
+        }),
+        (Some(b't'), ..) => numbers(key, [8, 4, 8])
+            .map(|[ino, _, order]| format!("chunk record {order} of object {ino}")),
+        (Some(b'w'), ..) => numbers(key, [8, 4, 8, 8])
+            .map(|[ino, _, _, chunk]| format!("replaced chunk {chunk} of object {ino}")),
+        (Some(b'z'), Some([ino]), _) => Some(format!("old chunks of object {ino}")),
+        (Some(b'p'), Some([ino]), _) => Some(format!("unlinked inode {ino}")),
+        (Some(b's'), Some([session]), _) => Some(format!("session {session}")),
+        (Some(b'r'), _, Some([session, seq])) => Some(format!("reply {seq} of session {session}")),
+        (Some(b'o'), _, Some([session, ino])) => {
+            Some(format!("opening of inode {ino} by session {session}"))
+        }
+        (Some(b'e'), _, Some([session, first])) => {
+            Some(format!("chunk ids from {first} of session {session}"))
+        }
+        (Some(b'v'), ..) => numbers(key, [4]).map(|[server]| format!("data server {server}")),
+        (Some(b'q'), ..) => Some("something to delete on a data server".to_owned()),
+        _ => None,
+    };
+    described.unwrap_or_else(|| format!("key {}", key.escape_ascii()))
+}
+
 /// The smallest key that is greater than `key`.
 pub(crate) fn after(key: &[u8]) -> Vec<u8> {
     let mut next = Vec::with_capacity(key.len() + 1);
@@ -228,5 +263,20 @@ mod tests {
         assert_eq!(numbers(&key, [8, 4, 8]), Some([3, 4, 5]));
         assert_eq!(numbers(&key, [8, 4]), None);
         assert_eq!(numbers(&key[..20], [8, 4, 8]), None);
+    }
+
+    #[test]
+    fn keys_are_told_in_words() {
+        let ino = ObjectId(3);
+        for (key, words) in [
+            (inode(ino), "inode 3"),
+            (slot(ino, 17), "entry 17 of directory 3"),
+            (xattr(ino, b"user.a"), "attribute user.a of inode 3"),
+            (tile(ino, 4, 5), "chunk record 5 of object 3"),
+            (NEXT_INO.to_vec(), "the counter ino"),
+            (b"?\0".to_vec(), "key ?\\x00"),
+        ] {
+            assert_eq!(describe(&key), words);
+        }
     }
 }

@@ -31,7 +31,7 @@ pub enum KvError {
         path: PathBuf,
     },
     /// Acknowledged records are unreadable; the store opens only when told to accept the loss.
-    #[error("the metadata in {} is damaged and does not open unless the loss is accepted (accept_loss): {}", path.display(), listed(damage))]
+    #[error("the metadata in {} is damaged and does not open unless the loss is accepted (--accept-loss): {}", path.display(), listed(damage))]
     Damaged {
         /// The directory.
         path: PathBuf,
@@ -114,9 +114,10 @@ impl fmt::Display for Damage {
             None => {}
         }
         if !self.keys.is_empty() {
-            write!(f, "; keys:")?;
-            for key in self.keys.iter().take(KEYS_SHOWN) {
-                write!(f, " {}", key.escape_ascii())?;
+            write!(f, "; it told of:")?;
+            for (at, key) in self.keys.iter().take(KEYS_SHOWN).enumerate() {
+                let comma = if at == 0 { "" } else { "," };
+                write!(f, "{comma} {}", crate::keys::describe(key))?;
             }
             if self.keys.len() > KEYS_SHOWN {
                 write!(f, " and {} more", self.keys.len() - KEYS_SHOWN)?;
