@@ -588,7 +588,7 @@ impl Client {
     /// must not return, nor settle, before what the first one took is on disk.
     pub(super) fn sync_written(&self, object: &Object) -> Result<(), FsError> {
         let _one = object.syncing.lock();
-        let version = object.geometry.read().info.tiling;
+        let version = object.version();
         let unsynced = std::mem::take(&mut object.state.lock().unsynced);
         // What earlier openings of the object left may still be on its way.
         let mut items: Vec<(ServerId, ChunkName)> = self

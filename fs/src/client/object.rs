@@ -107,6 +107,14 @@ impl Object {
         geometry.size().max(self.grown.load(Ordering::Acquire))
     }
 
+    /// The newest version of the tiling this mount knows of: the form's, or that of a commit whose answer
+    /// the form has not taken over yet.
+    pub(super) fn version(&self) -> Version {
+        let form = self.geometry.read().info.tiling;
+        let committed = self.tiling.read().version;
+        committed.map_or(form, |version| version.max(form))
+    }
+
     /// Notes that a write ended at `end`.
     pub(super) fn grow(&self, geometry: &Geometry, end: u64) {
         let size = geometry.whole_rows(end);

@@ -194,7 +194,7 @@ impl Client {
         if chunks.is_empty() {
             return;
         }
-        let version = object.geometry.read().info.tiling;
+        let version = object.version();
         self.settling.lock().push(Settling {
             ino: object.ino,
             version,
