@@ -352,11 +352,13 @@ impl Client {
         }
         let cells = geometry.cells_at(size);
         let mut wrote = !records.is_empty();
+        let mut boxes = Vec::new();
         if let Some(grid) = &geometry.grid {
             if !taken.is_empty() {
                 self.reserve(object, geometry, taken.end().unwrap_or(0))?;
-                for region in self.boxes_of(&cells, taken) {
-                    let slab = Hyperslab::from_region(&region);
+                boxes = self.boxes_of(&cells, taken);
+                for region in &boxes {
+                    let slab = Hyperslab::from_region(region);
                     self.write_grid(object, geometry, grid, &slab, &Payload::Runs(taken, &cells))?;
                     self.counters().write.transfer(region.volume());
                     wrote = true;
@@ -390,6 +392,7 @@ impl Client {
         match self.md().commit(commit) {
             Ok(reply) => {
                 self.insert_records(object, geometry, &reply, records);
+                self.take_back(object, geometry, &reply, &boxes)?;
                 if geometry.grid.is_none() {
                     object.epoch.fetch_add(1, Ordering::AcqRel);
                     self.cache().forget_object(object.ino);
@@ -402,6 +405,36 @@ impl Client {
                 Err(error.into())
             }
         }
+    }
+
+    /// Another mount may have made a grid object smaller meanwhile: what was just written outside becomes
+    /// fill again, so that it does not show when the object grows.
+    fn take_back(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        reply: &CommitReply,
+        boxes: &[Region],
+    ) -> Result<(), FsError> {
+        let Some(grid) = &geometry.grid else {
+            return Ok(());
+        };
+        let now = reply
+            .info
+            .cells()
+            .map_err(|error| FsError::Invalid(error.to_string()))?;
+        if now.len() != geometry.cells.len() {
+            return Ok(());
+        }
+        let whole = Region::whole(&now);
+        let mut outside = Vec::new();
+        for region in boxes.iter().filter(|region| !whole.contains(region)) {
+            region.subtract(&whole, &mut outside);
+        }
+        for region in &outside {
+            self.punch_grid(object, geometry, grid, region)?;
+        }
+        Ok(())
     }
 
     fn boxes_of(&self, cells: &[u64], taken: &Runs) -> Vec<Region> {
