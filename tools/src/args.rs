@@ -27,7 +27,8 @@ pub(crate) struct ServiceArgs {
     /// flags on the command line win
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Go to the background once everything is ready; the exit status says whether it is
+    /// Go to the background once everything is ready; the exit status says whether it is, `slabfs
+    /// stop` (of a mount `slabfs umount`) stops it
     #[arg(long, overrides_with = "foreground")]
     pub(crate) daemon: bool,
     /// Stay in the foreground (the default)

@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::Verbosity;
 use crate::{
     config, create, demo, info, layout, logging, mdserver, mount, objserver, servers, set, stats,
-    umount, up,
+    stop, umount, up,
 };
 
 /// N-dimensional arrays as files.
@@ -49,6 +49,7 @@ enum Command {
     Objserver(objserver::Args),
     Mount(mount::Args),
     Umount(umount::Args),
+    Stop(stop::Args),
     Create(create::Args),
     Info(info::Args),
     Set(set::Args),
@@ -80,6 +81,7 @@ impl Cli {
             Command::Objserver(args) => objserver::run(args, service),
             Command::Mount(args) => mount::run(args, service),
             Command::Umount(args) => with_log(quiet_tool, || umount::run(&args)),
+            Command::Stop(args) => with_log(quiet_tool, || stop::run(&args)),
             Command::Create(args) => with_log(quiet_tool, || create::run(&args)),
             Command::Info(args) => with_log(quiet_tool, || info::run(&args)),
             Command::Set(args) => with_log(quiet_tool, || set::run(&args)),

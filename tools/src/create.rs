@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use serde_json::{Map, Value};
 use slabfs_model::{
-    Codec, DType, Fill, Layout, MaxDim, Space, format_dims, format_max_dims, parse_dims,
-    parse_max_dims,
+    Codec, DType, DTypeError, Fill, Layout, MaxDim, Space, format_dims, format_max_dims,
+    parse_dims, parse_max_dims,
 };
 
 use crate::failure::usage;
 use crate::onmount::{self, Mount};
+use crate::rules;
 
 /// Create an array.
 ///
@@ -28,6 +29,7 @@ use crate::onmount::{self, Mount};
   slabfs create mnt/db --dims 1024,1024 --dtype i4 --layout grid:64,64
       fixed chunks of 64 x 64, for small updates all over the array
 
+All of it can be changed later as far as `slabfs set --help` says.
 The same by hand: touch mnt/temp; setfattr -n user.slabfs.dims -v 16,16 mnt/temp; …")]
 pub(crate) struct Args {
     /// The new file, on a slabfs mount
@@ -87,10 +89,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         more: Some(&args.more),
     };
     let spec = fields.spec()?;
+    let change = rules::change(&spec);
+    if let Some(why) = change.and_then(|change| rules::refused_change(&rules::new_file(), &change))
+    {
+        return Err(usage(why));
+    }
     let directory = match args.path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
     };
+    if !directory.exists() && directory.symlink_metadata().is_err() {
+        return Err(anyhow!(
+            "the directory {0} does not exist; make it with `mkdir -p {0}`",
+            directory.display()
+        ));
+    }
     Mount::of(&directory)?;
     let made = OpenOptions::new()
         .write(true)
@@ -128,7 +141,7 @@ impl Fields<'_> {
             .dtype
             .map(|text| {
                 text.parse()
-                    .map_err(|error| usage(format!("--dtype: {error}")))
+                    .map_err(|error| usage(refused_dtype(text, &error)))
             })
             .transpose()?;
         if let Some(dtype) = &dtype {
@@ -173,6 +186,14 @@ impl Fields<'_> {
         }
         Ok(spec)
     }
+}
+
+/// What is wrong with a dtype. `float` is the one name that C and NumPy mean differently.
+fn refused_dtype(text: &str, error: &DTypeError) -> String {
+    if text == "float" {
+        return format!("--dtype: {error}, or f8 for what Python and NumPy call float");
+    }
+    format!("--dtype: {error}")
 }
 
 fn check_limits(dims: &[u64], limits: &[MaxDim]) -> anyhow::Result<()> {
@@ -301,6 +322,8 @@ mod tests {
                 "--codec",
             ),
         ];
+        let float = spec("16", "float", none()).expect_err("two meanings");
+        assert!(float.to_string().contains("f8"), "{float}");
         for (result, flag) in cases {
             let error = result.expect_err(flag);
             assert!(error.to_string().starts_with(flag), "{error}");

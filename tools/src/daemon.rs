@@ -111,8 +111,12 @@ fn is_child() -> bool {
 
 fn start_child(log: &Path) -> anyhow::Result<()> {
     if let Some(parent) = log.parent() {
-        std::fs::create_dir_all(parent)
-            .with_context(|| format!("cannot create the log's directory {}", parent.display()))?;
+        std::fs::create_dir_all(parent).with_context(|| {
+            format!(
+                "cannot create the log's directory {}; choose another log with --log-file",
+                parent.display()
+            )
+        })?;
     }
     let stderr = OpenOptions::new()
         .create(true)

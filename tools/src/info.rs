@@ -2,15 +2,18 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value, json};
+
 use crate::{onmount, output, table};
 
 /// Show what a file is: dims, element type, layout, size, chunks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs info mnt/temp
+  slabfs info 'mnt/temp@[0:10,:]'      shape and bytes of a selection
   slabfs info mnt/temp --json | jq .dims")]
 pub(crate) struct Args {
-    /// A file on a slabfs mount
+    /// A file on a slabfs mount, or a selection of one
     path: PathBuf,
     /// As JSON, for programs
     #[arg(long)]
@@ -22,6 +25,53 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         output::json(&info)
     } else {
-        output::print(&table::lines(&info))
+        output::print(&table::lines(&readable(info)))
+    }
+}
+
+/// The same for people: dims as the flags take them, and without what only the rules of a change need.
+fn readable(mut info: Value) -> Value {
+    let Some(map) = info.as_object_mut() else {
+        return info;
+    };
+    map.remove("given");
+    map.remove("holds");
+    for key in ["dims", "max_dims"] {
+        let Some(axes) = map.get_mut(key) else {
+            continue;
+        };
+        let text = match axes.as_array() {
+            Some(axes) if axes.is_empty() => "scalar".to_owned(),
+            Some(axes) => axes
+                .iter()
+                .map(|axis| match axis {
+                    Value::Null => "unlimited".to_owned(),
+                    axis => axis.to_string(),
+                })
+                .collect::<Vec<_>>()
+                .join(","),
+            None => continue,
+        };
+        *axes = json!(text);
+    }
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dims_read_as_the_flags_take_them() {
+        let info = json!({"dims": [0, 4], "max_dims": [null, 4], "given": ["dims"], "holds": true});
+        assert_eq!(
+            readable(info),
+            json!({"dims": "0,4", "max_dims": "unlimited,4"})
+        );
+        let scalar = json!({"dims": [], "max_dims": []});
+        assert_eq!(
+            readable(scalar),
+            json!({"dims": "scalar", "max_dims": "scalar"})
+        );
     }
 }

@@ -67,8 +67,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let title = args.path.display().to_string();
         std::fs::write(file, draw::svg::draw(&picture, &title))
             .with_context(|| format!("cannot write {}", file.display()))?;
-        let count = picture.pieces.len();
-        return output::print(&format!("wrote {}: {count} chunks\n", file.display()));
+        let chunks = counted(picture.pieces.len());
+        return output::print(&format!("wrote {}: {chunks}\n", file.display()));
     }
     let style = draw::text::Style {
         width: args
@@ -80,6 +80,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         colours: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
     output::print(&draw::text::draw(&picture, style))
+}
+
+fn counted(chunks: usize) -> String {
+    match chunks {
+        1 => "1 chunk".to_owned(),
+        n => format!("{n} chunks"),
+    }
 }
 
 /// `COLUMNS` where it is set, else 80; drawings that go to files should not depend on a window.
@@ -94,6 +101,11 @@ fn terminal_width() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_chunk_is_one() {
+        assert_eq!([0, 1, 2].map(counted), ["0 chunks", "1 chunk", "2 chunks"]);
+    }
 
     #[test]
     fn axes_are_two_numbers() {

@@ -6,7 +6,7 @@
 //! hurries: what has not stopped within a few seconds is cut off. tokio is here for nothing else
 //! than this choice among events; the work runs on blocking threads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,11 +18,14 @@ use tokio::task::JoinHandle;
 use crate::args::ServiceArgs;
 use crate::daemon::{self, Side};
 use crate::logging::{self, Level};
+use crate::pidfile::{self, PidFile};
 
 /// How long a start may go on after it was asked to stop.
 const START_GRACE: Duration = Duration::from_secs(3);
 /// How long a stop may go on after it was told to hurry.
 const HURRY_GRACE: Duration = Duration::from_secs(3);
+/// What a start says that a signal ended.
+const STOPPED_EARLY: &str = "stopped while starting up";
 
 /// Something that was started and runs until it is stopped.
 pub(crate) trait Live: Send {
@@ -40,16 +43,13 @@ pub(crate) trait Live: Send {
 pub(crate) struct Shutdown {
     asked: AtomicBool,
     mounts: Mutex<Vec<PathBuf>>,
-    sockets: Mutex<Vec<PathBuf>>,
+    files: Mutex<Vec<PathBuf>>,
 }
 
 impl Shutdown {
     /// An error when the process was asked to stop; a start calls it between its steps.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            !self.asked.load(Ordering::SeqCst),
-            "stopped while starting up"
-        );
+        anyhow::ensure!(!self.asked.load(Ordering::SeqCst), STOPPED_EARLY);
         Ok(())
     }
 
@@ -61,9 +61,9 @@ impl Shutdown {
             .push(path);
     }
 
-    /// A socket to remove if the process is cut off.
-    pub(crate) fn covers_socket(&self, path: PathBuf) {
-        self.sockets
+    /// A socket or pid file to remove if the process is cut off.
+    pub(crate) fn covers_file(&self, path: PathBuf) {
+        self.files
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(path);
@@ -82,7 +82,7 @@ impl Shutdown {
             }
         }
         for path in self
-            .sockets
+            .files
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .drain(..)
@@ -94,17 +94,21 @@ impl Shutdown {
     }
 }
 
+/// Where a service leaves traces for people.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The log of a background process that was given no `--log-file`.
+    pub(crate) log: PathBuf,
+    /// The directory that is this process's alone while it runs, and gets its pid file.
+    pub(crate) data: Option<PathBuf>,
+}
+
 /// Runs a service from its flags to its end; goes to the background first when asked to.
-pub(crate) fn run<S>(
-    args: &ServiceArgs,
-    level: Level,
-    default_log: PathBuf,
-    start: S,
-) -> anyhow::Result<()>
+pub(crate) fn run<S>(args: &ServiceArgs, level: Level, place: Place, start: S) -> anyhow::Result<()>
 where
     S: FnOnce(&Shutdown) -> anyhow::Result<Box<dyn Live>> + Send + 'static,
 {
-    if let Side::Done = daemon::enter(args, &default_log)? {
+    if let Side::Done = daemon::enter(args, &place.log)? {
         return Ok(());
     }
     logging::start(level, daemon::log_file(args).as_deref())?;
@@ -113,7 +117,7 @@ where
         .enable_all()
         .build()
         .context("cannot start the signal loop")?;
-    let outcome = runtime.block_on(supervise(start));
+    let outcome = runtime.block_on(supervise(place.data, start));
     // A wait for the mount's own end may still sit on a blocking thread.
     runtime.shutdown_background();
     outcome
@@ -129,7 +133,7 @@ fn raise_file_limit() {
     }
 }
 
-async fn supervise<S>(start: S) -> anyhow::Result<()>
+async fn supervise<S>(data: Option<PathBuf>, start: S) -> anyhow::Result<()>
 where
     S: FnOnce(&Shutdown) -> anyhow::Result<Box<dyn Live>> + Send + 'static,
 {
@@ -142,6 +146,8 @@ where
     let Some(live) = started(starting, &mut signals, &shutdown).await? else {
         return Ok(());
     };
+    // Only now is the directory surely ours.
+    let pid_file = data.and_then(|data| write_pid(&data, &shutdown));
     daemon::announce(&live.ready_line());
     if let Some(own_end) = live.own_end() {
         tokio::select! {
@@ -152,7 +158,28 @@ where
         let name = signals.next().await;
         tracing::info!("{name}: stopping");
     }
-    stopped(live, &mut signals, &shutdown).await
+    let outcome = stopped(live, &mut signals, &shutdown).await;
+    drop(pid_file);
+    outcome
+}
+
+/// Writes the pid file. A full disk is no reason not to serve, so what fails is only told.
+fn write_pid(data: &Path, shutdown: &Shutdown) -> Option<PidFile> {
+    match PidFile::write(data) {
+        Ok(file) => {
+            shutdown.covers_file(pidfile::path_in(data));
+            Some(file)
+        }
+        Err(error) => {
+            let path = pidfile::path_in(data);
+            tracing::warn!(
+                "cannot write {} ({error}): `slabfs stop` will not find this process, stop it with `kill {}`",
+                path.display(),
+                std::process::id()
+            );
+            None
+        }
+    }
 }
 
 /// The started service; `None` when a signal came first and everything is stopped again.
@@ -175,6 +202,10 @@ async fn started(
         _ = signals.next() => cut_off(shutdown, 0),
         () = tokio::time::sleep(START_GRACE) => cut_off(shutdown, 0),
     }
+    daemon::tell_parent(&daemon::Outcome::Failed {
+        status: 1,
+        text: STOPPED_EARLY.to_owned(),
+    });
     Ok(None)
 }
 
@@ -208,7 +239,7 @@ fn cut_off(shutdown: &Shutdown, status: i32) -> ! {
     shutdown.clear_away();
     daemon::tell_parent(&daemon::Outcome::Failed {
         status: 1,
-        text: "stopped while starting up".to_owned(),
+        text: STOPPED_EARLY.to_owned(),
     });
     std::process::exit(status)
 }

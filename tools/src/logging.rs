@@ -53,7 +53,12 @@ pub(crate) fn start(level: Level, file: Option<&Path>) -> anyhow::Result<()> {
                 .create(true)
                 .append(true)
                 .open(path)
-                .with_context(|| format!("cannot write the log file {}", path.display()))?;
+                .with_context(|| {
+                    format!(
+                        "cannot write the log file {}; choose another with --log-file",
+                        path.display()
+                    )
+                })?;
             builder
                 .with_ansi(false)
                 .with_writer(std::sync::Mutex::new(file))

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use slabfs_objstore::Addr;
 
 use crate::args::{ServiceArgs, parse_addr};
-use crate::lifecycle::{self, Live, Shutdown};
+use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
-use crate::node::{self, MetadataNode};
+use crate::node::{self, MetadataNode, Owner};
 
 /// Run the metadata service: names, dims, which chunk lies where.
 ///
@@ -20,7 +20,9 @@ use crate::node::{self, MetadataNode};
       for data servers and mounts of this user on this machine
   head -c 32 /dev/urandom | base64 > key; chmod 600 key
   slabfs mdserver --listen tcp:0.0.0.0:7070 --key-file key --data /srv/slabfs/md --daemon
-      for other machines, which need a copy of the key file")]
+      for other machines, which need a copy of the key file
+  slabfs stop --data /srv/slabfs/md
+      stops it again")]
 pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
@@ -39,14 +41,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let log = node::log_beside(&args.data);
+    let place = Place {
+        log: node::log_beside(&args.data),
+        data: Some(args.data.clone()),
+    };
     let service = args.service.clone();
-    lifecycle::run(&service, level, log, move |shutdown| start(&args, shutdown))
+    lifecycle::run(&service, level, place, move |shutdown| {
+        start(&args, shutdown)
+    })
 }
 
 fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let key = node::key(args.key_file.as_deref(), &[&args.listen])?;
     let listener = node::listen(&args.listen, key, shutdown)?;
+    Owner::Mdserver.claim(&args.data)?;
     let mut metadata = MetadataNode::open(&args.data, args.accept_loss)?;
     shutdown.check()?;
     metadata.serve(listener)?;

@@ -7,7 +7,7 @@ use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
 
 use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
-use crate::lifecycle::{self, Live, Shutdown};
+use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
 use crate::node::{self, MountNode};
@@ -36,9 +36,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let log = node::log_beside(&args.mountpoint);
+    let place = Place {
+        log: node::log_beside(&args.mountpoint),
+        data: None,
+    };
     let service = args.service.clone();
-    lifecycle::run(&service, level, log, move |shutdown| start(&args, shutdown))
+    lifecycle::run(&service, level, place, move |shutdown| {
+        start(&args, shutdown)
+    })
 }
 
 fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
@@ -49,7 +54,14 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
         args.net.io_timeout,
     )));
     let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
-    let mount = MountNode::start(metadata, servers, &args.mountpoint, &args.mount, shutdown)?;
+    let mount = MountNode::start(
+        metadata,
+        servers,
+        &args.mountpoint,
+        &args.mount,
+        args.net.io_timeout,
+        shutdown,
+    )?;
     Ok(Box::new(Running { mount }))
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use slabfs_fs::client::{Client, ClientOptions};
+use slabfs_fs::client::{Client, ClientOptions, FsError};
 use slabfs_fs::mount::{Mount, MountOptions, Running};
-use slabfs_mdserver::api::Metadata;
+use slabfs_mdserver::api::{MdError, Metadata};
 use slabfs_mdserver::client::{LocalMd, RemoteMd};
 use slabfs_mdserver::kv::KvError;
 use slabfs_mdserver::server::MdServer;
@@ -18,13 +18,14 @@ use slabfs_model::ServerId;
 use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::server::{DataServer, Heart, HeartOptions, Registrar};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
-use slabfs_objstore::wire::{Key, Listener};
+use slabfs_objstore::wire::{Key, Listener, WireError};
 use slabfs_objstore::{Addr, ChunkStore, StoreError};
 
 use crate::args::MountArgs;
 use crate::failure::usage;
 use crate::lifecycle::Shutdown;
 use crate::mountpoint::source_name;
+use crate::pidfile::{self, Found};
 
 /// How long a data server of this process may take to be known to the metadata service of this process.
 const REGISTERED: Duration = Duration::from_secs(30);
@@ -58,9 +59,15 @@ pub(crate) fn listen(
     key: Option<Key>,
     shutdown: &Shutdown,
 ) -> anyhow::Result<Listener> {
-    let listener = Listener::bind(addr, key)?;
+    let listener = Listener::bind(addr, key).map_err(|error| {
+        let advice = match &error {
+            WireError::AddrInUse { .. } => "stop that one, or choose another address with --listen",
+            _ => "choose another address with --listen",
+        };
+        anyhow::anyhow!("{error}; {advice}")
+    })?;
     if let Addr::Unix(path) = listener.addr() {
-        shutdown.covers_socket(path.clone());
+        shutdown.covers_file(path.clone());
     }
     Ok(listener)
 }
@@ -89,6 +96,58 @@ pub(crate) fn open_store(dir: &Path) -> anyhow::Result<Arc<LocalStore>> {
         )
     })?;
     Ok(Arc::new(store))
+}
+
+/// Whose a data directory is, by the files the services put into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// `slabfs up`, which has the directories of its services in it.
+    Up,
+    /// `slabfs mdserver`.
+    Mdserver,
+    /// `slabfs objserver`.
+    Objserver,
+}
+
+impl Owner {
+    /// Who used `dir` before; `None` when nobody did, as far as one can see.
+    fn of(dir: &Path) -> Option<Owner> {
+        if dir.join("FORMAT").is_file() {
+            Some(Owner::Objserver)
+        } else if dir.join("LOCK").is_file() {
+            Some(Owner::Mdserver)
+        } else if dir.join("md/LOCK").is_file() {
+            Some(Owner::Up)
+        } else {
+            None
+        }
+    }
+
+    fn command(self) -> &'static str {
+        match self {
+            Owner::Up => "slabfs up",
+            Owner::Mdserver => "slabfs mdserver",
+            Owner::Objserver => "slabfs objserver",
+        }
+    }
+
+    /// Refuses a directory that another command keeps its data in, or on which a process runs; its
+    /// stores would not see each other.
+    pub(crate) fn claim(self, dir: &Path) -> anyhow::Result<()> {
+        let shown = dir.display();
+        if let Ok(Found::Running(pid)) = pidfile::find(dir) {
+            anyhow::bail!(
+                "the data directory {shown} is locked: it is in use by another process ({pid}); stop that one with `slabfs stop --data {shown}`, or choose another directory with --data"
+            );
+        }
+        match Owner::of(dir) {
+            Some(other) if other != self => Err(usage(format!(
+                "the data directory {shown} holds what `{}` keeps; use that command, or choose another directory with --data",
+                other.command()
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A metadata service in another process.
@@ -257,16 +316,25 @@ impl MountNode {
         servers: Arc<Servers>,
         mountpoint: &Path,
         args: &MountArgs,
+        io_timeout: Duration,
         shutdown: &Shutdown,
     ) -> anyhow::Result<MountNode> {
         let options = ClientOptions {
+            io_timeout,
             dirty_limit: args.dirty_limit,
             cache_bytes: args.cache,
             read_only: args.read_only,
             ..ClientOptions::default()
         };
-        let client = Client::start(metadata, servers, options)
-            .context("cannot attach to the metadata service")?;
+        let client = Client::start(metadata, servers, options).map_err(|error| {
+            let advice = match &error {
+                FsError::Md(MdError::Unavailable { .. }) => {
+                    "; is `slabfs mdserver` running there, with the same --key-file? --io-timeout waits longer"
+                }
+                _ => "",
+            };
+            anyhow::anyhow!("cannot attach to the metadata service: {error}{advice}")
+        })?;
         let mounted = shutdown.check().and_then(|()| {
             shutdown.covers_mount(mountpoint.to_owned());
             Mount::start(Arc::clone(&client), mountpoint, &mount_options(args))
@@ -340,6 +408,23 @@ mod tests {
         );
         assert!(key(None, &[&unix]).expect("no key needed").is_none());
         assert!(key(Some(Path::new("/nonexistent")), &[]).is_err());
+    }
+
+    #[test]
+    fn a_directory_keeps_its_owner() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (up, md) = (dir.path(), dir.path().join("md"));
+        Owner::Up.claim(up).expect("nobody's");
+        std::fs::create_dir(&md).expect("dir");
+        std::fs::write(md.join("LOCK"), "").expect("file");
+        Owner::Up.claim(up).expect("its own");
+        Owner::Mdserver.claim(&md).expect("its own");
+        let error = Owner::Mdserver.claim(up).expect_err("of another");
+        assert!(error.to_string().contains("`slabfs up`"), "{error}");
+        assert!(Owner::Up.claim(&md).is_err() && Owner::Objserver.claim(&md).is_err());
+        let _running = pidfile::PidFile::write(up).expect("pid file");
+        let error = Owner::Up.claim(up).expect_err("in use").to_string();
+        assert!(error.contains("slabfs stop --data"), "{error}");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use slabfs_objstore::Addr;
 use slabfs_objstore::server::Registrar;
 
 use crate::args::{NetArgs, ServiceArgs, parse_addr};
-use crate::lifecycle::{self, Live, Shutdown};
+use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
-use crate::node::{self, DataNode};
+use crate::node::{self, DataNode, Owner};
 
 /// Run a data server: it keeps chunks, with checksums.
 ///
@@ -20,7 +20,8 @@ use crate::node::{self, DataNode};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1
-  slabfs objserver --listen tcp:0.0.0.0:7071 --md tcp:node7:7070 --key-file key --data /srv/slabfs/os1 --daemon")]
+  slabfs objserver --listen tcp:0.0.0.0:7071 --md tcp:node7:7070 --key-file key --data /srv/slabfs/os1 --daemon
+  slabfs stop --data /srv/slabfs/os1")]
 pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
@@ -38,14 +39,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let log = node::log_beside(&args.data);
+    let place = Place {
+        log: node::log_beside(&args.data),
+        data: Some(args.data.clone()),
+    };
     let service = args.service.clone();
-    lifecycle::run(&service, level, log, move |shutdown| start(&args, shutdown))
+    lifecycle::run(&service, level, place, move |shutdown| {
+        start(&args, shutdown)
+    })
 }
 
 fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let key = node::key(args.net.key_file.as_deref(), &[&args.listen, &args.md])?;
     let listener = node::listen(&args.listen, key.clone(), shutdown)?;
+    Owner::Objserver.claim(&args.data)?;
     let store = node::open_store(&args.data)?;
     shutdown.check()?;
     let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));

@@ -6,14 +6,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::mountpoint::{Mounted, mounts};
+use crate::rules;
 
 mod xattr;
 
 /// Attribute that reads as everything known of an object.
 const INFO: &str = "user.slabfs.info";
+/// Attributes that a selection has as well.
+const DTYPE: &str = "user.slabfs.dtype";
+const DIMS: &str = "user.slabfs.dims";
 /// Attribute that takes several settings at once.
 const SPEC: &str = "user.slabfs.spec";
 /// Attribute that takes new dims of an object that has data.
@@ -58,6 +62,16 @@ impl Mount {
         let full = object
             .canonicalize()
             .map_err(|error| explain(object, error))?;
+        if full.is_dir() {
+            return Err(only_files(object));
+        }
+        if let Some(whole) = selected(object).filter(|_| selection(object).is_some()) {
+            bail!(
+                "{} is a selection; `slabfs layout {}` shows how the array is stored",
+                object.display(),
+                whole.display()
+            );
+        }
         let inside = full
             .strip_prefix(&self.root)
             .map_err(|_| anyhow!("{} is not below {}", full.display(), self.root.display()))?;
@@ -72,57 +86,134 @@ fn choose(mounts: &[Mounted], device: u64) -> Option<&Mounted> {
         .rfind(|m| m.device == device && m.root == Path::new("/"))
 }
 
-/// Everything known of an object or directory.
+/// Everything known of an object, or of a selection of one: its shape and bytes.
 pub(crate) fn info(path: &Path) -> anyhow::Result<Value> {
     Mount::of(path)?;
-    let text = xattr::get(path, INFO)
-        .map_err(|error| explain(path, error))
-        .with_context(|| format!("cannot read what is known of {}", path.display()))?;
-    serde_json::from_slice(&text)
-        .with_context(|| format!("{}: the attribute {INFO} is not JSON", path.display()))
+    if path.is_dir() {
+        return Err(only_files(path));
+    }
+    match xattr::get(path, INFO) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| {
+            format!(
+                "{}: the attribute {INFO} is not JSON; is the mount's process of another version?",
+                path.display()
+            )
+        }),
+        Err(error) => match selection(path) {
+            Some(info) => Ok(info),
+            None => Err(explain(path, error)),
+        },
+    }
+}
+
+/// What is known of `path` when it is a selection `obj@[…]`: that has a shape of its own, the rest is its
+/// array's.
+fn selection(path: &Path) -> Option<Value> {
+    let whole = selected(path)?;
+    if xattr::get(path, INFO).is_ok() {
+        return None;
+    }
+    let text = |name| String::from_utf8(xattr::get(path, name).ok()?).ok();
+    let (dtype, dims) = (text(DTYPE)?, text(DIMS)?);
+    let dims = slabfs_model::parse_dims(&dims).ok()?;
+    Some(json!({
+        "kind": "selection",
+        "array": whole.to_string_lossy(),
+        "dtype": dtype,
+        "dims": dims.as_slice(),
+        "size": std::fs::metadata(path).ok()?.len(),
+    }))
+}
+
+/// The path before the brackets, when the last component has some.
+fn selected(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let at = name.rfind("@[").filter(|&at| at > 0)?;
+    Some(path.with_file_name(&name[..at]))
+}
+
+/// Why the brackets of `path` select nothing of its array.
+fn refused_selection(path: &Path) -> Option<String> {
+    let whole = selected(path)?;
+    let text = xattr::get(&whole, INFO).ok()?;
+    let now = rules::present(&serde_json::from_slice(&text).ok()?)?;
+    let name = path.file_name()?.to_str()?;
+    rules::refused_selection(&now, &name[name.rfind("@[")? + 1..])
 }
 
 /// Declares several fields of an object at once.
-pub(crate) fn declare(path: &Path, spec: &serde_json::Map<String, Value>) -> anyhow::Result<()> {
+pub(crate) fn declare(path: &Path, spec: &Map<String, Value>) -> anyhow::Result<()> {
     let text = serde_json::to_string(spec).context("writing the settings as JSON")?;
-    xattr::set(path, SPEC, text.as_bytes()).map_err(|error| refused(path, error))
+    let why = || rules::refused_spec(&info(path).ok()?, spec);
+    xattr::set(path, SPEC, text.as_bytes()).map_err(|error| refused(path, error, why))
 }
 
 /// Gives an object with data new dims.
 pub(crate) fn resize(path: &Path, dims: &str) -> anyhow::Result<()> {
-    xattr::set(path, RESIZE, dims.as_bytes()).map_err(|error| refused(path, error))
+    let why = || {
+        let dims = slabfs_model::parse_dims(dims).ok()?;
+        rules::refused_dims(&rules::present(&info(path).ok()?)?, &dims)
+    };
+    xattr::set(path, RESIZE, dims.as_bytes()).map_err(|error| refused(path, error, why))
+}
+
+fn only_files(path: &Path) -> anyhow::Error {
+    anyhow!("{} is a directory; give a file in it", path.display())
 }
 
 /// What a failed look at `path` means.
 pub(crate) fn explain(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let outside = refused_selection(path);
     let path = path.display();
     match error.raw_os_error() {
         Some(libc::ENOTCONN) => anyhow!(
             "the mount that {path} is on has lost its process; take it away with `slabfs umount` and start it again"
         ),
+        Some(libc::EINVAL) if outside.is_some() => {
+            anyhow!("{path}: {}", outside.unwrap_or_default())
+        }
         Some(libc::EINVAL) => anyhow!(
             "{path} was refused as malformed or outside the array's dims; the log of the mount says why, `slabfs info` shows the dims"
         ),
         Some(libc::ENODATA | libc::EOPNOTSUPP) => {
-            anyhow!("{path} is not an object of slabfs")
+            anyhow!("{path} is not an array or file of slabfs; give one that is")
         }
         _ if error.kind() == ErrorKind::NotFound => anyhow!("{path} does not exist"),
         _ => anyhow::Error::new(error).context(format!("cannot use {path}")),
     }
 }
 
-/// What a refused setting of `path` means; the rules themselves are the metadata service's.
-fn refused(path: &Path, error: std::io::Error) -> anyhow::Error {
+/// What a refused setting of `path` means; `why` finds the rule, by what is known of the object.
+fn refused(
+    path: &Path,
+    error: std::io::Error,
+    why: impl FnOnce() -> Option<String>,
+) -> anyhow::Error {
+    let shown = path.display();
     let advice = match error.raw_os_error() {
-        Some(libc::EINVAL) => {
-            "this change is not allowed: dtype, fill and codec can be set while the object is empty or its bytes fit the dims exactly, and an axis grows up to its max dim; the log of the mount says which rule it was, `slabfs info` shows the object"
+        Some(libc::EINVAL) => match (selected(path).filter(|_| selection(path).is_some()), why()) {
+            (Some(whole), _) => format!(
+                "a selection is as its array; change that: `slabfs set {} …`",
+                whole.display()
+            ),
+            (None, Some(rule)) => rule,
+            (None, None) => {
+                "the mount refused this change; its log says which rule it was, `slabfs set --help` which there are"
+                    .to_owned()
+            }
+        },
+        Some(libc::EFBIG) => {
+            "the array would be larger than a file can be (2^63 bytes); give smaller dims".to_owned()
         }
-        Some(libc::EFBIG) => "the array would be larger than a file can be (2^63 bytes)",
-        Some(libc::EROFS) => "the mount is read-only",
-        Some(libc::EACCES | libc::EPERM) => "you may not write to it",
+        Some(libc::EROFS) => {
+            "the mount is read-only; use one that was started without --read-only".to_owned()
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            "you may not write to it; ask its owner, or see `ls -l`".to_owned()
+        }
         _ => return explain(path, error),
     };
-    anyhow!("{}: {advice}", path.display())
+    anyhow!("{shown}: {advice}")
 }
 
 #[cfg(test)]
@@ -152,6 +243,15 @@ mod tests {
             Some(Path::new("/b"))
         );
         assert_eq!(choose(&mounts, 9), None);
+    }
+
+    #[test]
+    fn the_array_of_a_selection() {
+        let whole = |path: &str| selected(Path::new(path));
+        assert_eq!(whole("m/temp@[0:10,3]"), Some("m/temp".into()));
+        assert_eq!(whole("m/a@@[x]@[0]"), Some("m/a@@[x]".into()));
+        assert_eq!(whole("m/temp"), None);
+        assert_eq!(whole("m@[0]/temp"), None);
     }
 
     #[test]

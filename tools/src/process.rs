@@ -1,6 +1,6 @@
 //! Other processes: waiting for the end of one that is no child, and who uses a directory.
 //!
-//! The only `unsafe` is `pidfd_open` and the `poll` on what it gave.
+//! The only `unsafe` is `pidfd_open`, and `poll` and `pidfd_send_signal` on what it gave.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -27,6 +27,20 @@ impl Watched {
         let fd = i32::try_from(fd).map_err(std::io::Error::other)?;
         // SAFETY: the kernel just gave this descriptor to us and nobody else has it.
         Ok(Some(Watched(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    /// Asks the process to end, with SIGTERM.
+    pub(crate) fn terminate(&self) -> std::io::Result<()> {
+        let (fd, no_info) = (self.0.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+        // SAFETY: `fd` is a process descriptor that outlives the call; without information the kernel
+        // fills in what kill(2) would.
+        let result =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGTERM, no_info, 0) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
     }
 
     /// Waits until the process has ended; false when `limit` passed first.
@@ -101,6 +115,18 @@ mod tests {
         assert!(watched.wait(Duration::from_secs(30)).expect("poll"));
         child.wait().expect("reaped");
         assert!(Watched::open(child.id()).expect("pidfd").is_none());
+    }
+
+    #[test]
+    fn asks_a_process_to_end() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat");
+        let watched = Watched::open(child.id()).expect("pidfd").expect("it runs");
+        watched.terminate().expect("told");
+        assert!(watched.wait(Duration::from_secs(30)).expect("poll"));
+        assert!(!child.wait().expect("reaped").success());
     }
 
     #[test]

@@ -2,24 +2,40 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use slabfs_model::parse_dims;
 
 use crate::create::{Fields, MoreFields};
 use crate::failure::usage;
 use crate::onmount;
+use crate::rules::{self, Order};
 
 /// Change an array: make it longer or shorter, or declare what it is.
 ///
-/// Dims of an array with data: every axis may grow up to its max dim, or shrink; what lies outside
-/// is gone. The other fields can be set while the array is empty, or when the bytes it has fit the
-/// dims exactly (so that a program may write first and declare afterwards).
+/// Which changes are allowed depends on whether the file has data; nothing is half done.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "While it is empty: everything, each field alone or several together.
+
+Once it has data:
+  --dims      of an array: every axis grows up to its max dim or shrinks, what lies outside is gone
+              (layout canonical: the slowest axis only);
+              of plain bytes: when dims x element size are exactly the bytes it has
+  --dtype     to one of the same size; of plain bytes to any that divides them
+  --max-dims  to anything not below its dims
+  --fill      always; no element changes, those that come later (it grows) read as the new value
+  --layout    always; the data is stored anew, which takes as long as copying it
+  --codec     with layout aligned; chunks written from then on have it
+A file that was emptied (`: > FILE`) is an empty array again: dims stay, an unlimited first axis is 0.
+
+Examples:
   slabfs set mnt/temp --dims 32,16        grow the first axis to 32 (within its max dims)
+  slabfs set mnt/temp --dims 64,16 --max-dims unlimited,16
+                                          let the first axis grow without limit, and grow it
   slabfs set mnt/raw --dims 100,80 --dtype f4
                                           declare 32000 bytes that were written as a plain file
-  slabfs set mnt/empty --codec lz4        choose a codec before anything is written")]
+  slabfs set mnt/empty --codec lz4        choose a codec before anything is written"
+)]
 pub(crate) struct Args {
     /// The file, on a slabfs mount
     path: PathBuf,
@@ -47,48 +63,44 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let info = onmount::info(&args.path)?;
     let declared = info.get("kind").and_then(Value::as_str) == Some("array");
+    // The dtype it has already asks for nothing.
+    if declared && spec.get("dtype") == info.get("dtype") {
+        spec.remove("dtype");
+    }
     // Dims of an array are a change of size and go through another door than its declaration.
     let dims = if declared && !spec.contains_key("dtype") {
         spec.remove("dims")
     } else {
         None
     };
-    if !spec.is_empty() {
-        onmount::declare(&args.path, &spec)?;
-    }
-    match dims.as_ref().and_then(Value::as_str) {
-        Some(dims) => {
-            check_growth(dims, &info)?;
+    let Some(dims) = dims.as_ref().and_then(Value::as_str) else {
+        return if spec.is_empty() {
+            Ok(())
+        } else {
+            onmount::declare(&args.path, &spec)
+        };
+    };
+    match order(&info, &spec, dims)? {
+        _ if spec.is_empty() => onmount::resize(&args.path, dims),
+        Order::DeclareFirst => {
+            onmount::declare(&args.path, &spec)?;
             onmount::resize(&args.path, dims)
         }
-        None => Ok(()),
+        Order::ResizeFirst => {
+            onmount::resize(&args.path, dims)?;
+            onmount::declare(&args.path, &spec)
+        }
     }
 }
 
-/// Says which axis may not become as long as asked; the service would only say that it is not allowed.
-fn check_growth(dims: &str, info: &Value) -> anyhow::Result<()> {
+/// The order in which the two steps are allowed; an error before either was done where none is.
+fn order(info: &Value, spec: &Map<String, Value>, dims: &str) -> anyhow::Result<Order> {
     let dims = parse_dims(dims).map_err(|error| usage(format!("--dims: {error}")))?;
-    let Some(limits) = info.get("max_dims").and_then(Value::as_array) else {
-        return Ok(());
-    };
-    if limits.len() != dims.len() {
-        return Err(usage(format!(
-            "--dims: the array has {} axes and keeps them; give one length for each",
-            limits.len()
-        )));
-    }
-    let limits = limits.iter().map(Value::as_u64);
-    match dims
-        .iter()
-        .zip(limits)
-        .enumerate()
-        .find(|(_, (dim, max))| max.is_some_and(|max| **dim > max))
-    {
-        Some((axis, (dim, max))) => Err(usage(format!(
-            "--dims: axis {axis} cannot have {dim} elements, its max dim is {}; max dims can be set as long as the array is empty",
-            max.unwrap_or(0)
-        ))),
-        None => Ok(()),
+    match (rules::present(info), rules::change(spec)) {
+        (Some(now), Some(change)) => {
+            rules::order(&now, &change, &dims).map_err(|why| usage(format!("--dims: {why}")))
+        }
+        _ => Ok(Order::DeclareFirst),
     }
 }
 
@@ -99,12 +111,18 @@ mod tests {
 
     #[test]
     fn growth_beyond_a_limit_is_named() {
-        let info = json!({"max_dims": [null, 16]});
-        assert!(check_growth("1000,16", &info).is_ok());
-        let error = check_growth("1000,17", &info)
-            .expect_err("too long")
-            .to_string();
-        assert!(error.contains("axis 1") && error.contains("16"), "{error}");
-        assert!(check_growth("1000", &info).is_err());
+        let info = json!({
+            "kind": "array", "dtype": "f4", "dims": [8, 16], "max_dims": [null, 16], "fill": "0",
+            "layout": "aligned", "codec": "none", "given": ["dims"], "holds": true,
+        });
+        let none = Map::new();
+        assert!(order(&info, &none, "1000,16").is_ok());
+        let error = order(&info, &none, "1000,17").expect_err("too long");
+        let text = error.to_string();
+        assert!(text.contains("axis 1") && text.contains("16"), "{text}");
+        assert_eq!(crate::failure::status(&error), crate::failure::USAGE);
+        assert!(order(&info, &none, "1000").is_err());
+        // A mount of another version tells less; then it is asked.
+        assert!(order(&json!({}), &none, "1000").is_ok());
     }
 }

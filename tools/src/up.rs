@@ -13,10 +13,10 @@ use slabfs_objstore::wire::{Key, Listener};
 
 use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
 use crate::failure::usage;
-use crate::lifecycle::{self, Live, Shutdown};
+use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
-use crate::node::{self, DataNode, MetadataNode, MountNode};
+use crate::node::{self, DataNode, MetadataNode, MountNode, Owner};
 
 /// Everything in one process: the quick way to a mount on one machine.
 ///
@@ -60,14 +60,18 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
         Some(data) => data.clone(),
         None => default_data()?,
     };
-    let log = data.join("slabfs.log");
+    let place = Place {
+        log: data.join("slabfs.log"),
+        data: Some(data.clone()),
+    };
     let service = args.service.clone();
-    lifecycle::run(&service, level, log, move |shutdown| {
+    lifecycle::run(&service, level, place, move |shutdown| {
         start(&args, &data, shutdown)
     })
 }
 
-fn default_data() -> anyhow::Result<PathBuf> {
+/// Where everything is kept when nothing is said.
+pub(crate) fn default_data() -> anyhow::Result<PathBuf> {
     let base = match std::env::var_os("XDG_DATA_HOME") {
         Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
         _ => {
@@ -86,6 +90,7 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
     let key = node::key(args.net.key_file.as_deref(), &listens)?;
     mountpoint::check(&args.mountpoint)?;
     mountpoint::apart(data, &args.mountpoint)?;
+    Owner::Up.claim(data)?;
     std::fs::create_dir_all(data).with_context(|| {
         format!(
             "cannot make the data directory {}; choose another with --data",
@@ -151,7 +156,14 @@ impl Behind {
             servers.add_local(id?, store);
         }
         let metadata = self.metadata.local();
-        let mount = MountNode::start(metadata, servers, &args.mountpoint, &args.mount, shutdown)?;
+        let mount = MountNode::start(
+            metadata,
+            servers,
+            &args.mountpoint,
+            &args.mount,
+            args.net.io_timeout,
+            shutdown,
+        )?;
         if let Some(listener) = listener
             && let Err(error) = self.metadata.serve(listener)
         {

@@ -58,6 +58,7 @@ fn the_commands_of_the_readme_are_understood() {
         "mount --md unix:md.sock mnt",
         "mount --md tcp:node7:7070 --key-file key --io-timeout 5s --read-only mnt",
         "umount mnt",
+        "stop --data md",
         "create mnt/temp --dims 16,16 --dtype f4",
         "create mnt/t --dims 0,4 --dtype f8 --max-dims unlimited,4 --fill -1 --codec lz4",
         "info mnt/temp --json",
