@@ -38,7 +38,13 @@ impl Up {
 
     /// One that is not started yet, in an area that may have been prepared.
     pub fn new(area: Area, flags: &[&str]) -> Up {
-        let (mnt, data) = (area.mkdir("m"), area.at("d"));
+        let data = area.at("d");
+        Up::on(area, data, flags)
+    }
+
+    /// One that is not started yet and keeps its data elsewhere.
+    pub fn on(area: Area, data: PathBuf, flags: &[&str]) -> Up {
+        let mnt = area.mkdir("m");
         Up {
             service: None,
             args: flags.iter().map(|&flag| flag.to_owned()).collect(),

@@ -34,14 +34,14 @@ impl Drop for Small<'_> {
 
 /// A mount whose data is on 48 MiB; `f` gets it, and everything is taken away afterwards.
 fn on_small(flags: &[&str], f: impl FnOnce(&mut Up)) {
+    // Dropped from the last to the first: the mount, what its data lies on, the directory around that.
     let area = Area::new();
     let disk = area.at("d");
     Small::mount(&disk, "size=48M");
     let _small = Small(&disk);
-    let mut up = Up::new(area, flags);
+    let mut up = Up::on(Area::new(), disk.clone(), flags);
     up.start_again();
     f(&mut up);
-    drop(up);
 }
 
 /// Writes until it is full; how much was taken, and the error.

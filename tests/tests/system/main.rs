@@ -17,6 +17,7 @@ mod fsx;
 mod full;
 mod growth;
 mod guide;
+mod hangs;
 mod journal;
 mod mapping;
 mod naive;

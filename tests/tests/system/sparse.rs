@@ -152,3 +152,32 @@ fn an_array_is_punched() {
         256 * 256 * 8
     );
 }
+
+/// Declaring what a sparse file is stores its bytes, not its holes.
+#[test]
+fn declaring_a_sparse_file() {
+    needs_mount!();
+    let mut up = Up::start();
+    for exponent in [33_u32, 50] {
+        let path = up.at(format!("f{exponent}"));
+        let handle = file::open_new(&path);
+        handle.set_len(1 << exponent).expect("long");
+        handle
+            .write_all_at(&[7; 5000], (1 << exponent) - 10_000)
+            .expect("written");
+        handle.write_all_at(&[8; 16], 0).expect("written");
+        file::close(handle).expect("closed");
+        let spec = format!(r#"{{"dims":"{},4","dtype":"f8"}}"#, 1_u64 << (exponent - 5));
+        file::set_xattr(&path, "user.slabfs.spec", spec, 0).expect("declared");
+        let row = |row: u64| file::read(&file::named(&path, &format!("@[{row}]")));
+        assert_eq!(row(0), [[8; 16], [0; 16]].concat());
+        assert_eq!(row((1 << (exponent - 5)) - 300), [7; 32]);
+        assert_eq!(row((1 << (exponent - 5)) - 1), [0; 32]);
+    }
+    up.restart();
+    assert!(
+        disk::used(up.data()) < 64 << 20,
+        "{} bytes",
+        disk::used(up.data())
+    );
+}

@@ -93,6 +93,8 @@ fn rewriting_through_an_open_handle_takes_no_more_space() {
             .write_all_at(&vec![round + 1; 4 << 20], 0)
             .expect("rewritten");
     }
+    // As a program's fork does, or a closed copy of the descriptor.
+    file::close(handle.try_clone().expect("a descriptor")).expect("closed");
     poll::until_true("what was replaced to go", || used_by(up.data()) < 60 << 20);
     assert_eq!(file::read(&object), vec![40; 4 << 20]);
     drop(handle);

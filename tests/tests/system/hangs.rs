@@ -1,0 +1,178 @@
+//! A data server that answers nothing (stopped, not dead) holds up what needs it, and nothing else: names
+//! and other objects of the mount go on, however many requests wait.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Whence;
+use slabfs_tests::file::{self, named};
+use slabfs_tests::tool::create;
+use slabfs_tests::{Cluster, needs_mount, poll};
+
+/// A cluster whose requests wait for far longer than any test, so that what hangs does so visibly.
+fn cluster() -> Cluster {
+    Cluster::with(2, 1, &["--io-timeout", "10m"])
+}
+
+/// Stops the data servers for as long as it lives.
+struct Stopped<'a>(&'a Cluster);
+
+impl Stopped<'_> {
+    fn now(cluster: &Cluster) -> Stopped<'_> {
+        (0..2).for_each(|i| cluster.server(i).signal(Signal::SIGSTOP));
+        Stopped(cluster)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        (0..2).for_each(|i| self.0.server(i).signal(Signal::SIGCONT));
+    }
+}
+
+/// Calls `f` in a thread for each handle and does not wait; most of them wait for the servers.
+fn in_threads<'scope, T: Sync>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    each: &'scope [T],
+    f: impl Fn(usize, &T) + Send + Sync + Copy + 'scope,
+) {
+    for (i, one) in each.iter().enumerate() {
+        scope.spawn(move || f(i, one));
+    }
+}
+
+/// Names elsewhere on the mount are listed, made and removed within the patience of `poll`.
+fn goes_on(cluster: &Cluster, round: &str) {
+    let (dir, done) = (cluster.at(0, "elsewhere"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let new = dir.join(round);
+            std::fs::create_dir(&new).expect("made");
+            assert!(std::fs::read_dir(&dir).expect("listed").count() > 0);
+            std::fs::remove_dir(&new).expect("removed");
+            done.store(true, Ordering::SeqCst);
+        });
+        // A mount that hangs is killed with the test, which lets the thread go.
+        poll::until_true(round, || done.load(Ordering::SeqCst));
+    });
+}
+
+/// The requests are on their way, most of them, when this returns; nothing depends on it.
+fn a_moment() {
+    std::thread::sleep(std::time::Duration::from_millis(200));
+}
+
+#[test]
+fn syncs_and_closes_of_byte_objects() {
+    needs_mount!();
+    let cluster = cluster();
+    std::fs::create_dir(cluster.at(0, "elsewhere")).expect("made");
+    let paths: Vec<_> = (0..4).map(|i| cluster.at(0, format!("f{i}"))).collect();
+    paths
+        .iter()
+        .for_each(|path| file::write(path, vec![1; 20 << 20]));
+    let handles: Vec<File> = paths.iter().map(|path| file::open(path)).collect();
+    let others: Vec<File> = paths.iter().map(|path| file::open(path)).collect();
+    for handle in &handles {
+        (0..3).for_each(|i| handle.write_all_at(&[2; 1000], i << 23).expect("written"));
+    }
+    std::thread::scope(|scope| {
+        let stopped = Stopped::now(&cluster);
+        in_threads(scope, &handles, |_, handle| {
+            handle.sync_all().expect("fsync")
+        });
+        a_moment();
+        in_threads(scope, &others, |_, other| {
+            file::close(other.try_clone().expect("a descriptor")).expect("closed");
+        });
+        a_moment();
+        goes_on(&cluster, "fsyncs and closes");
+        drop(stopped);
+    });
+}
+
+#[test]
+fn small_writes_while_a_flush_waits() {
+    needs_mount!();
+    let cluster = cluster();
+    std::fs::create_dir(cluster.at(0, "elsewhere")).expect("made");
+    let paths: Vec<_> = (0..4).map(|i| cluster.at(0, format!("a{i}"))).collect();
+    paths
+        .iter()
+        .for_each(|path| create(path, "1000,1000", "u1", &[]));
+    let handles: Vec<File> = paths.iter().map(|path| file::open(path)).collect();
+    let selections: Vec<File> = paths
+        .iter()
+        .map(|path| file::open(&named(path, "@[0:10]")))
+        .collect();
+    handles
+        .iter()
+        .for_each(|handle| handle.write_all_at(&[2; 1000], 0).expect("written"));
+    std::thread::scope(|scope| {
+        let stopped = Stopped::now(&cluster);
+        in_threads(scope, &selections, |_, selection| {
+            selection.sync_all().expect("fsync")
+        });
+        a_moment();
+        in_threads(scope, &handles, |_, handle| {
+            handle.write_all_at(&[3; 100], 5000).expect("written")
+        });
+        a_moment();
+        goes_on(&cluster, "small writes");
+        drop(stopped);
+    });
+    for path in &paths {
+        assert_eq!(file::read(path)[5000..5100], [3; 100]);
+    }
+}
+
+#[test]
+fn looks_at_objects_whose_size_is_changing() {
+    needs_mount!();
+    let cluster = cluster();
+    std::fs::create_dir(cluster.at(0, "elsewhere")).expect("made");
+    let paths: Vec<_> = (0..4).map(|i| cluster.at(0, format!("b{i}"))).collect();
+    let handles: Vec<File> = paths.iter().map(|path| file::open_new(path)).collect();
+    for handle in &handles {
+        handle.set_len(10_000).expect("long");
+        handle.write_all_at(&[2; 1000], 0).expect("written");
+    }
+    let selections: Vec<File> = paths
+        .iter()
+        .map(|path| file::open(&named(path, "@[0:10]")))
+        .collect();
+    std::thread::scope(|scope| {
+        let stopped = Stopped::now(&cluster);
+        in_threads(scope, &selections, |_, selection| {
+            selection.sync_all().expect("fsync")
+        });
+        a_moment();
+        in_threads(scope, &handles, |_, handle| {
+            handle.set_len(20_000).expect("longer")
+        });
+        a_moment();
+        in_threads(scope, &handles, |_, handle| {
+            drop(handle.metadata().expect("metadata"))
+        });
+        in_threads(scope, &paths, |_, path| {
+            drop(file::open(&named(path, "@[0:5]")))
+        });
+        in_threads(scope, &paths, |_, path| {
+            drop(file::get_xattr(path, "user.slabfs.info").expect("info"))
+        });
+        in_threads(scope, &handles, |_, handle| {
+            assert!(file::seek(handle, 0, Whence::SeekHole).is_ok())
+        });
+        in_threads(scope, &handles, |_, handle| {
+            assert!(handle.read_at(&mut [0; 10], 5000).is_ok())
+        });
+        a_moment();
+        goes_on(&cluster, "looks");
+        drop(stopped);
+    });
+    for path in &paths {
+        assert_eq!(path.metadata().expect("metadata").len(), 20_000);
+    }
+}
