@@ -47,10 +47,10 @@ pub(crate) struct Args {
 /// What can be said of an array besides dims and type.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct MoreFields {
-    /// How far every axis may grow: unlimited,16 (default: as long as it is)
+    /// How far every axis may grow: unlimited,16 (of a new array: its dims)
     #[arg(long, value_name = "N,N,…")]
     max_dims: Option<String>,
-    /// What unwritten elements read as: 0, 1.5, nan, or the bytes as 0x… (default: 0)
+    /// What unwritten elements read as: 0, 1.5, nan, or the bytes as 0x… (of a new array: 0)
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     fill: Option<String>,
     /// How the array is cut into chunks: aligned (as it is written), canonical (one), grid:64,64

@@ -12,7 +12,8 @@ use crate::rules::{self, Order};
 
 /// Change an array: make it longer or shorter, or declare what it is.
 ///
-/// Which changes are allowed depends on whether the file has data; nothing is half done.
+/// Which changes are allowed depends on whether the file has data, see below. What is refused changes
+/// nothing.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "While it is empty: everything, each field alone or several together.
@@ -26,7 +27,7 @@ Once it has data:
   --fill      always; no element changes, those that come later (it grows) read as the new value
   --layout    always; the data is stored anew, which takes as long as copying it
   --codec     with layout aligned; chunks written from then on have it
-A file that was emptied (`: > FILE`) is an empty array again: dims stay, an unlimited first axis is 0.
+A file that was emptied (`: > FILE`) is empty again; an unlimited first axis then has length 0.
 
 Examples:
   slabfs set mnt/temp --dims 32,16        grow the first axis to 32 (within its max dims)
