@@ -16,6 +16,7 @@ use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
 use super::runs::Runs;
+use super::writer::HandleId;
 
 impl Client {
     /// Takes over what the metadata service said, if it is news; says whether it was.
@@ -89,7 +90,7 @@ fn carry_run(
     new: &Coords,
     offset: u64,
     bytes: &[u8],
-    writer: super::handle::HandleId,
+    writer: HandleId,
 ) {
     let mut boxes = Vec::new();
     boxes_of_run(old, offset, bytes.len() as u64, &mut boxes);

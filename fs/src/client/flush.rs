@@ -21,11 +21,12 @@ use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
 use super::error::FsError;
 use super::geometry::Geometry;
-use super::handle::{Handle, HandleId};
+use super::handle::Handle;
 use super::object::Object;
 use super::payload::{Payload, Slices};
 use super::runs::Runs;
 use super::stream::Stream;
+use super::writer::HandleId;
 use super::{Client, FORM_TRIES};
 
 /// What a flush is to bring out.
@@ -62,7 +63,7 @@ impl Handle {
                 .flush_object(&self.object, Scope::Handle(self.id)),
             false => Ok(()),
         };
-        let waited = self.take_error();
+        let waited = self.waiting.take();
         flushed.and(waited)
     }
 
@@ -73,7 +74,7 @@ impl Handle {
     /// Of this flush, or of one in the background since the last call.
     pub fn fsync(&self) -> Result<(), FsError> {
         let synced = self.client.sync_object(&self.object);
-        let waited = self.take_error();
+        let waited = self.waiting.take();
         synced.and(waited)
     }
 

@@ -16,10 +16,7 @@ use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
 use super::stream::Stream;
-
-/// Which handle, within one mount; never used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HandleId(pub u64);
+use super::writer::{HandleId, Waiting};
 
 /// Where a read's bytes go; called once, with what was read (less than asked for at the end).
 pub trait ReadSink {
@@ -61,7 +58,7 @@ pub struct Handle {
     pub(super) append: bool,
     pub(super) selected: Option<Selected>,
     pub(super) stream: Mutex<Option<Arc<Stream>>>,
-    error: Mutex<Option<FsError>>,
+    pub(super) waiting: Arc<Waiting>,
 }
 
 /// A part of a request in the object's cells, and the place of its bytes in the request's buffer.
@@ -95,7 +92,7 @@ impl Handle {
             append: mode.append,
             selected,
             stream: Mutex::new(None),
-            error: Mutex::new(None),
+            waiting: Arc::default(),
         }
     }
 
@@ -114,19 +111,6 @@ impl Handle {
         match &self.selected {
             Some(selected) => selected.bytes,
             None => self.object.size(&self.object.geometry.read()),
-        }
-    }
-
-    /// Keeps an error of a background flush until the program asks.
-    pub(super) fn keep_error(&self, error: FsError) {
-        self.error.lock().get_or_insert(error);
-    }
-
-    /// Takes the error that waits, if one does.
-    pub(super) fn take_error(&self) -> Result<(), FsError> {
-        match self.error.lock().take() {
-            Some(error) => Err(error),
-            None => Ok(()),
         }
     }
 

@@ -34,6 +34,7 @@ mod runs;
 mod session;
 mod stream;
 mod write;
+mod writer;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};
 
 pub use error::FsError;
-pub use handle::{Handle, HandleId, OpenMode, ReadSink, Written};
+pub use handle::{Handle, OpenMode, ReadSink, Written};
 pub use layout::{ChunkView, LayoutView};
 
 use block_cache::BlockCache;

@@ -27,9 +27,9 @@ use slabfs_objstore::ChunkName;
 
 use super::error::FsError;
 use super::geometry::Geometry;
-use super::handle::Handle;
 use super::runs::Runs;
 use super::stream::Stream;
+use super::writer::Waiting;
 
 /// An open object; see the module's head.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ pub(super) struct State {
     pub(super) taken: Option<Arc<Runs>>,
     pub(super) streams: Vec<Arc<Stream>>,
     pub(super) unsynced: BTreeSet<(ServerId, ChunkName)>,
-    pub(super) handles: Vec<Weak<Handle>>,
-    /// Open handles of this mount.
+    pub(super) handles: Vec<Weak<Waiting>>,
+    /// How often this mount has it open.
     pub(super) opens: u64,
     /// What the dirty runs and tails cost, as the client's account has it.
     pub(super) charged: u64,
@@ -134,7 +134,7 @@ impl Object {
 
     /// Keeps an error for each handle that is open now.
     pub(super) fn blame(&self, error: &FsError) {
-        let handles: Vec<Arc<Handle>> = self
+        let handles: Vec<Arc<Waiting>> = self
             .state
             .lock()
             .handles
@@ -142,7 +142,7 @@ impl Object {
             .filter_map(Weak::upgrade)
             .collect();
         for handle in handles {
-            handle.keep_error(error.clone());
+            handle.keep(error.clone());
         }
     }
 }

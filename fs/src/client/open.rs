@@ -7,8 +7,9 @@ use slabfs_mdserver::api::{CREATOR_RESERVE, Create, Entry, Ino};
 use slabfs_model::Selection;
 
 use super::error::FsError;
-use super::handle::{Handle, HandleId, OpenMode, Selected};
+use super::handle::{Handle, OpenMode, Selected};
 use super::object::Object;
+use super::writer::HandleId;
 use super::{Client, Settling};
 
 /// An object that is held open without a handle.
@@ -98,8 +99,8 @@ impl Client {
             selected,
         ));
         let mut state = object.state.lock();
-        state.handles.retain(|handle| handle.strong_count() > 0);
-        state.handles.push(Arc::downgrade(&handle));
+        state.handles.retain(|waiting| waiting.strong_count() > 0);
+        state.handles.push(Arc::downgrade(&handle.waiting));
         Ok(handle)
     }
 

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use slabfs_model::layout::Run;
 
-use super::handle::HandleId;
+use super::writer::HandleId;
 
 /// Runs are joined up to this many bytes: longer ones gain nothing and cost copies when they are cut.
 const JOIN_LIMIT: usize = 1 << 20;

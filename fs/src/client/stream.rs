@@ -17,7 +17,7 @@ use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{ChunkId, Coords, Hyperslab, Region, ServerId};
 use slabfs_objstore::{ChunkForm, ChunkName};
 
-use super::handle::HandleId;
+use super::writer::HandleId;
 
 /// A chunk in the making.
 #[derive(Debug)]
