@@ -112,6 +112,16 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
             mounted.kind
         );
     }
+    // A mount over files hides them from everything on the machine.
+    let hidden = std::fs::read_dir(&path)
+        .with_context(|| format!("cannot look into the mount point {}", path.display()))?
+        .next();
+    if hidden.is_some() {
+        bail!(
+            "the mount point {} is not empty, and a mount would hide what is in it; give an empty directory",
+            path.display()
+        );
+    }
     Ok(())
 }
 
@@ -206,9 +216,14 @@ mod tests {
         std::fs::write(&file, "").expect("file");
         let file = check(&file).expect_err("a file").to_string();
         assert!(file.contains("not a directory"), "{file}");
+        let full = tempfile::tempdir().expect("a directory");
+        std::fs::write(full.path().join("file"), b"x").expect("a file");
+        let refused = check(full.path()).expect_err("not empty").to_string();
+        assert!(refused.contains("is not empty"), "{refused}");
         let busy = check(Path::new("/proc")).expect_err("busy").to_string();
         assert!(busy.contains("busy"), "{busy}");
-        check(dir.path()).expect("an empty directory");
+        std::fs::remove_file(full.path().join("file")).expect("removed");
+        check(full.path()).expect("an empty directory");
     }
 
     #[test]
