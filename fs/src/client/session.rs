@@ -26,7 +26,7 @@ const ROUND: Duration = Duration::from_millis(500);
 const SERVERS_ROUND: Duration = Duration::from_millis(100);
 
 /// How long what a closed object left may wait for the disk.
-const SETTLE_EVERY: Duration = Duration::from_secs(5);
+const SETTLE_EVERY: Duration = Duration::from_secs(2);
 
 impl Client {
     /// Opens a session and starts what runs in the background.

@@ -30,7 +30,7 @@ impl Default for KvOptions {
         Self {
             accept_loss: false,
             cache_bytes: 128 << 20,
-            sync_interval: Duration::from_secs(5),
+            sync_interval: Duration::from_secs(2),
             journal_limit: 64 << 20,
         }
     }
