@@ -1,7 +1,10 @@
 //! Signals and ends of processes: SIGINT and SIGTERM at any time, twice, and while starting.
 
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use nix::sys::signal::Signal;
-use slabfs_tests::{Area, Cluster, Service, Up, file, mounts, needs_mount};
+use slabfs_tests::{Area, Cluster, Service, Up, file, mounts, needs_mount, poll};
 
 #[test]
 fn sigint_stops_in_order() {
@@ -80,5 +83,53 @@ fn servers_stop_in_order() {
             !std::path::Path::new(address.trim_start_matches("unix:")).exists(),
             "{address} stays"
         );
+    }
+}
+
+/// Stopped in the middle of requests of several programs, again and again: always an end in order.
+#[test]
+fn sigterm_under_use() {
+    needs_mount!();
+    let mut up = Up::start();
+    file::write(&up.at("kept"), vec![7; 100_000]);
+    for round in 0..20 {
+        let (ended, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let (kept, mnt) = (up.at("kept"), up.mnt().to_owned());
+        std::thread::scope(|scope| {
+            for who in 0..4 {
+                let (ended, begun, kept, mnt) = (&ended, &begun, &kept, &mnt);
+                scope.spawn(move || {
+                    for i in 0_u64.. {
+                        // After the end these fail, or look at the empty directory below.
+                        let _ = match who {
+                            0 => std::fs::read(kept).map(drop),
+                            1 => std::fs::read_dir(mnt).map(drop),
+                            2 => std::fs::metadata(mnt.join(format!("none{i}"))).map(drop),
+                            _ => std::fs::OpenOptions::new()
+                                .write(true)
+                                .open(kept)
+                                .and_then(|file| file.write_all_at(&[7; 100], i % 90_000)),
+                        };
+                        begun.fetch_add(1, Ordering::SeqCst);
+                        if ended.load(Ordering::SeqCst) {
+                            return;
+                        }
+                    }
+                });
+            }
+            poll::until_true("requests", || {
+                begun.load(Ordering::SeqCst) > 20 * (round + 1)
+            });
+            let status = {
+                up.service().signal(Signal::SIGTERM);
+                up.service().wait()
+            };
+            ended.store(true, Ordering::SeqCst);
+            assert_eq!(status, 0, "round {round}:\n{}", up.log());
+        });
+        assert!(!mounts::is_mounted(up.mnt()));
+        up.stopped();
+        up.start_again();
+        assert_eq!(file::read(&up.at("kept")), vec![7; 100_000]);
     }
 }
