@@ -17,9 +17,10 @@ impl Level {
     /// What a service logs: its life by default, each `-v` more, `-q` only what is wrong.
     pub(crate) fn service(verbosity: &Verbosity) -> Level {
         Level(match (verbosity.quiet, verbosity.verbose) {
-            (true, _) => "warn",
-            // sled and fuser tell of their own insides at info; people did not ask for that.
-            (false, 0) => "info,sled=warn,fuser=warn",
+            (true, _) => "warn,fuser::reply=off",
+            // sled and fuser tell of their own insides at info; people did not ask for that. A reply that
+            // the kernel does not wait for any more, as at an unmount, is nothing anybody can act on.
+            (false, 0) => "info,sled=warn,fuser=warn,fuser::reply=off",
             (false, 1) => "debug,sled=info,fuser=info",
             (false, _) => "trace,sled=info",
         })

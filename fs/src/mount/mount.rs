@@ -130,7 +130,7 @@ impl Mount {
         let spawned = std::thread::Builder::new()
             .name("slabfs-session".to_string())
             .spawn(move || {
-                let result = session.run().map_err(Arc::new);
+                let result = ended_in_order(session.run()).map_err(Arc::new);
                 teller.reach(Stage::Ending);
                 end(&shared);
                 teller.reach(Stage::Over(result));
@@ -147,6 +147,18 @@ impl Mount {
             }
             Err(error) => Err(undo(point, error)),
         }
+    }
+}
+
+/// An unmount by force aborts the connection, and a thread that reads from it at that moment is told so
+/// instead of being told that the mount is gone: an end in order all the same.
+fn ended_in_order(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => {
+            tracing::debug!("the kernel has aborted the connection");
+            Ok(())
+        }
+        other => other,
     }
 }
 
