@@ -11,6 +11,7 @@
 //! binary and uses none of its crates, so that what is measured is what people run.
 
 mod args;
+mod backing;
 mod cleanup;
 mod fuse;
 mod groups;

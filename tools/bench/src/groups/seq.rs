@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::args::{Args, Form};
+use crate::backing;
 use crate::load::{self, End};
 use crate::results::{Case, Results, Unit};
 use crate::systems::{Kind, System, Systems};
@@ -89,6 +90,8 @@ impl Setting {
     }
 
     fn write(self, paths: &[PathBuf], end: End) -> anyhow::Result<Duration> {
+        // Half as much again as is written, for what is read ahead, buffered and logged beside it.
+        backing::bring(self.bytes * self.jobs as u64 * 3 / 2)?;
         let (time, _) = load::together(paths, self.request, |path, buffer| {
             load::write(path, self.bytes, buffer, end)
         })?;
