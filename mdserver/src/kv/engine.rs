@@ -12,19 +12,44 @@ use super::index::{Fault, Index};
 use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
 use super::memtable::Tables;
+use super::replay::Changes;
 use super::scan::scan;
 use super::signals::Signals;
 use super::start::Started;
 use super::sync::GroupSync;
-use super::{Batch, KvError, Lsn, Pair};
+use super::{Batch, BeforeCheckpoint, KvError, Lsn, Pair};
 use nix::fcntl::Flock;
 use parking_lot::{Mutex, RwLock};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Commits wait when this much is pending.
 const PENDING_LIMIT: usize = 256 << 20;
+
+/// See [`super::MetaKv::before_checkpoint`].
+#[derive(Clone)]
+pub(super) struct Hook(Arc<dyn Fn(Lsn) + Send + Sync>);
+
+impl From<BeforeCheckpoint> for Hook {
+    fn from(work: BeforeCheckpoint) -> Self {
+        Self(work.into())
+    }
+}
+
+impl Hook {
+    /// Does it, before the checkpoint of `lsn`.
+    pub(super) fn run(&self, lsn: Lsn) {
+        (self.0)(lsn);
+    }
+}
+
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hook")
+    }
+}
 
 /// The store.
 #[derive(Debug)]
@@ -47,6 +72,9 @@ pub(super) struct Engine {
     /// How far the sealed table is in the index.
     pub(super) moved: Mutex<Option<Vec<u8>>>,
     pub(super) kept: Mutex<Kept>,
+    /// What the journal told when the store was opened, until nobody needs it any more.
+    pub(super) changes: Mutex<Option<Changes>>,
+    pub(super) before_checkpoint: Mutex<Option<Hook>>,
     lock: Mutex<Option<Flock<File>>>,
     closed: AtomicBool,
 }
@@ -83,6 +111,8 @@ impl Engine {
             appended: AtomicU64::new(0),
             moved: Mutex::default(),
             kept: Mutex::new(kept),
+            changes: Mutex::new(Some(started.changes)),
+            before_checkpoint: Mutex::default(),
             lock: Mutex::new(Some(started.lock)),
             closed: AtomicBool::new(false),
         }

@@ -159,6 +159,10 @@ impl Engine {
         let bytes = if newest.lsn == lsn {
             None
         } else {
+            let hook = self.before_checkpoint.lock().clone();
+            if let Some(hook) = hook {
+                hook.run(lsn);
+            }
             Some(self.dump(head)?)
         };
         let mut kept = self.kept.lock();

@@ -5,7 +5,7 @@ use super::disk::Ground;
 use super::engine::Engine;
 use super::frame::HEADER;
 use super::start::{Started, retire, start};
-use super::{Batch, KvError, Lsn, MetaKv, Pair, Recovery, upkeep};
+use super::{Batch, BeforeCheckpoint, KvError, Lsn, MetaKv, Pair, Recovery, upkeep};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -128,6 +128,18 @@ impl MetaKv for LocalKv {
     fn checkpoint(&self) -> Result<(), KvError> {
         self.engine.check_open()?;
         self.engine.signals.checkpoint()
+    }
+
+    fn changed_since(&self, table: u8, after: Lsn) -> Option<Vec<Vec<u8>>> {
+        self.engine.changes.lock().as_ref()?.of(table, after)
+    }
+
+    fn forget_changes(&self) {
+        self.engine.changes.lock().take();
+    }
+
+    fn before_checkpoint(&self, work: BeforeCheckpoint) {
+        *self.engine.before_checkpoint.lock() = Some(work.into());
     }
 
     fn close(&self) -> Result<(), KvError> {

@@ -11,6 +11,10 @@
 //! start (`start`) the truth is read from checkpoint and journal and *every* entry of the index is
 //! compared with it, so a sled that is behind, ahead, damaged or gone never costs a key.
 //!
+//! Whoever derives something from a table (the index of tags) hangs on by two hooks:
+//! [`MetaKv::changed_since`] tells at start which keys the journal changed, and
+//! [`MetaKv::before_checkpoint`] calls before the journal that tells it goes.
+//!
 //! The files are drawn to the byte in `docs/formats/journal.md`.
 //!
 //! Deliberately elsewhere: what keys and values mean (the service's tables), and transactions
@@ -56,6 +60,9 @@ use std::fmt;
 /// A key with its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
+/// What is done before a checkpoint; see [`MetaKv::before_checkpoint`].
+pub type BeforeCheckpoint = Box<dyn Fn(Lsn) + Send + Sync>;
+
 /// The longest key a batch may hold, in bytes.
 pub const MAX_KEY: usize = 4096;
 
@@ -94,6 +101,30 @@ pub trait MetaKv: Send + Sync {
 
     /// Writes a full dump now and lets the journal before it go.
     fn checkpoint(&self) -> Result<(), KvError>;
+
+    /// The keys that begin with `table` and that commits behind `after` changed before this store was
+    /// opened, ascending; `None` when that is not known, for `after` lies before the checkpoint or
+    /// [`MetaKv::forget_changes`] was called. What was committed since it was opened is not in it.
+    ///
+    /// For whoever derives something from a table and keeps it in files of its own: it asks once, at
+    /// start, what it missed.
+    fn changed_since(&self, table: u8, after: Lsn) -> Option<Vec<Vec<u8>>> {
+        let _ = (table, after);
+        None
+    }
+
+    /// Gives back the memory [`MetaKv::changed_since`] needs.
+    fn forget_changes(&self) {}
+
+    /// From now on calls `work` before each checkpoint is written, with the last commit that will be
+    /// in it: behind the checkpoint [`MetaKv::changed_since`] tells nothing of commits up to that one,
+    /// so what is derived from them has to be on disk when `work` returns.
+    ///
+    /// `work` runs on the thread that commits may be waiting for, so it must not wait for a lock that
+    /// anybody holds while committing.
+    fn before_checkpoint(&self, work: BeforeCheckpoint) {
+        drop(work);
+    }
 
     /// Syncs everything, marks the store as cleanly closed and releases it. Later calls fail with
     /// [`KvError::Closed`]; closing twice is no error.

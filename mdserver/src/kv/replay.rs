@@ -19,12 +19,35 @@ use super::{Batch, Damage, KvError, Lsn};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The commit that changed a key last, and the value or a deletion.
 pub(super) type Change = (Lsn, Option<Vec<u8>>);
 
 /// The newest change of each key behind the checkpoint.
 pub(super) type Overlay = BTreeMap<Vec<u8>, Change>;
+
+/// What the journal changed behind the checkpoint.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Changes {
+    /// The commit the checkpoint reaches to.
+    pub(super) after: Lsn,
+    /// The changes.
+    pub(super) overlay: Arc<Overlay>,
+}
+
+impl Changes {
+    /// See [`super::MetaKv::changed_since`].
+    pub(super) fn of(&self, table: u8, after: Lsn) -> Option<Vec<Vec<u8>>> {
+        if after < self.after {
+            return None;
+        }
+        let rows = self.overlay.range(vec![table]..);
+        let rows = rows.take_while(|(key, _)| key.first() == Some(&table));
+        let newer = rows.filter(|(_, (lsn, _))| *lsn > after);
+        Some(newer.map(|(key, _)| key.clone()).collect())
+    }
+}
 
 /// Where reading starts.
 #[derive(Debug, Clone, Copy)]

@@ -11,12 +11,14 @@ use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
 use super::memtable::Memtable;
 use super::reconcile::{Failure, Reconciled, Truth, reconcile};
+use super::replay::Changes;
 use super::salvage::{SALVAGE, salvage};
 use super::truth::{Found, SLED, damaged, find, find_behind};
 use super::{KvError, Lsn, Recovery};
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// With less free than this sled is expected to fail, and its files are not to blame.
 const FULL: u64 = 1 << 20;
@@ -42,6 +44,8 @@ pub(super) struct Started {
     /// The checkpoint in use, its length, and the one before it.
     pub(super) checkpoint: (Head, u64),
     pub(super) previous: Option<Head>,
+    /// What the journal told.
+    pub(super) changes: Changes,
     /// What happened.
     pub(super) recovery: Recovery,
 }
@@ -51,7 +55,7 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     create(dir)?;
     let lock = lock(dir)?;
     remove(&dir.join(CHECKPOINT_TEMP))?;
-    let found = truth(dir, options, ground)?;
+    let mut found = truth(dir, options, ground)?;
     let store = store_of(&found)?;
     // sled comes last: its presence shows that there was a journal and a checkpoint.
     let lossless = found.replay.losses.is_empty();
@@ -100,8 +104,13 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
             )
         }
     };
+    let changes = Changes {
+        after: found.checkpoint_lsn(),
+        overlay: Arc::new(std::mem::take(&mut found.replay.overlay)),
+    };
     Ok(Started {
         lock,
+        changes,
         journal,
         journal_bytes: found.replay.bytes,
         store,

@@ -55,6 +55,8 @@ pub(super) fn start(
         txn.commit(Reply::Done)?;
     }
     core.kv.sync()?;
+    // Whoever derives something from the store has caught up.
+    core.kv.forget_changes();
     Ok((core, recovery))
 }
 

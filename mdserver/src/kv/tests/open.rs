@@ -196,3 +196,46 @@ fn commits_wait_rather_than_let_the_journal_grow() {
     assert!(largest < 10 * limit, "{largest} bytes of journal");
     assert_eq!(all(&kv).len(), 40);
 }
+
+#[test]
+fn what_changed_since_is_told_at_start() {
+    let dir = TempDir::new().unwrap();
+    let (kv, _) = open(dir.path());
+    put(&kv, "x1", "1");
+    kv.checkpoint().unwrap();
+    put(&kv, "x2", "2");
+    put(&kv, "y", "3");
+    let mut batch = Batch::new();
+    batch.delete("x1");
+    assert_eq!(kv.commit(batch).unwrap(), Lsn(4));
+    for dir in [killed(dir.path()).path(), dir.path()] {
+        kv.close().unwrap();
+        let (kv, _) = open(dir);
+        put(&kv, "x3", "after the start");
+        let told = |after| kv.changed_since(b'x', Lsn(after));
+        assert_eq!(told(0), None);
+        assert_eq!(told(1), Some(vec![b"x1".to_vec(), b"x2".to_vec()]));
+        assert_eq!(told(2), Some(vec![b"x1".to_vec()]));
+        assert_eq!(told(4), Some(vec![]));
+        kv.forget_changes();
+        assert_eq!(told(4), None);
+    }
+}
+
+#[test]
+fn the_hook_runs_before_each_checkpoint() {
+    let dir = TempDir::new().unwrap();
+    let (kv, _) = open(dir.path());
+    let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let (told, path) = (seen.clone(), dir.path().to_owned());
+    kv.before_checkpoint(Box::new(move |lsn| {
+        told.lock()
+            .push((lsn, numbered(&path, "checkpoint").unwrap()));
+    }));
+    put_all(&kv, 0..5);
+    kv.checkpoint().unwrap();
+    put_all(&kv, 5..7);
+    kv.checkpoint().unwrap();
+    let expected = vec![(Lsn(5), vec![0]), (Lsn(7), vec![0, 5])];
+    assert_eq!(*seen.lock(), expected);
+}
