@@ -1,7 +1,7 @@
 //! The geometry and the words of slabfs: what an array is, which part of it is meant, how it is cut.
 //!
 //! Everything here is a plain value or a plain function: no I/O, no threads, no clock, no `unsafe`.
-//! Text that people write (`dtype`, `dims`, `fill`, `layout`, `codec`, selections) is parsed here and
+//! Text that people write (`dtype`, `dims`, `fill`, `layout`, `codec`, selections, tags) is parsed here and
 //! nowhere else, and the errors say what was wrong and what to write instead.
 //!
 //! Coordinates above `fs/view` are elements; below it everything is counted in **cells**: the dims of
@@ -27,6 +27,7 @@ mod naive;
 mod region;
 mod selection;
 mod space;
+mod tag;
 
 pub mod layout;
 
@@ -41,6 +42,9 @@ pub use layout_name::{Layout, LayoutError};
 pub use region::Region;
 pub use selection::{Selection, SelectionError};
 pub use space::{GeometryError, MAX_BYTES, MAX_RANK, Space};
+pub use tag::{
+    MAX_TAG_KEY, MAX_TAG_LIST, MAX_TAG_VALUE, Num, Tag, TagError, TagKind, Value, check_tag_key,
+};
 
 /// One number an axis: dims, an offset, a shape. Four axes fit without a heap allocation.
 pub type Coords = smallvec::SmallVec<[u64; 4]>;

@@ -430,5 +430,5 @@ fn wrong_records_are_refused() {
     assert_eq!(tiling.len(), 1);
     let (parts, holes) = plan(&tiling, &Region::new(&[1], &[4]));
     assert_eq!((parts.len(), holes), (0, vec![Region::new(&[0], &[4])]));
-    assert_eq!(tiling.shadowed_by(&boxed(9, &[0], &[4])), []);
+    assert!(tiling.shadowed_by(&boxed(9, &[0], &[4])).is_empty());
 }
