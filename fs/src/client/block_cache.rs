@@ -1,4 +1,5 @@
-//! Blocks of committed bytes of objects whose chunks are far or coded, for small reads.
+//! Blocks of committed bytes, for small reads: of objects whose chunks are far or coded, and of others
+//! where they are read again and again.
 //!
 //! A block is up to 64 KiB of an object's canonical bytes, as the servers have them; dirty bytes are never
 //! in it. Whoever changes committed bytes first moves the object's epoch and then forgets the blocks; a
@@ -6,7 +7,7 @@
 //! longest (second chance, by a clock hand).
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use slabfs_mdserver::api::Ino;
@@ -22,12 +23,19 @@ pub(super) const BLOCK: u64 = 64 << 10;
 
 const SHARDS: usize = 16;
 
+/// Places for marks of blocks that were asked for. Few, so that where far more is read than the cache
+/// holds a mark is gone before the block comes again: there a block of 64 KiB for each 4 KiB would cost
+/// more than the cache gives.
+const ASKED: usize = 256;
+
 /// The cache; see the module's head.
 #[derive(Debug)]
 pub(super) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
     /// Blocks a shard may hold.
     limit: usize,
+    /// Marks of blocks that were asked for and are not here; two may share a place.
+    asked: Vec<AtomicU32>,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +59,21 @@ impl BlockCache {
                 .unwrap_or(usize::MAX)
                 .div_ceil(SHARDS)
                 .max(1),
+            asked: (0..ASKED).map(|_| AtomicU32::new(0)).collect(),
         }
+    }
+
+    /// Whether the block at `offset` is here, or was asked for once before.
+    pub(super) fn is_wanted(&self, ino: Ino, offset: u64) -> bool {
+        let start = offset / BLOCK * BLOCK;
+        let key = (ino, start);
+        if self.shard(ino, start).lock().blocks.contains_key(&key) {
+            return true;
+        }
+        let mixed = (ino.0.rotate_left(32) ^ (start / BLOCK)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mark = mixed as u32 | 1;
+        let place = &self.asked[(mixed >> 40) as usize % ASKED];
+        place.swap(mark, Ordering::Relaxed) == mark
     }
 
     fn shard(&self, ino: Ino, block: u64) -> &Mutex<Shard> {

@@ -30,6 +30,10 @@ use super::object::Object;
 use super::stream::Stream;
 use super::{Client, FORM_TRIES};
 
+/// Reads of chunks in this process up to this size are worth a block in memory once they come again:
+/// asking for the pages of a mapping costs more than to copy so little.
+const SMALL: usize = 16 << 10;
+
 /// How old a mount's idea of an object may be while other mounts are attached.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
@@ -134,7 +138,10 @@ impl Handle {
         let len = (end - offset) as usize;
         self.client.counters().read.transfer(len as u64);
         let wants = self.wants(&geometry, size, offset, len as u64)?;
-        if let [want] = wants.as_slice()
+        let cached =
+            self.selected.is_none() && self.client.is_for_cache(object, &geometry, offset, len);
+        if !cached
+            && let [want] = wants.as_slice()
             && want.within.is_none()
             && self.client.show(object, &geometry, &want.slab, sink)?
         {
@@ -149,10 +156,10 @@ impl Handle {
                 buffer.resize(len, 0);
             }
             let out = &mut buffer[..len];
-            if self.selected.is_none()
+            if cached
                 && self
                     .client
-                    .read_cached(object, &geometry, size, offset, out)?
+                    .read_cached(object, &geometry, size, offset, out)
             {
                 sink.give(out);
             } else {
@@ -590,14 +597,11 @@ impl Client {
         size: u64,
         offset: u64,
         out: &mut [u8],
-    ) -> Result<bool, FsError> {
-        if out.len() as u64 > BLOCK || (self.local() && geometry.info.codec.is_none()) {
-            return Ok(false);
-        }
+    ) -> bool {
         {
             let state = object.state.lock();
             if !state.streams.is_empty() || state.taken.is_some() {
-                return Ok(false);
+                return false;
             }
             if !state.runs.is_empty() {
                 if state.runs.covers(offset, offset + out.len() as u64) {
@@ -605,10 +609,10 @@ impl Client {
                         let at = (at - offset) as usize;
                         out[at..at + bytes.len()].copy_from_slice(bytes);
                     }
-                    return Ok(true);
+                    return true;
                 }
                 if state.runs.overlaps(offset, offset + out.len() as u64) {
-                    return Ok(false);
+                    return false;
                 }
             }
         }
@@ -621,31 +625,54 @@ impl Client {
             if !self.cache().copy(object.ino, at, part) {
                 let epoch = object.epoch.load(Ordering::Acquire);
                 let block_end = (block + BLOCK).min(size);
-                let mut bytes = vec![0; (block_end - block) as usize];
-                let mut boxes = Vec::new();
-                slabfs_model::layout::boxes_of_run(
-                    &geometry.cells_at(size),
-                    block,
-                    block_end - block,
-                    &mut boxes,
-                );
-                let mut from = 0;
-                for region in boxes {
-                    let len = region.volume() as usize;
-                    self.read_committed(
-                        object,
-                        geometry,
-                        &Hyperslab::from_region(&region),
-                        &mut bytes[from..from + len],
-                    )?;
-                    from += len;
-                }
+                // Whatever is wrong with the block may lie beside what was asked for: who asked finds out.
+                let Ok(bytes) = self.read_block(object, geometry, size, block, block_end) else {
+                    return false;
+                };
                 part.copy_from_slice(&bytes[(at - block) as usize..(upto - block) as usize]);
                 self.cache().insert(object, block, bytes, epoch);
             }
             at = upto;
         }
-        Ok(true)
+        true
+    }
+
+    /// The committed bytes of one block.
+    fn read_block(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        size: u64,
+        block: u64,
+        end: u64,
+    ) -> Result<Vec<u8>, FsError> {
+        let mut bytes = vec![0; (end - block) as usize];
+        let mut boxes = Vec::new();
+        slabfs_model::layout::boxes_of_run(
+            &geometry.cells_at(size),
+            block,
+            end - block,
+            &mut boxes,
+        );
+        let mut from = 0;
+        for region in boxes {
+            let len = region.volume() as usize;
+            let slab = Hyperslab::from_region(&region);
+            self.read_committed(object, geometry, &slab, &mut bytes[from..from + len])?;
+            from += len;
+        }
+        Ok(bytes)
+    }
+
+    /// Whether a read goes through the cache: those of far and coded chunks do; small ones of chunks in this
+    /// process once their block was asked for before, so that bytes read once displace nothing.
+    fn is_for_cache(&self, object: &Object, geometry: &Geometry, offset: u64, len: usize) -> bool {
+        if !self.local() || !geometry.info.codec.is_none() {
+            return len as u64 <= BLOCK;
+        }
+        len <= SMALL
+            && offset / BLOCK == (offset + len as u64 - 1) / BLOCK
+            && self.cache().is_wanted(object.ino, offset)
     }
 }
 
