@@ -6,7 +6,8 @@
 //! batch. What lies under which key is `docs/formats/metadata.md`.
 //!
 //! Inside: `core` has the locks and transactions and what they keep true; `namespace`, `tilings`,
-//! `sessions` and `placement` are the operations; `keys` and `records` the stored form.
+//! `sessions` and `placement` are the operations; `keys` and `records` the stored form. [`tags`] has what
+//! people say about objects, and the search for it.
 //!
 //! Deliberately elsewhere: data (`slabfs_objstore`), geometry (`slabfs_model`), permission checks
 //! (the kernel's).
@@ -16,6 +17,7 @@ pub mod client;
 pub mod kv;
 pub mod server;
 pub mod service;
+pub mod tags;
 
 mod cache;
 mod core;

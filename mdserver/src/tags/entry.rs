@@ -1,0 +1,295 @@
+//! The entries of the index of tags: byte strings whose order is the order they are looked up in.
+//!
+//! An entry is a table's letter, the tag's key ended by a zero byte, what the table is about, and the
+//! inode's number in 8 big-endian bytes. Keys are UTF-8 without zero bytes.
+//!
+//! | table | between the key and the number | for |
+//! |---|---|---|
+//! | `g` | 3 bytes of a text | infix: objects that have all trigrams of what is sought |
+//! | `k` | nothing | all that have the key |
+//! | `l` | nothing | texts of too many trigrams: candidates for every infix |
+//! | `r` | the last 256 bytes of a text, backwards | suffix |
+//! | `v` | 1 and a number, 2 and a text, 3 and bytes; the first 256 bytes of these | exact, prefix, range |
+//!
+//! A number is [`Num::sort_key`](slabfs_model::Num::sort_key), 10 bytes. Text and bytes are ended by two zero bytes, and a zero byte
+//! within them is followed by 255, so that order and prefixes are those of the value.
+//!
+//! What is kept true: an object whose tag has a value has an entry in each [`Range`] that is made here
+//! for something that value fulfils. Not the reverse: values are cut, trigrams do not say where they
+//! stand, and the index may be behind. Every hit is a candidate, to be verified.
+//!
+//! The index itself is not here, nor what a query looks up ([`super::query`]).
+
+#[cfg(test)]
+mod tests;
+
+use slabfs_model::{ObjectId, Tag, Value};
+use std::collections::BTreeSet;
+
+use crate::api::Ino;
+
+/// Bytes of a value that are indexed; candidates that differ only beyond them are verified away.
+const CUT: usize = 256;
+/// Most trigrams of one tag; one that has more has none and is a candidate for every infix.
+const MAX_TRIGRAMS: usize = 256;
+/// Most trigrams that are looked up for one infix: more do not make the candidates fewer by much.
+const LOOKED_UP: usize = 16;
+
+/// A part of the index: the entries from `from` on and before `to`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// The first possible entry.
+    pub from: Vec<u8>,
+    /// The first entry that is beyond; not less than `from`.
+    pub to: Vec<u8>,
+    /// Whether the inode numbers ascend from entry to entry, none twice, so that ranges can be joined
+    /// as they are read.
+    pub posting: bool,
+}
+
+/// One end of a range of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End<'a> {
+    /// No end on this side.
+    Open,
+    /// Up to this value, which belongs to it.
+    With(&'a Value<'a>),
+    /// Up to this value, which does not belong to it.
+    Without(&'a Value<'a>),
+}
+
+/// The entries of an inode that has these tags, in their order. Keys that are not UTF-8 or have a zero
+/// byte cannot be searched for and are left out.
+pub fn entries<K: AsRef<[u8]>>(ino: Ino, tags: &[(K, Tag)]) -> Vec<Vec<u8>> {
+    let mut entries = BTreeSet::new();
+    for (key, tag) in tags {
+        let key = key.as_ref();
+        if !key.contains(&0) && std::str::from_utf8(key).is_ok() {
+            of_tag(key, tag, &mut |entry: Vec<u8>| {
+                let mut entry = entry;
+                entry.extend_from_slice(&ino.0.to_be_bytes());
+                entries.insert(entry);
+            });
+        }
+    }
+    entries.into_iter().collect()
+}
+
+fn of_tag(key: &[u8], tag: &Tag, add: &mut dyn FnMut(Vec<u8>)) {
+    let mut trigrams = BTreeSet::new();
+    add(table(b'k', key));
+    for value in tag.values() {
+        add(whole(key, &value));
+        if let Value::Text(text) = &value {
+            add(reversed(key, text, true));
+            // One more than is allowed is enough to know that there are too many.
+            let room = MAX_TRIGRAMS + 1 - trigrams.len().min(MAX_TRIGRAMS + 1);
+            let new = text.as_bytes().windows(3);
+            let new: BTreeSet<_> = new
+                .filter(|new| !trigrams.contains(*new))
+                .take(room)
+                .collect();
+            trigrams.extend(new.into_iter().map(<[u8]>::to_vec));
+        }
+    }
+    if trigrams.len() > MAX_TRIGRAMS {
+        return add(table(b'l', key));
+    }
+    for three in trigrams {
+        let mut entry = table(b'g', key);
+        entry.extend_from_slice(&three);
+        add(entry);
+    }
+}
+
+/// The inode of an entry.
+pub fn ino_of(entry: &[u8]) -> Option<Ino> {
+    let ino = entry.last_chunk()?;
+    Some(ObjectId(u64::from_be_bytes(*ino)))
+}
+
+/// The key of an entry.
+pub fn key_of(entry: &[u8]) -> Option<&str> {
+    let key = entry.get(1..)?.split(|&byte| byte == 0).next()?;
+    std::str::from_utf8(key).ok()
+}
+
+/// The entries of table `k` of all keys that begin with `prefix`. Who wants the keys themselves reads
+/// the first entry, takes its [`key_of`], and goes on at the `to` of [`has_key`].
+pub fn keys(prefix: &str) -> Range {
+    let mut from = vec![b'k'];
+    from.extend_from_slice(prefix.as_bytes());
+    below(from, false)
+}
+
+/// All that have the key.
+pub fn has_key(key: &str) -> Range {
+    below(table(b'k', key.as_bytes()), true)
+}
+
+/// Tags that have this value, or begin with the same 256 bytes.
+pub fn exact(key: &str, value: &Value<'_>) -> Range {
+    below(whole(key.as_bytes(), value), true)
+}
+
+/// Texts that begin with `prefix`.
+pub fn prefix(key: &str, prefix: &str) -> Range {
+    let mut from = table(b'v', key.as_bytes());
+    from.push(TEXT);
+    escape(cut(prefix.as_bytes()).iter(), &mut from);
+    below(from, false)
+}
+
+/// Texts that end with `suffix`.
+pub fn suffix(key: &str, suffix: &str) -> Range {
+    below(reversed(key.as_bytes(), suffix, false), false)
+}
+
+/// Texts that may contain `infix` are in **all** of these, or in [`untold`]. Nothing if it has less
+/// than 3 bytes.
+pub fn infix(key: &str, infix: &str) -> Vec<Range> {
+    let trigrams: BTreeSet<_> = infix.as_bytes().windows(3).collect();
+    // Spread over them, as neighbours have much in common.
+    let step = trigrams.len().div_ceil(LOOKED_UP).max(1);
+    let lookup = |three: &[u8]| {
+        let mut from = table(b'g', key.as_bytes());
+        from.extend_from_slice(three);
+        below(from, true)
+    };
+    trigrams.into_iter().step_by(step).map(lookup).collect()
+}
+
+/// Texts that have too many trigrams for the index to tell: candidates for every infix.
+pub fn untold(key: &str) -> Range {
+    below(table(b'l', key.as_bytes()), true)
+}
+
+/// Values between two ends. Ends of different types have nothing between them, and two open ends are
+/// [`has_key`].
+pub fn between(key: &str, low: End<'_>, high: End<'_>) -> Range {
+    let (End::With(value) | End::Without(value)) = (match low {
+        End::Open => high,
+        end => end,
+    }) else {
+        return has_key(key);
+    };
+    let kind = type_of(value);
+    let bytes = key.as_bytes();
+    let from = match low {
+        End::Open => of_type(bytes, kind),
+        End::With(value) => whole(bytes, value),
+        End::Without(value) if is_cut(value) => whole(bytes, value),
+        End::Without(value) => after(whole(bytes, value)),
+    };
+    let to = match high {
+        End::Open => of_type(bytes, kind + 1),
+        End::Without(value) if !is_cut(value) => whole(bytes, value),
+        End::With(value) | End::Without(value) => after(whole(bytes, value)),
+    };
+    let mixed = match (low, high) {
+        (End::With(a) | End::Without(a), End::With(b) | End::Without(b)) => {
+            type_of(a) != type_of(b)
+        }
+        _ => false,
+    };
+    let to = if mixed {
+        from.clone()
+    } else {
+        to.max(from.clone())
+    };
+    Range {
+        from,
+        to,
+        posting: false,
+    }
+}
+
+const NUMBER: u8 = 1;
+const TEXT: u8 = 2;
+const BYTES: u8 = 3;
+
+fn type_of(value: &Value<'_>) -> u8 {
+    match value {
+        Value::Number(_) => NUMBER,
+        Value::Text(_) => TEXT,
+        Value::Bytes(_) => BYTES,
+    }
+}
+
+fn is_cut(value: &Value<'_>) -> bool {
+    match value {
+        Value::Number(_) => false,
+        Value::Text(text) => text.len() > CUT,
+        Value::Bytes(bytes) => bytes.len() > CUT,
+    }
+}
+
+fn table(letter: u8, key: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(key.len() + 32);
+    bytes.push(letter);
+    bytes.extend_from_slice(key);
+    bytes.push(0);
+    bytes
+}
+
+/// Where the values of a type begin.
+fn of_type(key: &[u8], kind: u8) -> Vec<u8> {
+    let mut bytes = table(b'v', key);
+    bytes.push(kind);
+    bytes
+}
+
+/// What all entries of table `v` with this value begin with.
+fn whole(key: &[u8], value: &Value<'_>) -> Vec<u8> {
+    let mut bytes = of_type(key, type_of(value));
+    match value {
+        Value::Number(number) => bytes.extend_from_slice(&number.sort_key()),
+        Value::Text(text) => escape_and_end(cut(text.as_bytes()).iter(), &mut bytes),
+        Value::Bytes(value) => escape_and_end(cut(value).iter(), &mut bytes),
+    }
+    bytes
+}
+
+/// What entries of table `r` begin with, of texts that end with, or wholly are, this one.
+fn reversed(key: &[u8], text: &str, whole: bool) -> Vec<u8> {
+    let mut bytes = table(b'r', key);
+    let backwards = text.as_bytes().iter().rev().take(CUT);
+    match whole {
+        true => escape_and_end(backwards, &mut bytes),
+        false => escape(backwards, &mut bytes),
+    }
+    bytes
+}
+
+fn cut(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(CUT)]
+}
+
+fn escape<'a>(from: impl Iterator<Item = &'a u8>, to: &mut Vec<u8>) {
+    for &byte in from {
+        to.push(byte);
+        if byte == 0 {
+            to.push(0xff);
+        }
+    }
+}
+
+fn escape_and_end<'a>(from: impl Iterator<Item = &'a u8>, to: &mut Vec<u8>) {
+    escape(from, to);
+    to.extend_from_slice(&[0, 0]);
+}
+
+/// The range of all entries that begin with `from`.
+fn below(from: Vec<u8>, posting: bool) -> Range {
+    let to = after(from.clone());
+    Range { from, to, posting }
+}
+
+/// The first byte string behind all that begin with this one, which has a byte below 255.
+fn after(mut bytes: Vec<u8>) -> Vec<u8> {
+    while bytes.pop_if(|last| *last == 0xff).is_some() {}
+    if let Some(last) = bytes.last_mut() {
+        *last += 1;
+    }
+    bytes
+}
