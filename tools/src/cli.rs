@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    config, create, demo, info, layout, logging, mdserver, mount, objserver, servers, set, stats,
-    stop, umount, up,
+    call, config, create, demo, info, layout, logging, mdserver, mount, objserver, servers, set,
+    stats, stop, umount, up,
 };
 
 /// N-dimensional arrays as files.
@@ -56,6 +56,7 @@ enum Command {
     Layout(layout::Args),
     Stats(stats::Args),
     Servers(servers::Args),
+    Call(call::Args),
     Demo(demo::Args),
     #[command(name = demo::WRITER_COMMAND, hide = true)]
     DemoWriter(demo::WriterArgs),
@@ -88,6 +89,7 @@ impl Cli {
             Command::Layout(args) => with_log(quiet_tool, || layout::run(&args)),
             Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
+            Command::Call(args) => with_log(quiet_tool, || call::run(&args)),
             Command::Demo(args) => with_log(quiet_tool, || demo::run(args)),
             Command::DemoWriter(args) => demo::write(&args),
         }

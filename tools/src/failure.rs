@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::onmount::Refused;
+
 /// Exit status of a command line or config that asks for something that cannot be.
 pub(crate) const USAGE: u8 = 2;
 /// Exit status of a right request that did not work.
@@ -26,7 +28,13 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
 
 /// The exit status that `error` stands for.
 pub(crate) fn status(error: &anyhow::Error) -> u8 {
-    if error.chain().any(|cause| cause.is::<Usage>()) {
+    let wrong = |cause: &(dyn std::error::Error + 'static)| {
+        cause.is::<Usage>()
+            || cause
+                .downcast_ref::<Refused>()
+                .is_some_and(|refused| refused.errno == libc::EINVAL)
+    };
+    if error.chain().any(wrong) {
         USAGE
     } else {
         FAILURE

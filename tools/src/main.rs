@@ -5,6 +5,7 @@
 //! printed here and nowhere else, as one chain: what was wrong, and what to do about it.
 
 mod args;
+mod call;
 mod cli;
 mod config;
 mod create;

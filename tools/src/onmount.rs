@@ -1,5 +1,5 @@
-//! What a command knows of a path on a mount, through the mount alone: extended attributes and the
-//! files of `.slabfs`. No server's address is needed.
+//! What a command knows of a path on a mount, through the mount alone: extended attributes, the
+//! files of `.slabfs`, and the calls it answers. No server's address is needed.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,10 @@ use serde_json::{Map, Value, json};
 use crate::mountpoint::{Mounted, mounts};
 use crate::rules;
 
+mod call;
 mod xattr;
+
+pub(crate) use call::Refused;
 
 /// Attribute that reads as everything known of an object.
 const INFO: &str = "user.slabfs.info";

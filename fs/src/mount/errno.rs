@@ -9,6 +9,7 @@ use slabfs_mdserver::api::MdError;
 use slabfs_objstore::StoreError;
 use thiserror::Error;
 
+use crate::call::CallError;
 use crate::client::FsError;
 use crate::view::attributes::AttributeError;
 use crate::view::name::NameError;
@@ -25,6 +26,9 @@ pub(super) enum Failure {
     /// The attribute's name or value means nothing.
     #[error(transparent)]
     Attribute(#[from] AttributeError),
+    /// A command of `.slabfs/call` failed.
+    #[error(transparent)]
+    Call(CallError),
     /// The mount itself refuses, as POSIX names it.
     #[error("{why}")]
     Refused {
@@ -41,6 +45,16 @@ impl From<MdError> for Failure {
     }
 }
 
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
+        match error {
+            CallError::Client(error) => Failure::Client(error),
+            CallError::Name(error) => Failure::Name(error),
+            other => Failure::Call(other),
+        }
+    }
+}
+
 impl Failure {
     /// Whether the text says more than the number.
     fn tells(&self) -> bool {
@@ -54,6 +68,8 @@ impl Failure {
             ),
             Failure::Client(FsError::NoSuchExtent) => false,
             Failure::Refused { errno, .. } => errno.code() == libc::EINVAL,
+            // The caller has been told.
+            Failure::Call(_) => false,
             Failure::Client(_) | Failure::Name(_) | Failure::Attribute(_) => true,
         }
     }
@@ -88,7 +104,20 @@ fn number(failure: &Failure) -> Errno {
             Errno::EINVAL
         }
         Failure::Attribute(AttributeError::ReadOnly(_)) => Errno::EPERM,
+        Failure::Call(error) => call_number(error),
         Failure::Refused { errno, .. } => *errno,
+    }
+}
+
+fn call_number(error: &CallError) -> Errno {
+    match error {
+        CallError::Client(error) => client_number(error),
+        CallError::Name(_) | CallError::Invalid(_) => Errno::EINVAL,
+        CallError::Missing(_) => Errno::ENOENT,
+        CallError::NotDirectory(_) => Errno::ENOTDIR,
+        CallError::Denied(_) => Errno::EACCES,
+        CallError::Unknown(_) => Errno::ENOSYS,
+        CallError::TooLarge => Errno::E2BIG,
     }
 }
 

@@ -207,9 +207,10 @@ impl Filesystem for SlabFs {
         });
     }
 
-    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let caller = Caller::of(request);
         self.run("open", move |shared| {
-            ops::open::answer(shared, inode.0, flags, reply);
+            ops::open::answer(shared, caller, inode.0, flags, reply);
         });
     }
 

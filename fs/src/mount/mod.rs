@@ -5,6 +5,7 @@
 //!
 //! - `shared` the state of a mount, how long the kernel may keep what it is told, changes of bytes that
 //!   are visible through several inodes
+//! - `call` what is behind an open `.slabfs/call`
 //! - `handles` file handles; `open_file` what is behind one
 //! - `pool` threads for what would block a session thread; `inval` threads that talk to the kernel unasked
 //! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for handed-over writes
@@ -27,6 +28,7 @@
 
 mod attr;
 mod buffers;
+mod call;
 mod device;
 mod errno;
 mod error;

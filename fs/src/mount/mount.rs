@@ -194,6 +194,7 @@ fn config(options: &MountOptions) -> Config {
 /// pool still hands to the invalidation threads after their end runs on the pool itself.
 fn end(shared: &Shared) {
     shared.inval.stop();
+    shared.calls.stop();
     shared.pool.stop();
     for open in shared.handles.drain() {
         if let Open::File(file) = &*open {

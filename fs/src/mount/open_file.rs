@@ -8,6 +8,7 @@ use slabfs_model::Selection;
 
 use crate::client::{Client, FsError, Handle, OpenMode};
 
+use super::call::Call;
 use super::families::Family;
 
 /// An open file of the mount.
@@ -20,6 +21,8 @@ pub(super) enum Open {
     File(OpenFile),
     /// A hidden file: its text as it was when it was opened.
     Text(Vec<u8>),
+    /// `.slabfs/call`.
+    Call(Arc<Call>),
 }
 
 /// An open object, or an open selection of one.

@@ -1,6 +1,7 @@
 //! The state of a mount that its operations share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, Request};
@@ -13,6 +14,7 @@ use crate::view::selection;
 
 use super::attr::file_attr;
 use super::buffers::Buffers;
+use super::call::MOST_RUNNING;
 use super::errno::{Outcome, refused};
 use super::families::Families;
 use super::handles::Handles;
@@ -33,6 +35,9 @@ pub(super) struct Shared {
     pub(super) setids: SetIds,
     pub(super) buffers: Arc<Buffers>,
     pub(super) pool: Pool,
+    /// Threads of `.slabfs/call`, and how many of it are open.
+    pub(super) calls: Pool,
+    pub(super) calls_open: AtomicUsize,
     pub(super) inval: Inval,
     /// Whom hidden files belong to.
     pub(super) owner: (u32, u32),
@@ -44,6 +49,7 @@ pub(super) struct Shared {
 pub(super) struct Caller {
     pub(super) uid: u32,
     pub(super) gid: u32,
+    pub(super) pid: u32,
 }
 
 impl Caller {
@@ -52,6 +58,7 @@ impl Caller {
         Caller {
             uid: request.uid(),
             gid: request.gid(),
+            pid: request.pid(),
         }
     }
 }
@@ -74,6 +81,8 @@ impl Shared {
             setids: SetIds::default(),
             buffers: Arc::new(Buffers::default()),
             pool: Pool::new("slabfs-worker", workers),
+            calls: Pool::unbounded("slabfs-call", MOST_RUNNING),
+            calls_open: AtomicUsize::new(0),
             inval: Inval::new(),
             owner: (
                 nix::unistd::geteuid().as_raw(),

@@ -1,12 +1,13 @@
 //! What lies under `.slabfs` in the root of a mount.
 //!
 //! ```text
+//! .slabfs/call           commands: JSON in, JSON out (`crate::call`)
 //! .slabfs/stats          counters of this mount, JSON
 //! .slabfs/status         session and data servers, JSON
 //! .slabfs/layout/PATH    the tiling of the object PATH, JSON
 //! ```
 //!
-//! All of it is read-only and made at the moment it is opened; like files of `/proc` they show the size 0.
+//! All of it but `call` is read-only and made at the moment it is opened; like files of `/proc` they show the size 0.
 //! `layout` repeats the mount's directories and objects with their owners and the modes they are read with,
 //! so that nobody sees the layout of what he may not read. `readdir` of the root does not list `.slabfs`,
 //! so that `rm -r`, `du` and `rsync` do not walk into it.
@@ -19,6 +20,8 @@ use slabfs_mdserver::api::{Ino, Kind, ROOT, ServerInfo};
 pub enum Hidden {
     /// `.slabfs`.
     Top,
+    /// `.slabfs/call`.
+    Call,
     /// `.slabfs/stats`.
     Stats,
     /// `.slabfs/status`.
@@ -34,6 +37,7 @@ impl Hidden {
     /// directory that [`Hidden::repeats`] says, or where there is nothing.
     pub fn child(self, name: &[u8]) -> Option<Hidden> {
         match (self, name) {
+            (Hidden::Top, b"call") => Some(Hidden::Call),
             (Hidden::Top, b"stats") => Some(Hidden::Stats),
             (Hidden::Top, b"status") => Some(Hidden::Status),
             (Hidden::Top, b"layout") => Some(Hidden::LayoutDirectory(ROOT)),
@@ -45,7 +49,7 @@ impl Hidden {
     pub fn repeats(self) -> Option<Ino> {
         match self {
             Hidden::LayoutDirectory(ino) | Hidden::Layout(ino) => Some(ino),
-            Hidden::Top | Hidden::Stats | Hidden::Status => None,
+            Hidden::Top | Hidden::Call | Hidden::Stats | Hidden::Status => None,
         }
     }
 
@@ -66,8 +70,11 @@ impl Hidden {
     }
 
     /// The permission bits, given those of what it repeats: nobody writes, and who may read an object
-    /// may read its layout.
+    /// may read its layout. Everybody may call; each op asks for itself who does.
     pub fn mode(self, of: Option<u32>) -> u32 {
+        if self == Hidden::Call {
+            return 0o666;
+        }
         match (self.is_directory(), of) {
             (true, mode) => mode.unwrap_or(0o555) & 0o555,
             (false, mode) => mode.unwrap_or(0o444) & 0o444,
@@ -78,6 +85,7 @@ impl Hidden {
     pub fn entries(self) -> &'static [(&'static str, Hidden)] {
         match self {
             Hidden::Top => &[
+                ("call", Hidden::Call),
                 ("stats", Hidden::Stats),
                 ("status", Hidden::Status),
                 ("layout", Hidden::LayoutDirectory(ROOT)),
@@ -92,8 +100,8 @@ pub fn text(value: &Value) -> Vec<u8> {
     format!("{value:#}\n").into_bytes()
 }
 
-/// `.slabfs/status`: the session and the data servers it knows.
-pub fn status(session: u64, alone: bool, local: bool, servers: &[ServerInfo]) -> Value {
+/// The data servers as JSON.
+pub fn servers(servers: &[ServerInfo]) -> Value {
     let servers: Vec<Value> = servers
         .iter()
         .map(|server| {
@@ -107,11 +115,16 @@ pub fn status(session: u64, alone: bool, local: bool, servers: &[ServerInfo]) ->
             })
         })
         .collect();
+    Value::Array(servers)
+}
+
+/// `.slabfs/status`: the session and the data servers it knows.
+pub fn status(session: u64, alone: bool, local: bool, servers: &[ServerInfo]) -> Value {
     json!({
         "session": session,
         "alone": alone,
         "in_process": local,
-        "servers": servers,
+        "servers": self::servers(servers),
     })
 }
 

@@ -3,7 +3,7 @@
 use slabfs_tests::tool::{create, info, layout, shell, stats};
 use slabfs_tests::{Area, Random, Up, file, mounts, needs_mount, poll, slabfs};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "up",
     "mdserver",
     "objserver",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 11] = [
     "layout",
     "stats",
     "servers",
+    "call",
 ];
 
 #[test]

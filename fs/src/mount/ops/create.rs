@@ -26,7 +26,7 @@ pub(in crate::mount) fn answer(
     reply: ReplyCreate,
 ) {
     let made = match Name::parse(&name) {
-        Ok(Name::Selected(_)) => open_selection(shared, parent, &name, flags),
+        Ok(Name::Selected(_)) => open_selection(shared, caller, parent, &name, flags),
         _ => create(shared, caller, parent, &name, mode, flags),
     };
     let (shown, open) = match made {
@@ -91,6 +91,7 @@ fn create(
 /// The object has appeared since the kernel asked.
 fn open_selection(
     shared: &Arc<Shared>,
+    caller: Caller,
     parent: u64,
     name: &[u8],
     flags: OpenFlags,
@@ -98,7 +99,7 @@ fn open_selection(
     let shown = lookup::look_up(shared, parent, name)?;
     let inode = shown.attr.ino.0;
     let opened = match flags.0 & libc::O_EXCL {
-        0 => open::open(shared, inode, flags),
+        0 => open::open(shared, caller, inode, flags),
         _ => refused(
             Errno::EEXIST,
             "a selection of an object that exists, exists",

@@ -15,7 +15,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
         return reply.error(Errno::EBADF);
     };
     match &*open {
-        Open::Text(_) => reply.ok(),
+        Open::Text(_) | Open::Call(_) => reply.ok(),
         Open::File(file) if !file.has_dirty() => flush(file, inode, reply),
         Open::File(_) => {
             let open = open.clone();

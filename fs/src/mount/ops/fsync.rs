@@ -14,7 +14,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
     let Some(open) = shared.handles.get(handle) else {
         return reply.error(Errno::EBADF);
     };
-    if matches!(&*open, Open::Text(_)) {
+    if !matches!(&*open, Open::File(_)) {
         return reply.ok();
     }
     shared.pool.submit(Box::new(move || {

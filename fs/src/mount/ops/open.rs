@@ -8,25 +8,29 @@
 //! keeps already is forgotten here, before the open is answered.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fuser::{Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyOpen};
 use slabfs_model::Selection;
 
+use crate::call;
 use crate::client::{Handle, OpenMode};
+use crate::mount::call::{Call, MOST_OPEN};
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::{Open, OpenFile};
-use crate::mount::shared::Shared;
+use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::{self, Hidden};
 use crate::view::nodes::Node;
 
 /// Opens `inode` and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
+    caller: Caller,
     inode: u64,
     flags: OpenFlags,
     reply: ReplyOpen,
 ) {
-    let open = match open(shared, inode, flags) {
+    let open = match open(shared, caller, inode, flags) {
         Ok(open) => open,
         Err(failure) => return reply.error(report("open", inode, &failure)),
     };
@@ -39,7 +43,12 @@ pub(in crate::mount) fn answer(
 }
 
 /// Opens without replying; the caller puts it among the handles.
-pub(super) fn open(shared: &Arc<Shared>, inode: u64, flags: OpenFlags) -> Outcome<Open> {
+pub(super) fn open(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    inode: u64,
+    flags: OpenFlags,
+) -> Outcome<Open> {
     let mode = mode(flags);
     match shared.node(inode)? {
         Node::Plain(ino) => {
@@ -57,6 +66,7 @@ pub(super) fn open(shared: &Arc<Shared>, inode: u64, flags: OpenFlags) -> Outcom
             let handle = shared.client.open(node.object, mode, Some(&selection))?;
             Ok(file(shared, inode, mode, Some(selection), handle))
         }
+        Node::Hidden(Hidden::Call) => call(shared, caller),
         Node::Hidden(_) if mode.write => refused(Errno::EACCES, "hidden files are read-only"),
         Node::Hidden(what) => Ok(Open::Text(text(shared, what)?)),
     }
@@ -88,7 +98,7 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
 pub(super) fn kernel_flags(open: &Open) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
     match open {
-        Open::Text(_) => direct | FopenFlags::FOPEN_NOFLUSH,
+        Open::Text(_) | Open::Call(_) => direct | FopenFlags::FOPEN_NOFLUSH,
         Open::File(file) if file.write => direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
         Open::File(_) => {
             direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH
@@ -100,8 +110,24 @@ pub(super) fn kernel_flags(open: &Open) -> FopenFlags {
 pub(super) fn stale_attributes(open: &Open) -> Option<u64> {
     match open {
         Open::File(file) if file.write && file.is_selection() => Some(file.object.0),
-        Open::File(_) | Open::Text(_) => None,
+        Open::File(_) | Open::Text(_) | Open::Call(_) => None,
     }
+}
+
+/// A call of its own for each open.
+fn call(shared: &Arc<Shared>, caller: Caller) -> Outcome<Open> {
+    if shared.calls_open.fetch_add(1, Ordering::AcqRel) >= MOST_OPEN {
+        shared.calls_open.fetch_sub(1, Ordering::AcqRel);
+        return refused(
+            Errno::EAGAIN,
+            "too many calls are open on this mount; try again",
+        );
+    }
+    let Caller { uid, gid, pid } = caller;
+    Ok(Open::Call(Arc::new(Call::new(call::Context {
+        client: shared.client.clone(),
+        caller: call::Caller::of_process(uid, gid, pid),
+    }))))
 }
 
 fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
@@ -124,6 +150,7 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
         Hidden::Top | Hidden::LayoutDirectory(_) => {
             return refused(Errno::EISDIR, "this is a directory");
         }
+        Hidden::Call => return refused(Errno::EACCES, "a call is asked before it is read"),
     };
     Ok(hidden::text(&value))
 }

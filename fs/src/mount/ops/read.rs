@@ -10,6 +10,7 @@ use std::sync::Arc;
 use fuser::{Errno, ReplyData};
 
 use crate::client::ReadSink;
+use crate::mount::call::part;
 use crate::mount::errno::report;
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
@@ -30,6 +31,7 @@ pub(in crate::mount) fn answer(
     let file = match &*open {
         Open::File(file) => file,
         Open::Text(text) => return reply.data(part(text, offset, len)),
+        Open::Call(call) => return call.read(shared, offset, len, reply),
     };
     if by_kernel {
         file.note_mapped();
@@ -68,24 +70,5 @@ impl ReadSink for Replying {
         if let Some(reply) = self.0.take() {
             reply.data(bytes);
         }
-    }
-}
-
-fn part(text: &[u8], offset: u64, len: u32) -> &[u8] {
-    let start = usize::try_from(offset).map_or(text.len(), |start| start.min(text.len()));
-    let end = start.saturating_add(len as usize).min(text.len());
-    &text[start..end]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::part;
-
-    #[test]
-    fn parts_end_with_the_text() {
-        assert_eq!(part(b"hello", 0, 3), b"hel");
-        assert_eq!(part(b"hello", 3, 10), b"lo");
-        assert_eq!(part(b"hello", 5, 10), b"");
-        assert_eq!(part(b"hello", u64::MAX, u32::MAX), b"");
     }
 }

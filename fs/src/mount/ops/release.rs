@@ -2,6 +2,7 @@
 //! nobody hears an error, so one is only logged.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fuser::ReplyEmpty;
 
@@ -16,6 +17,10 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
     };
     let quick = match &*open {
         Open::Text(_) => true,
+        Open::Call(_) => {
+            shared.calls_open.fetch_sub(1, Ordering::AcqRel);
+            true
+        }
         Open::File(file) => shared.client.local() && !file.has_dirty(),
     };
     let end = {

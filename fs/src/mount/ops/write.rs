@@ -57,8 +57,15 @@ pub(in crate::mount) fn answer(
     let Some(open) = shared.handles.get(handle) else {
         return reply.error(Errno::EBADF);
     };
-    let Open::File(file) = &*open else {
-        return reply.error(Errno::EBADF);
+    let file = match &*open {
+        Open::File(file) => file,
+        Open::Text(_) => return reply.error(Errno::EBADF),
+        Open::Call(call) => {
+            return match call.write(offset, data) {
+                Ok(()) => reply.written(data.len() as u32),
+                Err(failure) => reply.error(report("call", 0, &failure)),
+            };
+        }
     };
     let drop_setid = how.drop_setid && shared.setids.has(file.object);
     let others = !file.family.mapped(Some(file.inode)).is_empty();

@@ -1,0 +1,67 @@
+//! Who calls, and what he may do.
+
+/// A user as the kernel knows him.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+}
+
+impl Caller {
+    /// The user `uid` with the group `gid`, as the process `pid`, whose further groups are looked up.
+    ///
+    /// A FUSE request carries one group only. Where the process cannot be looked at, or is not that
+    /// user's any more, the user is left with that one.
+    pub fn of_process(uid: u32, gid: u32, pid: u32) -> Caller {
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .ok()
+            .filter(|status| fields(status, "Uid:").any(|id| id == uid))
+            .map(|status| fields(&status, "Groups:").collect())
+            .unwrap_or_default();
+        Caller { uid, gid, groups }
+    }
+
+    /// Whether he may do as he likes.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether he is in a group.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// The numbers of a line of `/proc/PID/status`.
+fn fields<'a>(status: &'a str, name: &str) -> impl Iterator<Item = u32> + use<'a> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_status() {
+        let status = "Name:\tsh\nUid:\t5\t6\t7\t8\nGroups:\t10 20 \n";
+        assert_eq!(fields(status, "Uid:").collect::<Vec<_>>(), [5, 6, 7, 8]);
+        assert_eq!(fields(status, "Groups:").collect::<Vec<_>>(), [10, 20]);
+        assert_eq!(fields(status, "None:").count(), 0);
+    }
+
+    #[test]
+    fn groups_of_others_are_not_taken() {
+        let me = Caller::of_process(u32::MAX, 7, std::process::id());
+        assert_eq!(me.groups, [] as [u32; 0]);
+        assert!(me.in_group(7) && !me.in_group(8) && !me.is_root());
+    }
+}

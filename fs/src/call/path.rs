@@ -1,0 +1,147 @@
+//! From the path in a request to an inode, with the checks that the kernel makes on a path walk.
+//!
+//! Paths count from the root of the mount. They are texts, or lists of bytes where a name is no UTF-8.
+//! Symbolic links are not followed: the command has resolved them, since they may lead off the mount.
+
+use std::fmt;
+
+use serde::Deserialize;
+use slabfs_mdserver::api::{Entry, Ino, Kind, MdError, ROOT};
+
+use super::access::{Want, allows};
+use super::{CallError, Context};
+use crate::client::FsError;
+use crate::view::name::Name;
+
+/// Bytes of a path.
+const PATH_LIMIT: usize = 4096;
+
+/// A path of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(super) enum PathText {
+    /// As text.
+    Text(String),
+    /// As bytes.
+    Bytes(Vec<u8>),
+}
+
+impl PathText {
+    /// The path's bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Display for PathText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bytes() {
+            b"" => f.write_str("the root of the mount"),
+            bytes => f.write_str(&String::from_utf8_lossy(bytes)),
+        }
+    }
+}
+
+/// Finds what a path names.
+pub(super) fn find(context: &Context, path: &PathText) -> Result<Entry, CallError> {
+    let mut entry = root(context, path)?;
+    for name in components(path.bytes()) {
+        entry = step(context, path, &entry, name)?;
+    }
+    Ok(entry)
+}
+
+/// Finds what a path names, for somebody who wants something of it.
+pub(super) fn find_for(context: &Context, path: &PathText, want: Want) -> Result<Entry, CallError> {
+    let entry = find(context, path)?;
+    check(context, path, &entry, want)?;
+    Ok(entry)
+}
+
+/// Finds the directory of a path's last name, and gives that name as it is stored.
+pub(super) fn find_parent(
+    context: &Context,
+    path: &PathText,
+) -> Result<(Entry, Vec<u8>), CallError> {
+    let mut entry = root(context, path)?;
+    let mut names = components(path.bytes()).peekable();
+    while let Some(name) = names.next() {
+        if names.peek().is_none() {
+            directory(path, &entry)?;
+            return Ok((entry, stored(path, name)?));
+        }
+        entry = step(context, path, &entry, name)?;
+    }
+    Err(CallError::Invalid(
+        "a path with a name is needed".to_owned(),
+    ))
+}
+
+/// Whether the caller may do with an entry what is wanted.
+pub(super) fn check(
+    context: &Context,
+    path: &PathText,
+    entry: &Entry,
+    want: Want,
+) -> Result<(), CallError> {
+    if allows(&entry.attr, &context.caller, want) {
+        return Ok(());
+    }
+    let what = match want {
+        Want::Read => "read",
+        Want::Write => "write to",
+        Want::Search => "look into",
+        Want::Make => "make anything in",
+    };
+    Err(CallError::Denied(format!(
+        "you may not {what} {path}; ask its owner, or see `ls -ld`"
+    )))
+}
+
+fn root(context: &Context, path: &PathText) -> Result<Entry, CallError> {
+    if path.bytes().len() > PATH_LIMIT {
+        return Err(CallError::Client(FsError::Md(MdError::NameTooLong)));
+    }
+    Ok(context.client.getattr(ROOT)?)
+}
+
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/')
+        .filter(|name| !matches!(*name, b"" | b"."))
+}
+
+fn directory(path: &PathText, entry: &Entry) -> Result<Ino, CallError> {
+    match entry.attr.kind {
+        Kind::Directory => Ok(entry.attr.ino),
+        Kind::Symlink => Err(CallError::Invalid(format!(
+            "{path} leads over a symbolic link; give the path it stands for"
+        ))),
+        _ => Err(CallError::NotDirectory(format!("a part of {path}"))),
+    }
+}
+
+fn stored(path: &PathText, name: &[u8]) -> Result<Vec<u8>, CallError> {
+    match Name::parse(name)? {
+        Name::Plain(stored) => Ok(stored.into_owned()),
+        Name::Selected(_) => Err(CallError::Invalid(format!(
+            "{path} is a selection; this works on its array"
+        ))),
+    }
+}
+
+fn step(
+    context: &Context,
+    path: &PathText,
+    parent: &Entry,
+    name: &[u8],
+) -> Result<Entry, CallError> {
+    let ino = directory(path, parent)?;
+    check(context, path, parent, Want::Search)?;
+    match context.client.lookup(ino, &stored(path, name)?) {
+        Err(FsError::Md(MdError::NotFound)) => Err(CallError::Missing(path.to_string())),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,11 @@
+//! `servers`: the data servers, as `.slabfs/status` has them.
+
+use serde_json::Value;
+
+use super::{CallError, Context, Nothing};
+use crate::view::hidden;
+
+/// `{"op": "servers"}` → a list.
+pub(super) fn run(context: &Context, _: &Nothing) -> Result<Value, CallError> {
+    Ok(hidden::servers(&context.client.md().servers()?))
+}

@@ -1,0 +1,190 @@
+//! An open `.slabfs/call`: bytes of a request in, bytes of a reply out.
+//!
+//! Writes put the request together, the first read starts it on a thread of the pool for calls, and every
+//! read is answered from the reply when that is there. A write at offset 0 after that begins the next
+//! request. Nothing here waits, so all of it may run on a session thread.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyData};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::call::{self, Context, REPLY_LIMIT, REQUEST_LIMIT};
+
+use super::errno::{Failure, Outcome, refused, report};
+use super::shared::Shared;
+
+/// Calls that may be open on a mount at a time.
+pub(super) const MOST_OPEN: usize = 64;
+/// Calls that run at a time; others wait.
+pub(super) const MOST_RUNNING: usize = 8;
+/// Reads that may wait for one reply.
+const MOST_READS: usize = 16;
+
+/// An open call.
+pub(super) struct Call {
+    context: Context,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// The request as far as it was written.
+    Asking(Vec<u8>),
+    /// Reads that wait for the reply.
+    Running(Vec<Waiting>),
+    /// The reply.
+    Answered(Arc<Vec<u8>>),
+}
+
+struct Waiting {
+    offset: u64,
+    len: u32,
+    reply: ReplyData,
+}
+
+impl Call {
+    pub(super) fn new(context: Context) -> Call {
+        Call {
+            context,
+            state: Mutex::new(State::Asking(Vec::new())),
+        }
+    }
+
+    /// Takes a part of a request.
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> Outcome<()> {
+        let mut state = self.state.lock();
+        if offset == 0 && matches!(*state, State::Answered(_)) {
+            *state = State::Asking(Vec::new());
+        }
+        let State::Asking(request) = &mut *state else {
+            return refused(
+                Errno::EBUSY,
+                "a call takes the next request, from offset 0, when it has answered the last one",
+            );
+        };
+        if offset != request.len() as u64 {
+            return refused(
+                Errno::EINVAL,
+                "a request is written in order, from offset 0",
+            );
+        }
+        if request.len() + data.len() > REQUEST_LIMIT {
+            return refused(Errno::EFBIG, "a request has at most 4 MiB");
+        }
+        request.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Answers a read when the reply is there; starts the request if that has not been done.
+    pub(super) fn read(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        offset: u64,
+        len: u32,
+        reply: ReplyData,
+    ) {
+        let waiting = Waiting { offset, len, reply };
+        let mut state = self.state.lock();
+        match &mut *state {
+            State::Answered(text) => {
+                let text = text.clone();
+                drop(state);
+                waiting.give(&text);
+            }
+            State::Running(reads) if reads.len() < MOST_READS => reads.push(waiting),
+            State::Running(_) => waiting.reply.error(Errno::EAGAIN),
+            State::Asking(request) => {
+                let request = std::mem::take(request);
+                *state = State::Running(vec![waiting]);
+                drop(state);
+                let call = self.clone();
+                shared.calls.submit(Box::new(move || {
+                    // A panic on the way answers too.
+                    let mut answer = Answer {
+                        call: &call,
+                        text: fault(
+                            "a bug in this call; the log of the mount says more",
+                            libc::EIO,
+                        ),
+                    };
+                    answer.text = answered(call::run(&call.context, &request));
+                }));
+            }
+        }
+    }
+}
+
+impl Waiting {
+    fn give(self, text: &[u8]) {
+        self.reply.data(part(text, self.offset, self.len));
+    }
+}
+
+/// Gives the reply to all who wait for it when it goes.
+struct Answer<'a> {
+    call: &'a Call,
+    text: Vec<u8>,
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        let text = Arc::new(std::mem::take(&mut self.text));
+        let before = std::mem::replace(&mut *self.call.state.lock(), State::Answered(text.clone()));
+        if let State::Running(reads) = before {
+            for read in reads {
+                read.give(&text);
+            }
+        }
+    }
+}
+
+fn answered(result: Result<serde_json::Value, call::CallError>) -> Vec<u8> {
+    let text = result.and_then(|value| {
+        let text = json!({ "ok": value }).to_string();
+        if text.len() > REPLY_LIMIT {
+            return Err(call::CallError::TooLarge);
+        }
+        Ok(text)
+    });
+    match text {
+        Ok(text) => (text + "\n").into_bytes(),
+        Err(error) => {
+            let failure = Failure::from(error);
+            let errno = report("call", 0, &failure).code();
+            fault(&failure.to_string(), errno)
+        }
+    }
+}
+
+fn fault(text: &str, errno: i32) -> Vec<u8> {
+    format!("{}\n", json!({ "error": text, "errno": errno })).into_bytes()
+}
+
+/// What of a text a read from `offset` gets.
+pub(super) fn part(text: &[u8], offset: u64, len: u32) -> &[u8] {
+    let start = usize::try_from(offset).map_or(text.len(), |start| start.min(text.len()));
+    let end = start.saturating_add(len as usize).min(text.len());
+    &text[start..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_end_with_the_text() {
+        assert_eq!(part(b"hello", 0, 3), b"hel");
+        assert_eq!(part(b"hello", 3, 10), b"lo");
+        assert_eq!(part(b"hello", 5, 10), b"");
+        assert_eq!(part(b"hello", u64::MAX, u32::MAX), b"");
+    }
+
+    #[test]
+    fn faults_carry_their_number() {
+        let text = answered(Err(call::CallError::Missing("run/x".to_owned())));
+        let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(value["errno"], libc::ENOENT);
+        assert_eq!(value["error"], "run/x does not exist");
+    }
+}

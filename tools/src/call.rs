@@ -1,0 +1,44 @@
+//! `slabfs call`: a request to a mount as it is, for programs and for looking behind the commands.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::failure::usage;
+use crate::onmount::Mount;
+use crate::output;
+
+/// Send a mount one request in JSON and print what it answers.
+///
+/// The other commands are made of these requests; docs/formats/call.md lists them. A program can do the
+/// same without this command: it opens .slabfs/call in the root of the mount for reading and writing,
+/// writes the request and reads the reply, both from offset 0.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs call mnt '{\"op\": \"servers\"}'
+  generate | slabfs call mnt -                        the request from stdin")]
+pub(crate) struct Args {
+    /// The mount point, or anything below it
+    mountpoint: PathBuf,
+    /// The request, an object with the key "op"; - takes it from stdin
+    request: String,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mount = Mount::of(&args.mountpoint)?;
+    let request = match args.request.as_str() {
+        "-" => {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .context("cannot read stdin")?;
+            text
+        }
+        text => text.to_owned(),
+    };
+    let request: Value = serde_json::from_str(&request)
+        .map_err(|error| usage(format!("the request is no JSON: {error}")))?;
+    output::json(&mount.call(&request)?)
+}

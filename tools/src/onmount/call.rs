@@ -1,0 +1,138 @@
+//! Asking a mount through its `.slabfs/call`: one JSON request, one JSON reply.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use serde_json::Value;
+
+use super::{Mount, explain};
+
+/// How long to try while all calls of the mount are taken.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A call that the mount refused or could not do.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// The number a system call would have given.
+    pub(crate) errno: i32,
+    /// What was wrong, and what to do.
+    pub(crate) text: String,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Mount {
+    /// Asks the mount: `{"op": …}` to what stands under `ok` in the reply.
+    ///
+    /// # Errors
+    /// A [`Refused`] where the mount says why; else what was wrong with asking.
+    pub(crate) fn call(&self, request: &Value) -> anyhow::Result<Value> {
+        let path = self.root.join(".slabfs/call");
+        let file = open(&path).map_err(|error| cannot_open(&path, error))?;
+        let with = || format!("asking the mount through {}", path.display());
+        file.write_all_at(request.to_string().as_bytes(), 0)
+            .with_context(with)?;
+        let text = read(&file).with_context(with)?;
+        let mut reply: Value = serde_json::from_slice(&text)
+            .with_context(|| format!("{} did not answer in JSON", path.display()))?;
+        if let Some(text) = reply.get("error").and_then(Value::as_str) {
+            let errno = reply.get("errno").and_then(Value::as_i64).unwrap_or(0);
+            return Err(anyhow::Error::new(Refused {
+                errno: errno as i32,
+                text: text.to_owned(),
+            }));
+        }
+        match reply.get_mut("ok") {
+            Some(ok) => Ok(ok.take()),
+            None => Err(anyhow!("{} gave no answer", path.display())),
+        }
+    }
+
+    #[allow(dead_code, reason = "the ops that name paths follow")]
+    /// A path as the calls of this mount name it: from its root, and without symbolic links on the way.
+    /// The last name need not exist and is not followed.
+    pub(crate) fn inside(&self, path: &Path) -> anyhow::Result<Value> {
+        let full = match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if !path.is_dir() => {
+                let parent = if parent.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    parent
+                };
+                parent
+                    .canonicalize()
+                    .map_err(|error| explain(parent, error))?
+                    .join(name)
+            }
+            _ => path.canonicalize().map_err(|error| explain(path, error))?,
+        };
+        let inside = full
+            .strip_prefix(&self.root)
+            .map_err(|_| anyhow!("{} is not below {}", full.display(), self.root.display()))?;
+        Ok(as_json(inside))
+    }
+}
+
+#[allow(dead_code, reason = "the ops that name paths follow")]
+/// Text, or a list of bytes where it is no UTF-8.
+fn as_json(path: &Path) -> Value {
+    use std::os::unix::ffi::OsStrExt;
+
+    match path.to_str() {
+        Some(text) => text.into(),
+        None => path.as_os_str().as_bytes().into(),
+    }
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn read(file: &File) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::new();
+    let mut piece = vec![0; 128 << 10];
+    loop {
+        match file.read_at(&mut piece, text.len() as u64) {
+            Ok(0) => return Ok(text),
+            Ok(len) => text.extend_from_slice(&piece[..len]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn cannot_open(path: &Path, error: Error) -> anyhow::Error {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => anyhow!(
+            "{} is not there: the mount's process is of an older version; unmount it and start it again",
+            path.display()
+        ),
+        Some(libc::EROFS) => {
+            anyhow!("the mount is read-only; ask through one that was started without --read-only")
+        }
+        Some(libc::EAGAIN) => anyhow!(
+            "too many commands ask this mount at once; try again when some of them have ended"
+        ),
+        _ => explain(path, error),
+    }
+}
