@@ -18,11 +18,26 @@ const FORMAT: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Inode {
     pub(crate) attr: Attr,
-    /// Extended attributes it has.
-    pub(crate) xattrs: u32,
-    /// Bytes of their names, each with a terminating zero.
-    pub(crate) xattr_names: u32,
+    pub(crate) xattrs: Xattrs,
+    /// Where it is found: directories and slots in them, at most [`MAX_NAMES`]; of the root and of
+    /// what is unlinked nothing.
+    pub(crate) names: SmallVec<[(Ino, u64); 1]>,
     pub(crate) body: Body,
+}
+
+/// How many places of an inode are kept in [`Inode::names`]; of one with more hard links a search
+/// tells one of those.
+const MAX_NAMES: usize = 32;
+
+/// How the extended attributes of an inode are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Xattrs {
+    /// How many.
+    pub(crate) count: u32,
+    /// Bytes of their names, each with a terminating zero.
+    pub(crate) names: u32,
+    /// They are a row each, and not all in one.
+    pub(crate) spread: bool,
 }
 
 /// What is particular to a kind.
@@ -58,6 +73,18 @@ pub(crate) struct Object {
 }
 
 impl Inode {
+    /// Notes one more place where it is found.
+    pub(crate) fn add_name(&mut self, parent: Ino, slot: u64) {
+        if self.names.len() < MAX_NAMES {
+            self.names.push((parent, slot));
+        }
+    }
+
+    /// Notes that it is found there no more.
+    pub(crate) fn remove_name(&mut self, parent: Ino, slot: u64) {
+        self.names.retain(|place| *place != (parent, slot));
+    }
+
     pub(crate) fn entry(&self) -> Entry {
         let info = match &self.body {
             Body::Object(object) => Some(object.info.clone()),
@@ -164,7 +191,7 @@ pub(crate) struct ServerRecord {
 }
 
 /// The bytes of a record.
-pub(crate) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, MdError> {
+pub(crate) fn encode<T: Serialize + ?Sized>(record: &T) -> Result<Vec<u8>, MdError> {
     let mut bytes = Vec::with_capacity(192);
     bytes.push(FORMAT);
     postcard::to_extend(record, bytes)
@@ -173,6 +200,14 @@ pub(crate) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, MdError> {
 
 /// The record in `bytes`; the error names the key.
 pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> Result<T, MdError> {
+    decode_borrowed(key, bytes)
+}
+
+/// As [`decode`], for a record that lies in `bytes`.
+pub(crate) fn decode_borrowed<'a, T: Deserialize<'a>>(
+    key: &[u8],
+    bytes: &'a [u8],
+) -> Result<T, MdError> {
     let bad = |why: String| {
         let key = key.escape_ascii();
         MdError::Io(format!("the record under key {key} cannot be read: {why}"))

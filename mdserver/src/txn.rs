@@ -212,12 +212,7 @@ impl<'a> Txn<'a> {
         if was_orphan {
             self.batch.delete(keys::orphan(ino));
         }
-        if inode.xattrs > 0 {
-            let (from, to) = keys::xattrs(ino);
-            for (key, _) in self.core.kv.scan(&from, &to, usize::MAX)? {
-                self.batch.delete(key);
-            }
-        }
+        self.delete_xattrs(inode)?;
         match &inode.body {
             Body::Object(object) => self.retire_all(ino, object)?,
             Body::Directory { collided: true, .. } => {

@@ -144,7 +144,7 @@ fn md_number(error: &MdError) -> Errno {
         MdError::NotEmpty => Errno::ENOTEMPTY,
         MdError::Invalid(_) => Errno::EINVAL,
         MdError::TooBig(_) => Errno::EFBIG,
-        MdError::NoSpace => Errno::ENOSPC,
+        MdError::NoSpace | MdError::TooManyTags => Errno::ENOSPC,
         MdError::Stale => Errno::ESTALE,
         MdError::Busy | MdError::NeedsRewrite | MdError::NeedsClear => Errno::EBUSY,
         MdError::NoData => Errno::ENODATA,

@@ -30,6 +30,12 @@ pub enum MdError {
     /// The disk of the metadata service is full (`ENOSPC`).
     #[error("no space left for metadata")]
     NoSpace,
+    /// The inode has as many extended attributes as it may have (`ENOSPC`).
+    #[error(
+        "an object has at most 1024 tags and other extended attributes, and 64 KiB of their names; \
+         remove some, or put what belongs together into a list"
+    )]
+    TooManyTags,
     /// The caller's view is out of date: the object was emptied or replaced since; look again
     /// (`ESTALE`).
     #[error("the object changed meanwhile; look it up again")]

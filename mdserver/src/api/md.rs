@@ -1,14 +1,14 @@
 //! [`Md`]: a session with a metadata service, one method an operation.
 
 use parking_lot::Mutex;
-use slabfs_model::{Coords, SessionId, Version};
+use slabfs_model::{Coords, SessionId, Tag, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, DirEntry, Entry, Ino, Lease, MdError,
     Metadata, Op, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite,
-    ServerInfo, SetAttr, SpecChange, StatFs, TilingReply, XattrFlags,
+    ServerInfo, SetAttr, SpecChange, StatFs, TagChange, TilingReply, XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -273,6 +273,36 @@ impl Md {
             ino,
             name: name.to_vec(),
         })
+    }
+
+    /// Sets and removes tags of one inode in one step.
+    pub fn tag(
+        &self,
+        ino: Ino,
+        set: Vec<(String, Tag)>,
+        remove: Vec<String>,
+    ) -> Result<(), MdError> {
+        self.tag_many(vec![TagChange { ino, set, remove }])
+    }
+
+    /// Sets and removes tags of many inodes in one step.
+    pub fn tag_many(&self, changes: Vec<TagChange>) -> Result<(), MdError> {
+        self.done(Op::Tag { changes })
+    }
+
+    /// All tags of an inode, by name.
+    pub fn tags(&self, ino: Ino) -> Result<Vec<(String, Tag)>, MdError> {
+        let mut all: Vec<(String, Tag)> = Vec::new();
+        loop {
+            let after = all.last().map(|(name, _)| name.clone());
+            let op = Op::Tags { ino, after };
+            let page = expect!(self.call(op)?, Reply::Tags(page) => page)?;
+            let more = page.more && !page.tags.is_empty();
+            all.extend(page.tags);
+            if !more {
+                return Ok(all);
+            }
+        }
     }
 
     /// Counts an inode as opened once more by this session.

@@ -15,6 +15,7 @@ mod md;
 mod op;
 mod reply;
 mod spec;
+mod tags;
 mod tiling;
 mod types;
 
@@ -29,6 +30,7 @@ pub use reply::{
     ServerInfo, StatFs,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
+pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TagChange, TagsPage};
 pub use tiling::{Stored, StoredChunk, TilingReply};
 pub use types::{Attr, Ino, Kind, ROOT, Time};
 
@@ -36,6 +38,8 @@ pub use types::{Attr, Ino, Kind, ROOT, Time};
 pub const MAX_NAME: usize = 255;
 /// Longest value of an extended attribute, in bytes.
 pub const MAX_XATTR_VALUE: usize = 64 * 1024;
+/// Most extended attributes of one inode, tags among them.
+pub const MAX_XATTRS: u32 = 1024;
 /// Longest list of extended attribute names of one inode, each with its terminating zero, in bytes
 /// (the kernel's `XATTR_LIST_MAX`).
 pub const MAX_XATTR_LIST: usize = 64 * 1024;

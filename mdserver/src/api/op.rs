@@ -5,6 +5,7 @@ use slabfs_model::{Coords, Hyperslab, SessionId, Version};
 use slabfs_objstore::server::ServerReport;
 
 use super::spec::SpecChange;
+use super::tags::TagChange;
 use super::tiling::Stored;
 use super::types::{Ino, Kind, Time};
 
@@ -244,6 +245,19 @@ pub enum Op {
         /// Whole name.
         name: Vec<u8>,
     },
+    // Tags.
+    /// Sets and removes tags of inodes, all in one step.
+    Tag {
+        /// What to change; at most [`super::MAX_TAG_NAMES`] names.
+        changes: Vec<TagChange>,
+    },
+    /// Tags of an inode. Reply `Tags`.
+    Tags {
+        /// Inode.
+        ino: Ino,
+        /// Those with greater names are wanted.
+        after: Option<String>,
+    },
     /// Counts the inode as opened once more by this session. Reply `Entry`.
     Open {
         /// Inode.
@@ -368,6 +382,7 @@ impl Op {
                 | Self::ReadDir { .. }
                 | Self::GetXattr { .. }
                 | Self::ListXattr { .. }
+                | Self::Tags { .. }
                 | Self::Tiling { .. }
                 | Self::Sync
                 | Self::StatFs

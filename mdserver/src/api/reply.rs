@@ -5,6 +5,7 @@ use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use slabfs_objstore::server::ServerOrders;
 
 use super::info::ArrayInfo;
+use super::tags::TagsPage;
 use super::tiling::TilingReply;
 use super::types::Attr;
 
@@ -160,6 +161,8 @@ pub enum Reply {
     Bytes(Vec<u8>),
     /// Of `ListXattr`.
     Names(Vec<Vec<u8>>),
+    /// Of `Tags`.
+    Tags(TagsPage),
     /// Of `Tiling`.
     Tiling(TilingReply),
     /// Of `LeaseChunks`.

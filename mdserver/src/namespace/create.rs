@@ -11,7 +11,7 @@ use crate::api::{
     MdError, Reply,
 };
 use crate::core::{Core, Ctx};
-use crate::records::{Body, Inode, Object};
+use crate::records::{Body, Inode, Object, Xattrs};
 use crate::txn::Txn;
 
 /// Size a directory shows.
@@ -56,15 +56,15 @@ pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, Md
         crtime: now,
         change: 1,
     };
+    let dir = Arc::make_mut(&mut parent);
+    let slot = txn.enter(dir, &create.name, ino)?;
     let inode = Inode {
         attr,
-        xattrs: 0,
-        xattr_names: 0,
+        xattrs: Xattrs::default(),
+        names: smallvec![(create.parent, slot)],
         body,
     };
     let entry = inode.entry();
-    let dir = Arc::make_mut(&mut parent);
-    txn.enter(dir, &create.name, ino)?;
     if create.kind == Kind::Directory {
         add_subdirectory(dir);
     }
@@ -195,9 +195,11 @@ pub(crate) fn link(
     if txn.find(&dir, name)?.is_some() {
         return Err(MdError::Exists);
     }
-    txn.enter(Arc::make_mut(&mut dir), name, ino)?;
+    let slot = txn.enter(Arc::make_mut(&mut dir), name, ino)?;
     txn.put(dir);
-    Arc::make_mut(&mut inode).attr.nlink += 1;
+    let linked = Arc::make_mut(&mut inode);
+    linked.attr.nlink += 1;
+    linked.add_name(parent, slot);
     txn.put(inode);
     let entry = txn.inode(ino)?.entry();
     txn.commit(Reply::Entry(entry))

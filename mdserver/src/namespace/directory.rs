@@ -67,8 +67,9 @@ impl Txn<'_> {
         self.find(dir, name)?.ok_or(MdError::NotFound)
     }
 
-    /// Puts a name that is not there into a directory; the caller stores the directory.
-    pub(super) fn enter(&mut self, dir: &mut Inode, name: &[u8], ino: Ino) -> Result<(), MdError> {
+    /// Puts a name that is not there into a directory and answers its slot; the caller stores the
+    /// directory, and the slot in the inode.
+    pub(super) fn enter(&mut self, dir: &mut Inode, name: &[u8], ino: Ino) -> Result<u64, MdError> {
         let parent = dir.attr.ino;
         let mtime = self.now;
         let Body::Directory {
@@ -96,7 +97,7 @@ impl Txn<'_> {
                 ino,
             }),
         );
-        Ok(())
+        Ok(at)
     }
 
     /// Takes a name out of a directory; the caller stores the directory.

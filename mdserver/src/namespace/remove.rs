@@ -22,7 +22,7 @@ pub(crate) fn unlink(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result
     }
     take_out(&mut txn, &mut dir, found)?;
     txn.put(dir);
-    txn.drop_link(inode)?;
+    txn.drop_link(inode, (parent, found.slot))?;
     txn.commit(Reply::Done)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn rmdir(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<
     take_out(&mut txn, &mut dir, found)?;
     remove_subdirectory(Arc::make_mut(&mut dir));
     txn.put(dir);
-    txn.drop_link(inode)?;
+    txn.drop_link(inode, (parent, found.slot))?;
     txn.commit(Reply::Done)
 }
 
@@ -58,10 +58,16 @@ fn take_out(txn: &mut Txn<'_>, dir: &mut Arc<Inode>, found: Found) -> Result<(),
 }
 
 impl Txn<'_> {
-    /// Takes one name off an inode (of a directory its only one). Without a name it goes, or stays as
+    /// Takes the name at a place off an inode (of a directory its only one). Without a name it goes, or stays as
     /// an orphan while somebody has it open.
-    pub(super) fn drop_link(&mut self, mut inode: Arc<Inode>) -> Result<(), MdError> {
-        let attr = &mut Arc::make_mut(&mut inode).attr;
+    pub(super) fn drop_link(
+        &mut self,
+        mut inode: Arc<Inode>,
+        (parent, slot): (Ino, u64),
+    ) -> Result<(), MdError> {
+        let changed = Arc::make_mut(&mut inode);
+        changed.remove_name(parent, slot);
+        let attr = &mut changed.attr;
         let directory = attr.kind == Kind::Directory;
         attr.nlink = if directory {
             0

@@ -39,7 +39,7 @@ pub(crate) fn rename(
     if is_directory {
         refuse_cycle(&mut txn, source.ino, to.parent)?;
     }
-    match (target, flags) {
+    let slot = match (target, flags) {
         (Some(_), RenameFlags::NoReplace) => return Err(MdError::Exists),
         (None, RenameFlags::Exchange) => return Err(MdError::NotFound),
         (Some(target), RenameFlags::Exchange) => {
@@ -51,16 +51,16 @@ pub(crate) fn rename(
         }
         (Some(target), RenameFlags::Replace) => {
             replace(&mut txn, to, target, is_directory)?;
+            txn.replace(to.parent, target.slot, &to.name, source.ino);
+            target.slot
         }
         (None, _) => {
             let mut dir = txn.directory(to.parent)?;
-            txn.enter(Arc::make_mut(&mut dir), &to.name, source.ino)?;
+            let slot = txn.enter(Arc::make_mut(&mut dir), &to.name, source.ino)?;
             txn.put(dir);
+            slot
         }
-    }
-    if let (Some(target), RenameFlags::Replace) = (target, flags) {
-        txn.replace(to.parent, target.slot, &to.name, source.ino);
-    }
+    };
     // The name may stand in another slot now than it did: entering the new one can have moved none,
     // since slots are never moved.
     let mut dir = txn.directory(from.parent)?;
@@ -70,7 +70,7 @@ pub(crate) fn rename(
         txn.change(from.parent, remove_subdirectory)?;
         txn.change(to.parent, add_subdirectory)?;
     }
-    txn.moved(moved, to.parent)?;
+    txn.moved(&moved, (from.parent, source.slot), (to.parent, slot))?;
     txn.commit(Reply::Done)
 }
 
@@ -94,7 +94,7 @@ fn replace(
     }
     let now = txn.now;
     txn.change(to.parent, |dir| dir.attr.mtime = now)?;
-    txn.drop_link(gone)
+    txn.drop_link(gone, (to.parent, target.slot))
 }
 
 /// Swaps two names.
@@ -132,8 +132,9 @@ fn exchange(
             _ => {}
         }
     }
-    txn.moved(moved, to.parent)?;
-    txn.moved(other, from.parent)?;
+    let (here, there) = ((from.parent, source.slot), (to.parent, target.slot));
+    txn.moved(&moved, here, there)?;
+    txn.moved(&other, there, here)?;
     txn.commit(Reply::Done)
 }
 
@@ -168,9 +169,16 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Stores an inode that stands in another directory now.
-    fn moved(&mut self, inode: Arc<Inode>, into: Ino) -> Result<(), MdError> {
+    /// Stores an inode that stands at another place now.
+    fn moved(
+        &mut self,
+        inode: &Inode,
+        (left, slot): (Ino, u64),
+        (into, new_slot): (Ino, u64),
+    ) -> Result<(), MdError> {
         self.change(inode.attr.ino, |inode| {
+            inode.remove_name(left, slot);
+            inode.add_name(into, new_slot);
             if let Body::Directory { parent, .. } = &mut inode.body {
                 *parent = into;
             }

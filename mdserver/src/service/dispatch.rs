@@ -4,7 +4,7 @@ use crate::api::{MdError, Op, Reply, Request};
 use crate::core::{Core, Ctx};
 use crate::namespace::Place;
 use crate::sessions::{Admission, admit, answered};
-use crate::{namespace, placement, sessions, tilings};
+use crate::{namespace, placement, sessions, tags, tilings};
 
 /// Answers a request. `remote`: it comes from another process.
 pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply, MdError> {
@@ -79,10 +79,12 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
             name,
             value,
             flags,
-        } => namespace::set_xattr(core, ctx, ino, &name, value, flags),
+        } => namespace::set_xattr(core, ctx, ino, name, value, flags),
         Op::GetXattr { ino, name } => namespace::get_xattr(core, ino, &name),
         Op::ListXattr { ino } => namespace::list_xattr(core, ino),
-        Op::RemoveXattr { ino, name } => namespace::remove_xattr(core, ctx, ino, &name),
+        Op::RemoveXattr { ino, name } => namespace::remove_xattr(core, ctx, ino, name),
+        Op::Tag { changes } => tags::tag(core, ctx, changes),
+        Op::Tags { ino, after } => tags::tags(core, ino, after.as_deref()),
         Op::Open { ino } => namespace::open(core, ctx, ino),
         Op::Release { inos } => namespace::release(core, ctx, &inos),
         Op::Tiling { ino, known, after } => tilings::tiling(core, ino, known, after),

@@ -1,6 +1,7 @@
 //! From what lies in the store to a state in memory.
 
 use slabfs_model::{ObjectId, ServerId, SessionId};
+use smallvec::SmallVec;
 use std::collections::HashSet;
 
 use super::{Recovery, ServiceOptions};
@@ -10,11 +11,13 @@ use crate::keys;
 use crate::kv::{Batch, Lsn, MetaKv, Pair};
 use crate::namespace::DIRECTORY_SIZE;
 use crate::placement::{RetireKey, Server};
-use crate::records::{Body, Inode, LeaseRecord, ServerRecord, SessionRecord, decode, encode};
+use crate::records::{
+    Body, Inode, LeaseRecord, ServerRecord, SessionRecord, Xattrs, decode, encode,
+};
 use crate::sessions::{Session, finish_ended};
 
 /// The format of the whole store.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Pairs read from the store at a time.
 const PAGE: usize = 4096;
 
@@ -64,8 +67,11 @@ fn check_format(kv: &dyn MetaKv) -> Result<(), MdError> {
     if let Some(bytes) = kv.get(keys::FORMAT)? {
         let format: u32 = decode(keys::FORMAT, &bytes)?;
         if format != FORMAT {
-            let text = format!("metadata of format {format}; this program knows {FORMAT}");
-            return Err(MdError::Io(text));
+            return Err(MdError::Io(format!(
+                "it has format {format} and this program knows format {FORMAT} only: start the \
+                 slabfs that wrote it, copy the data out and into a new data directory (nothing \
+                 was changed)"
+            )));
         }
         return Ok(());
     }
@@ -226,8 +232,8 @@ fn make_root(core: &Core) -> Result<(), MdError> {
     };
     txn.put_new(Inode {
         attr,
-        xattrs: 0,
-        xattr_names: 0,
+        xattrs: Xattrs::default(),
+        names: SmallVec::new(),
         body,
     });
     txn.commit(Reply::Done)?;

@@ -1,5 +1,13 @@
 //! Tags: what people say about objects and containers, and the search for it.
 //!
+//! A tag is an extended attribute `user.NAME` (but not `user.slabfs.*`), with a type. `rows` keeps
+//! all extended attributes, `change` answers what sets and reads tags.
+//!
 //! [`entry`] says what of an inode's tags is in the index, and where in it to look for something.
 
 pub mod entry;
+
+mod change;
+pub(crate) mod rows;
+
+pub(crate) use change::{tag, tags};

@@ -10,4 +10,5 @@ mod sessions;
 mod sockets;
 mod speed;
 mod support;
+mod tags;
 mod tilings;

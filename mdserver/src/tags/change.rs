@@ -1,0 +1,93 @@
+//! Setting, removing and reading tags, many at a time.
+
+use slabfs_model::Tag;
+
+use super::rows::{self, Change, tag_name, xattr_name};
+use crate::api::{Ino, MAX_TAG_BYTES, MAX_TAG_NAMES, MdError, Reply, TagChange, TagsPage};
+use crate::core::{Core, Ctx};
+
+/// Does all changes in one step, or none.
+pub(crate) fn tag(core: &Core, ctx: &Ctx, changes: Vec<TagChange>) -> Result<Reply, MdError> {
+    let all = flat(changes)?;
+    let mut txn = core.begin(ctx)?;
+    let mut all = all.into_iter().peekable();
+    while let Some((ino, first)) = all.next() {
+        let mut of_one = vec![first];
+        while let Some((_, next)) = all.next_if(|(of, _)| *of == ino) {
+            of_one.push(next);
+        }
+        let mut inode = txn.inode(ino)?;
+        if !txn.change_xattrs(&mut inode, of_one)?.is_empty() {
+            txn.put(inode);
+        }
+    }
+    txn.commit(Reply::Done)
+}
+
+/// Checks the changes and puts them in order: by inode and name, the last word on each.
+fn flat(changes: Vec<TagChange>) -> Result<Vec<(Ino, Change)>, MdError> {
+    let names = |change: &TagChange| change.set.len() + change.remove.len();
+    let count: usize = changes.iter().map(names).sum();
+    if count > MAX_TAG_NAMES {
+        return Err(MdError::Invalid(format!(
+            "at most {MAX_TAG_NAMES} tags in one request; this one has {count}: send several"
+        )));
+    }
+    let mut bytes = 0;
+    let mut all: Vec<(Ino, Change)> = Vec::with_capacity(count);
+    for TagChange { ino, set, remove } in changes {
+        for name in remove {
+            all.push((ino, (xattr_name(&name)?, None)));
+        }
+        for (name, tag) in set {
+            tag.check()
+                .map_err(|error| MdError::Invalid(format!("tag {name}: {error}")))?;
+            bytes += name.len() + tag.bytes.len();
+            all.push((ino, (xattr_name(&name)?, Some(tag))));
+        }
+    }
+    if bytes > MAX_TAG_BYTES {
+        return Err(MdError::Invalid(format!(
+            "at most {MAX_TAG_BYTES} bytes of tags in one request; this one has {bytes}: send several"
+        )));
+    }
+    // Stable, so that the last of equals is the newest.
+    all.sort_by(|(a, (x, _)), (b, (y, _))| (a, x).cmp(&(b, y)));
+    all.dedup_by(|later, earlier| {
+        let same = later.0 == earlier.0 && later.1.0 == earlier.1.0;
+        if same {
+            std::mem::swap(&mut later.1.1, &mut earlier.1.1);
+        }
+        same
+    });
+    Ok(all)
+}
+
+/// The tags of an inode behind a name, a page at a time.
+pub(crate) fn tags(core: &Core, ino: Ino, after: Option<&str>) -> Result<Reply, MdError> {
+    let page = rows::reread(core, ino, |inode| {
+        let mut page = TagsPage::default();
+        let mut bytes = 0;
+        rows::each(&*core.kv, inode, |xattr| {
+            let Some(name) = tag_name(xattr.name) else {
+                return true;
+            };
+            if after.is_some_and(|after| name <= after) {
+                return true;
+            }
+            if bytes > MAX_TAG_BYTES {
+                page.more = true;
+                return false;
+            }
+            bytes += name.len() + xattr.bytes.len();
+            let tag = Tag {
+                kind: xattr.kind,
+                bytes: xattr.bytes.to_vec(),
+            };
+            page.tags.push((name.to_owned(), tag));
+            true
+        })?;
+        Ok(page)
+    })?;
+    Ok(Reply::Tags(page))
+}

@@ -1,0 +1,330 @@
+//! How the extended attributes of an inode are stored, tags among them.
+//!
+//! All in one row, sorted by name, as long as that is short: a search reads it once a hit, and a
+//! million objects have a million rows and not ten. An inode with more than [`ROW_LIMIT`] of them is
+//! *spread*, a row a name, so that nobody writes megabytes to change one; it stays so until its last
+//! attribute goes.
+
+use serde::{Deserialize, Serialize};
+use slabfs_model::{Tag, TagKind};
+use std::sync::Arc;
+
+use crate::api::{Ino, MAX_XATTR_LIST, MAX_XATTRS, MdError};
+use crate::core::Core;
+use crate::keys;
+use crate::kv::MetaKv;
+use crate::records::{Inode, decode_borrowed, encode};
+use crate::txn::Txn;
+
+/// Longest row of all attributes of an inode, in bytes.
+pub(crate) const ROW_LIMIT: usize = 16 << 10;
+
+/// An attribute in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Xattr<'a> {
+    /// Whole name, as `user.project`.
+    #[serde(borrow)]
+    pub(crate) name: &'a [u8],
+    /// What the value is.
+    pub(crate) kind: TagKind,
+    /// What the attribute reads as.
+    #[serde(borrow)]
+    pub(crate) bytes: &'a [u8],
+}
+
+/// The row of a name of a spread inode.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Single<'a> {
+    kind: TagKind,
+    #[serde(borrow)]
+    bytes: &'a [u8],
+}
+
+/// One name and what it is to be, `None` for gone.
+pub(crate) type Change = (Vec<u8>, Option<Tag>);
+
+/// What a change did: each name that changed with its value before and after.
+pub(crate) type Changed = Vec<(Vec<u8>, Option<Tag>, Option<Tag>)>;
+
+/// The attributes in the bytes of a row.
+pub(crate) fn row<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Vec<Xattr<'a>>, MdError> {
+    decode_borrowed(key, bytes)
+}
+
+fn single(key: &[u8], bytes: &[u8]) -> Result<Tag, MdError> {
+    let Single { kind, bytes } = decode_borrowed(key, bytes)?;
+    Ok(tag(kind, bytes))
+}
+
+fn tag(kind: TagKind, bytes: &[u8]) -> Tag {
+    Tag {
+        kind,
+        bytes: bytes.to_vec(),
+    }
+}
+
+/// An attribute of an inode.
+pub(crate) fn get(kv: &dyn MetaKv, inode: &Inode, name: &[u8]) -> Result<Option<Tag>, MdError> {
+    let ino = inode.attr.ino;
+    if inode.xattrs.count == 0 {
+        return Ok(None);
+    }
+    if inode.xattrs.spread {
+        let key = keys::xattr(ino, name);
+        return kv.get(&key)?.map(|bytes| single(&key, &bytes)).transpose();
+    }
+    let key = keys::xattr(ino, b"");
+    let Some(bytes) = kv.get(&key)? else {
+        return Ok(None);
+    };
+    let row = row(&key, &bytes)?;
+    let at = row.binary_search_by(|xattr| xattr.name.cmp(name));
+    Ok(at.ok().map(|at| tag(row[at].kind, row[at].bytes)))
+}
+
+/// Calls `work` for all attributes of an inode, by name, until it says `false`.
+pub(crate) fn each(
+    kv: &dyn MetaKv,
+    inode: &Inode,
+    mut work: impl FnMut(Xattr<'_>) -> bool,
+) -> Result<(), MdError> {
+    let ino = inode.attr.ino;
+    if inode.xattrs.count == 0 {
+        return Ok(());
+    }
+    if !inode.xattrs.spread {
+        let key = keys::xattr(ino, b"");
+        if let Some(bytes) = kv.get(&key)? {
+            let _ended = row(&key, &bytes)?.into_iter().all(work);
+        }
+        return Ok(());
+    }
+    // Values may be long: a few at a time.
+    const PAGE: usize = 16;
+    let (mut from, to) = keys::xattrs(ino);
+    let prefix = from.len();
+    loop {
+        let page = kv.scan(&from, &to, PAGE)?;
+        for (key, bytes) in &page {
+            let Single { kind, bytes } = decode_borrowed(key, bytes)?;
+            let name = &key[prefix..];
+            if !name.is_empty() && !work(Xattr { name, kind, bytes }) {
+                return Ok(());
+            }
+        }
+        match page.last() {
+            Some((key, _)) if page.len() == PAGE => from = keys::after(key),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Reads the attributes of an inode with `read`, which several looks at the store make: it is called
+/// again when the inode changed meanwhile.
+pub(crate) fn reread<T>(
+    core: &Core,
+    ino: Ino,
+    mut read: impl FnMut(&Inode) -> Result<T, MdError>,
+) -> Result<T, MdError> {
+    const TRIES: usize = 100;
+    let mut inode = core.inode(ino)?;
+    for _ in 0..TRIES {
+        let found = read(&inode)?;
+        let now = core.inode(ino)?;
+        if now.attr.change == inode.attr.change {
+            return Ok(found);
+        }
+        inode = now;
+    }
+    Err(MdError::Busy)
+}
+
+impl Txn<'_> {
+    /// Changes attributes of an inode and stores both; `changes` are sorted by name, each name once.
+    pub(crate) fn change_xattrs(
+        &mut self,
+        inode: &mut Arc<Inode>,
+        changes: Vec<Change>,
+    ) -> Result<Changed, MdError> {
+        let changed = if inode.xattrs.spread {
+            self.change_spread(inode, changes)?
+        } else {
+            self.change_row(inode, changes)?
+        };
+        let xattrs = &mut Arc::make_mut(inode).xattrs;
+        if xattrs.count == 0 {
+            xattrs.spread = false;
+        }
+        Ok(changed)
+    }
+
+    fn change_row(
+        &mut self,
+        inode: &mut Arc<Inode>,
+        changes: Vec<Change>,
+    ) -> Result<Changed, MdError> {
+        let ino = inode.attr.ino;
+        let key = keys::xattr(ino, b"");
+        let bytes = match inode.xattrs.count {
+            0 => None,
+            _ => self.core.kv.get(&key)?,
+        };
+        let old = match &bytes {
+            Some(bytes) => row(&key, bytes)?,
+            None => Vec::new(),
+        };
+        let mut changed = Vec::with_capacity(changes.len());
+        for (name, new) in changes {
+            let at = old.binary_search_by(|xattr| xattr.name.cmp(&name));
+            let before = at.ok().map(|at| tag(old[at].kind, old[at].bytes));
+            if before != new {
+                changed.push((name, before, new));
+            }
+        }
+        count(inode, &changed)?;
+        let merged = merge(&old, &changed);
+        if merged.is_empty() {
+            if bytes.is_some() {
+                self.batch.delete(key);
+            }
+            return Ok(changed);
+        }
+        let encoded = encode(&merged)?;
+        if encoded.len() <= ROW_LIMIT {
+            self.batch.put(key, encoded);
+            return Ok(changed);
+        }
+        for Xattr { name, kind, bytes } in merged {
+            let value = encode(&Single { kind, bytes })?;
+            self.batch.put(keys::xattr(ino, name), value);
+        }
+        if bytes.is_some() {
+            self.batch.delete(key);
+        }
+        Arc::make_mut(inode).xattrs.spread = true;
+        Ok(changed)
+    }
+
+    fn change_spread(
+        &mut self,
+        inode: &mut Arc<Inode>,
+        changes: Vec<Change>,
+    ) -> Result<Changed, MdError> {
+        let ino = inode.attr.ino;
+        let mut changed = Vec::with_capacity(changes.len());
+        for (name, new) in changes {
+            let before = get(&*self.core.kv, inode, &name)?;
+            if before == new {
+                continue;
+            }
+            let key = keys::xattr(ino, &name);
+            match &new {
+                Some(Tag { kind, bytes }) => {
+                    let kind = *kind;
+                    self.batch.put(key, encode(&Single { kind, bytes })?)
+                }
+                None => self.batch.delete(key),
+            };
+            changed.push((name, before, new));
+        }
+        count(inode, &changed)?;
+        Ok(changed)
+    }
+
+    /// Takes the rows of all attributes of an inode away, which goes.
+    pub(crate) fn delete_xattrs(&mut self, inode: &Inode) -> Result<(), MdError> {
+        let ino = inode.attr.ino;
+        if inode.xattrs.count == 0 {
+            return Ok(());
+        }
+        if !inode.xattrs.spread {
+            self.batch.delete(keys::xattr(ino, b""));
+            return Ok(());
+        }
+        let kv = &*self.core.kv;
+        let mut gone = Vec::new();
+        each(kv, inode, |xattr| {
+            gone.push(keys::xattr(ino, xattr.name));
+            true
+        })?;
+        for key in gone {
+            self.batch.delete(key);
+        }
+        Ok(())
+    }
+}
+
+/// Counts the attributes of an inode anew, within the limits.
+fn count(inode: &mut Arc<Inode>, changed: &Changed) -> Result<(), MdError> {
+    let mut xattrs = inode.xattrs;
+    for (name, before, after) in changed {
+        let bytes = name.len() as u32 + 1;
+        match (before, after) {
+            (None, Some(_)) => {
+                xattrs.count += 1;
+                xattrs.names += bytes;
+            }
+            (Some(_), None) => {
+                xattrs.count = xattrs.count.saturating_sub(1);
+                xattrs.names = xattrs.names.saturating_sub(bytes);
+            }
+            _ => {}
+        }
+    }
+    let more = xattrs.count > inode.xattrs.count;
+    if more && (xattrs.count > MAX_XATTRS || xattrs.names as usize > MAX_XATTR_LIST) {
+        return Err(MdError::TooManyTags);
+    }
+    Arc::make_mut(inode).xattrs = xattrs;
+    Ok(())
+}
+
+/// What was with what changed, both sorted by name.
+fn merge<'a>(old: &[Xattr<'a>], changed: &'a Changed) -> Vec<Xattr<'a>> {
+    let mut merged = Vec::with_capacity(old.len() + changed.len());
+    let mut old = old.iter().copied().peekable();
+    for (name, _, after) in changed {
+        while let Some(xattr) = old.next_if(|xattr| xattr.name < &name[..]) {
+            merged.push(xattr);
+        }
+        let _replaced = old.next_if(|xattr| xattr.name == &name[..]);
+        if let Some(Tag { kind, bytes }) = after {
+            merged.push(Xattr {
+                name,
+                kind: *kind,
+                bytes,
+            });
+        }
+    }
+    merged.extend(old);
+    merged
+}
+
+/// The name of a tag behind the name of an attribute; `None` for what is no tag.
+pub(crate) fn tag_name(xattr: &[u8]) -> Option<&str> {
+    let name = xattr.strip_prefix(b"user.")?;
+    if name.is_empty() || name.starts_with(b"slabfs.") {
+        return None;
+    }
+    std::str::from_utf8(name).ok()
+}
+
+/// The name of the attribute of a tag.
+pub(crate) fn xattr_name(tag: &str) -> Result<Vec<u8>, MdError> {
+    let name = format!("user.{tag}").into_bytes();
+    if name.len() > crate::api::MAX_NAME {
+        let most = crate::api::MAX_NAME - 5;
+        return Err(MdError::Invalid(format!(
+            "a tag's name has at most {most} bytes; this one has {}",
+            tag.len()
+        )));
+    }
+    if tag_name(&name).is_none() || name.contains(&0) {
+        let shown = tag.escape_debug();
+        return Err(MdError::Invalid(format!(
+            "\"{shown}\" is no name of a tag: it is neither empty nor has it a zero, and what begins \
+             with \"slabfs.\" is slabfs's own"
+        )));
+    }
+    Ok(name)
+}
