@@ -3,9 +3,11 @@
 //! A tag is an extended attribute `user.NAME` (but not `user.slabfs.*`), with a type. `rows` keeps
 //! all extended attributes, `change` answers what sets and reads tags.
 //!
-//! [`entry`] says what of an inode's tags is in the index, and where in it to look for something.
+//! [`entry`] says what of an inode's tags is in the index, and where in it to look for something;
+//! [`index`] is the ordered set of bytes that holds that.
 
 pub mod entry;
+pub mod index;
 
 mod change;
 pub(crate) mod rows;

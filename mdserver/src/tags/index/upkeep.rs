@@ -1,0 +1,225 @@
+//! From memory to files, and from many files to few: what the owner's upkeep thread calls.
+//!
+//! A run is merged with all newer ones when these together have a quarter of its entries. So every
+//! run has more than four times the entries of all newer ones: five runs for 43 M entries written
+//! 100,000 at a time; and each time an entry is rewritten it is in a run that is at least a quarter
+//! larger than before.
+
+use super::iter::View;
+use super::manifest::{Manifest, remove};
+use super::memtable::{MemCursor, Memtable};
+use super::merge::{Cursor, Merge};
+use super::run::{Run, RunCursor};
+use super::write::RunWriter;
+use super::{Index, IndexError, Published, dirty};
+use crate::kv::Lsn;
+use std::sync::Arc;
+
+/// A run is merged with the newer ones when it has less than this many times their entries.
+const RATIO: u64 = 4;
+
+impl Index {
+    /// Says that this moment is that of commit `lsn`: all changes up to it are applied, and none
+    /// behind. Takes microseconds, so it can be called under the lock that orders commits. Nothing is
+    /// written yet: that is for [`Self::persist`], when the journal up to `lsn` is on disk. (An index
+    /// that knows more than the journal after a crash could lack what the journal still has.)
+    pub fn seal(&self, lsn: Lsn) {
+        let mut sealed = self.writer.lock();
+        *sealed = (*sealed).max(lsn);
+        let mut view = self.view.write();
+        if view.active.is_empty() {
+            return;
+        }
+        let mut tables = Vec::with_capacity(view.sealed.len() + 1);
+        tables.push(Arc::clone(&view.active));
+        tables.extend(view.sealed.iter().cloned());
+        *view = Arc::new(View {
+            active: Arc::default(),
+            sealed: tables,
+            runs: view.runs.clone(),
+        });
+    }
+
+    /// True when changes in memory are more than the settings allow: call [`Self::seal`] and
+    /// [`Self::persist`] soon.
+    pub fn wants_persist(&self) -> bool {
+        dirty(&self.now().0) > self.options.dirty_bytes
+    }
+
+    /// Makes the state of the last [`Self::seal`] durable and answers its commit; readers and writers
+    /// go on meanwhile. After an error nothing has changed, and it can be called again.
+    pub fn persist(&self) -> Result<Lsn, IndexError> {
+        let mut published = self.upkeep.lock();
+        let (lsn, view) = {
+            let sealed = self.writer.lock();
+            (*sealed, Arc::clone(&self.view.read()))
+        };
+        if view.sealed.is_empty() {
+            if lsn != published.lsn {
+                self.publish(&mut published, lsn, &view.runs)?;
+            }
+            return Ok(lsn);
+        }
+        let sources = view.sealed.iter().map(everything).collect();
+        let run = self.write_run(&mut published, sources, view.runs.is_empty())?;
+        let runs: Vec<_> = run.iter().chain(&view.runs).cloned().collect();
+        if let Err(error) = self.publish(&mut published, lsn, &runs) {
+            self.abandon(run.as_slice());
+            return Err(error);
+        }
+        let written = view.sealed.len();
+        let mut view = self.view.write();
+        let newer = view.sealed.len() - written;
+        *view = Arc::new(View {
+            active: Arc::clone(&view.active),
+            sealed: view.sealed[..newer].to_vec(),
+            runs,
+        });
+        Ok(lsn)
+    }
+
+    /// Merges runs where one merge is due; false when none was. Readers and writers go on meanwhile.
+    /// Call it until it answers false, after a [`Self::persist`].
+    pub fn merge(&self) -> Result<bool, IndexError> {
+        let mut published = self.upkeep.lock();
+        // Runs change under `upkeep` alone.
+        let all = self.view.read().runs.clone();
+        let sizes: Vec<u64> = all.iter().map(|run| run.entries()).collect();
+        let Some(count) = due(&sizes) else {
+            return Ok(false);
+        };
+        let mut sources = Vec::with_capacity(count);
+        for run in &all[..count] {
+            let cursor = RunCursor::new(Arc::clone(run), b"", None, false)?;
+            sources.push(Cursor::Run(cursor));
+        }
+        let run = self.write_run(&mut published, sources, count == all.len())?;
+        let runs: Vec<_> = run.iter().chain(&all[count..]).cloned().collect();
+        let lsn = published.lsn;
+        if let Err(error) = self.publish(&mut published, lsn, &runs) {
+            self.abandon(run.as_slice());
+            return Err(error);
+        }
+        self.replace_runs(runs);
+        drop_runs(&all[..count]);
+        Ok(true)
+    }
+
+    /// Makes `runs` the runs that readers see.
+    pub(super) fn replace_runs(&self, runs: Vec<Arc<Run>>) {
+        let mut view = self.view.write();
+        let wanted: Vec<u64> = runs.iter().map(|run| run.number()).collect();
+        *view = Arc::new(View {
+            active: Arc::clone(&view.active),
+            sealed: view.sealed.clone(),
+            runs,
+        });
+        drop(view);
+        self.cache.keep_runs(|run| wanted.contains(&run));
+    }
+
+    /// Begins a new run.
+    pub(super) fn new_run(&self, published: &mut Published) -> Result<RunWriter, IndexError> {
+        let number = published.next;
+        published.next += 1;
+        let cache = Arc::clone(&self.cache);
+        RunWriter::new(&self.dir, number, self.options.leaf_bytes, cache)
+    }
+
+    /// Writes sources, newest first, to a new run; none when nothing is left of them. What is gone is
+    /// left out in the `oldest` run, which nothing lies under.
+    pub(super) fn write_run(
+        &self,
+        published: &mut Published,
+        sources: Vec<Cursor>,
+        oldest: bool,
+    ) -> Result<Option<Arc<Run>>, IndexError> {
+        let mut writer = self.new_run(published)?;
+        let mut merge = Merge::new(sources);
+        while merge.advance()? {
+            if !(oldest && merge.gone()) {
+                writer.push(merge.key(), merge.gone())?;
+            }
+        }
+        if writer.entries() == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(writer.finish()?)))
+    }
+
+    /// Removes runs that could not be published, unless the manifest names them nevertheless: its
+    /// rename may have happened before the error.
+    pub(super) fn abandon(&self, runs: &[Arc<Run>]) {
+        match Manifest::read(&self.dir, self.options.identity) {
+            Ok(manifest) => {
+                let named = manifest.map_or(Vec::new(), |manifest| manifest.runs);
+                let named = |run: &&Arc<Run>| named.iter().any(|named| named.0 == run.number());
+                runs.iter().filter(|run| !named(run)).for_each(drop_run);
+            }
+            Err(error) => tracing::warn!(%error, "runs of the index of tags are left"),
+        }
+    }
+
+    /// Makes `runs` the index on disk.
+    pub(super) fn publish(
+        &self,
+        published: &mut Published,
+        lsn: Lsn,
+        runs: &[Arc<Run>],
+    ) -> Result<(), IndexError> {
+        let manifest = Manifest {
+            identity: self.options.identity,
+            lsn,
+            next: published.next,
+            runs: runs.iter().map(|run| (run.number(), run.len())).collect(),
+        };
+        manifest.write(&self.dir)?;
+        published.lsn = lsn;
+        Ok(())
+    }
+}
+
+fn everything(table: &Arc<Memtable>) -> Cursor {
+    // A sealed table has no batch that is not to be seen.
+    Cursor::Mem(MemCursor::new(Arc::clone(table), u64::MAX >> 1, b"", None))
+}
+
+/// How many of the newest runs are to be merged; `sizes` are their entries, newest first.
+fn due(sizes: &[u64]) -> Option<usize> {
+    let mut newer = 0;
+    let mut due = None;
+    for (at, &size) in sizes.iter().enumerate() {
+        if at > 0 && size <= newer * RATIO {
+            due = Some(at + 1);
+        }
+        newer += size;
+    }
+    due
+}
+
+/// Removes the files of runs that nobody will open again; who reads them reads on.
+pub(super) fn drop_runs(runs: &[Arc<Run>]) {
+    runs.iter().for_each(drop_run);
+}
+
+fn drop_run(run: &Arc<Run>) {
+    if let Err(error) = remove(run.path()) {
+        tracing::warn!(%error, "a file of the index of tags is left; the next start removes it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::due;
+
+    #[test]
+    fn runs_that_grew_alike_are_merged() {
+        assert_eq!(due(&[]), None);
+        assert_eq!(due(&[5]), None);
+        assert_eq!(due(&[1, 5]), None);
+        assert_eq!(due(&[1, 4]), Some(2));
+        assert_eq!(due(&[1, 100, 400]), Some(3));
+        assert_eq!(due(&[1, 5, 1000]), None);
+        assert_eq!(due(&[2, 5, 1000]), Some(2));
+    }
+}
