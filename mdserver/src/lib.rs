@@ -3,7 +3,7 @@
 //! [`api`] holds the messages and the typed wrapper clients use; [`client`] carries them in process
 //! or over a socket; [`service`] answers them; [`server`] listens. Under the service lies [`kv`], an
 //! ordered store of keys whose batches are atomic: every operation that changes something is one
-//! batch. What lies under which key is `docs/formats/metadata.md`.
+//! batch. What lies under which key is `docs/formats/metadata.md`; [`check`] holds a store to it.
 //!
 //! Inside: `core` has the locks and transactions and what they keep true; `namespace`, `tilings`,
 //! `sessions` and `placement` are the operations; `keys` and `records` the stored form. [`tags`] has what
@@ -13,6 +13,7 @@
 //! (the kernel's).
 
 pub mod api;
+pub mod check;
 pub mod client;
 pub mod kv;
 pub mod server;

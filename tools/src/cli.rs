@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    call, config, create, demo, info, layout, logging, mdserver, mount, objserver, servers, set,
-    stats, stop, umount, up,
+    call, config, create, demo, fsck, info, layout, logging, mdserver, mount, objserver, servers,
+    set, stats, stop, umount, up,
 };
 
 /// N-dimensional arrays as files.
@@ -57,6 +57,7 @@ enum Command {
     Stats(stats::Args),
     Servers(servers::Args),
     Call(call::Args),
+    Fsck(fsck::Args),
     Demo(demo::Args),
     #[command(name = demo::WRITER_COMMAND, hide = true)]
     DemoWriter(demo::WriterArgs),
@@ -90,6 +91,7 @@ impl Cli {
             Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
             Command::Call(args) => with_log(quiet_tool, || call::run(&args)),
+            Command::Fsck(args) => with_log(quiet_tool, || fsck::run(&args)),
             Command::Demo(args) => with_log(quiet_tool, || demo::run(args)),
             Command::DemoWriter(args) => demo::write(&args),
         }

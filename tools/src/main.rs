@@ -13,6 +13,7 @@ mod daemon;
 mod demo;
 mod draw;
 mod failure;
+mod fsck;
 mod info;
 mod layout;
 mod lifecycle;

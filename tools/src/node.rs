@@ -111,7 +111,7 @@ pub(crate) enum Owner {
 
 impl Owner {
     /// Who used `dir` before; `None` when nobody did, as far as one can see.
-    fn of(dir: &Path) -> Option<Owner> {
+    pub(crate) fn of(dir: &Path) -> Option<Owner> {
         if dir.join("FORMAT").is_file() {
             Some(Owner::Objserver)
         } else if dir.join("LOCK").is_file() {

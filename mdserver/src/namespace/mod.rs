@@ -16,7 +16,6 @@ mod xattr;
 
 pub(crate) use attributes::{check_time, get_attr, lookup, read_link, set_attr};
 pub(crate) use create::{DIRECTORY_SIZE, create, link};
-#[cfg(test)]
 pub(crate) use directory::home;
 pub(crate) use listing::read_dir;
 pub(crate) use open::{close, open, release};

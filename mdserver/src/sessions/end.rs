@@ -11,7 +11,7 @@ use super::lease::unused;
 use crate::api::{Ino, MdError, Reply};
 use crate::core::{Core, Ctx};
 use crate::keys;
-use crate::kv::Batch;
+use crate::kv::{Batch, MetaKv};
 use crate::namespace::close;
 use crate::placement::RetireKey;
 use crate::records::{LeaseRecord, SessionRecord, decode, encode};
@@ -71,6 +71,24 @@ pub(crate) fn finish_ended(core: &Core) -> Result<(), MdError> {
         if let (Some(clean), Some([id])) = (record.ended, keys::numbers(&key, [8])) {
             give_up(core, SessionId(id), clean)?;
         }
+    }
+    Ok(())
+}
+
+/// Notes all sessions as ended, because what their clients know may be among what is gone; the next
+/// start gives up what they had.
+pub(crate) fn mark_all_ended(kv: &dyn MetaKv) -> Result<(), MdError> {
+    let (from, to) = keys::sessions();
+    let mut batch = Batch::new();
+    for (key, value) in kv.scan(&from, &to, usize::MAX)? {
+        let mut record: SessionRecord = decode(&key, &value)?;
+        if record.ended.is_none() {
+            record.ended = Some(false);
+            batch.put(key, encode(&record)?);
+        }
+    }
+    if !batch.is_empty() {
+        kv.commit(batch)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ mod lease;
 
 pub(crate) use admit::{Admission, admit, answered};
 pub(crate) use attach::{attach, heartbeat};
-pub(crate) use end::{detach, expire, finish_ended};
+pub(crate) use end::{detach, expire, finish_ended, mark_all_ended};
 pub(crate) use lease::{Leases, is_used_up, lease_chunks, session_of};
 
 use slabfs_model::SessionId;

@@ -51,7 +51,8 @@ pub(crate) fn row<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Vec<Xattr<'a>>, MdE
     decode_borrowed(key, bytes)
 }
 
-fn single(key: &[u8], bytes: &[u8]) -> Result<Tag, MdError> {
+/// The attribute in the row of a name.
+pub(crate) fn single(key: &[u8], bytes: &[u8]) -> Result<Tag, MdError> {
     let Single { kind, bytes } = decode_borrowed(key, bytes)?;
     Ok(tag(kind, bytes))
 }

@@ -9,6 +9,6 @@ mod retiring;
 mod sessions;
 mod sockets;
 mod speed;
-mod support;
+pub(crate) mod support;
 mod tags;
 mod tilings;

@@ -14,10 +14,10 @@ use crate::api::{
 use crate::kv::MemoryKv;
 use crate::{LocalMd, Service, ServiceOptions};
 
-pub(super) const UUID: [u8; 16] = [7; 16];
+pub(crate) const UUID: [u8; 16] = [7; 16];
 
 /// Options under which the background thread does nothing by itself.
-pub(super) fn quiet() -> ServiceOptions {
+pub(crate) fn quiet() -> ServiceOptions {
     ServiceOptions {
         upkeep: Duration::from_secs(3600),
         silence: Duration::from_secs(3600),
@@ -25,32 +25,32 @@ pub(super) fn quiet() -> ServiceOptions {
     }
 }
 
-pub(super) fn service() -> Arc<Service> {
+pub(crate) fn service() -> Arc<Service> {
     Arc::new(Service::over(Box::new(MemoryKv::new()), quiet()).unwrap().0)
 }
 
-pub(super) fn service_in(dir: &Path) -> Arc<Service> {
+pub(crate) fn service_in(dir: &Path) -> Arc<Service> {
     Arc::new(Service::open(dir, quiet()).unwrap().0)
 }
 
-pub(super) fn attach(service: &Arc<Service>) -> Md {
+pub(crate) fn attach(service: &Arc<Service>) -> Md {
     let metadata = Arc::new(LocalMd(Arc::clone(service)));
     Md::attach(metadata, "here", 1, false).unwrap().0
 }
 
 /// A service, a session in its process, and one data server.
-pub(super) fn ready() -> (Arc<Service>, Md) {
+pub(crate) fn ready() -> (Arc<Service>, Md) {
     let service = service();
     beat(&service, vec![]);
     let md = attach(&service);
     (service, md)
 }
 
-pub(super) fn beat(service: &Service, deleted: Vec<Retire>) -> ServerOrders {
+pub(crate) fn beat(service: &Service, deleted: Vec<Retire>) -> ServerOrders {
     beat_of(service, UUID, deleted)
 }
 
-pub(super) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -> ServerOrders {
+pub(crate) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -> ServerOrders {
     let space = Space {
         total: 100,
         free: 60,
@@ -67,7 +67,7 @@ pub(super) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -
         .unwrap()
 }
 
-pub(super) fn new(parent: Ino, name: &str, kind: Kind) -> Create {
+pub(crate) fn new(parent: Ino, name: &str, kind: Kind) -> Create {
     Create {
         parent,
         name: name.as_bytes().to_vec(),
@@ -82,21 +82,21 @@ pub(super) fn new(parent: Ino, name: &str, kind: Kind) -> Create {
     }
 }
 
-pub(super) fn make(md: &Md, parent: Ino, name: &str, kind: Kind) -> Result<Ino, MdError> {
+pub(crate) fn make(md: &Md, parent: Ino, name: &str, kind: Kind) -> Result<Ino, MdError> {
     md.create(new(parent, name, kind))
         .map(|created| created.entry.attr.ino)
 }
 
-pub(super) fn file(md: &Md, name: &str) -> Ino {
+pub(crate) fn file(md: &Md, name: &str) -> Ino {
     make(md, ROOT, name, Kind::Object).unwrap()
 }
 
-pub(super) fn info(entry: Entry) -> ArrayInfo {
+pub(crate) fn info(entry: Entry) -> ArrayInfo {
     entry.info.unwrap()
 }
 
 /// An `aligned` array of bytes.
-pub(super) fn array(md: &Md, name: &str, dims: &[u64]) -> Ino {
+pub(crate) fn array(md: &Md, name: &str, dims: &[u64]) -> Ino {
     let ino = file(md, name);
     let change = SpecChange {
         dims: Some(Coords::from_slice(dims)),
@@ -106,7 +106,7 @@ pub(super) fn array(md: &Md, name: &str, dims: &[u64]) -> Ino {
     ino
 }
 
-pub(super) fn commit_of(md: &Md, ino: Ino) -> Commit {
+pub(crate) fn commit_of(md: &Md, ino: Ino) -> Commit {
     Commit {
         ino,
         generation: info(md.getattr(ino).unwrap()).generation,
@@ -120,11 +120,11 @@ pub(super) fn commit_of(md: &Md, ino: Ino) -> Commit {
     }
 }
 
-pub(super) fn slab(offset: &[u64], shape: &[u64]) -> Hyperslab {
+pub(crate) fn slab(offset: &[u64], shape: &[u64]) -> Hyperslab {
     Hyperslab::from_region(&Region::new(offset, shape))
 }
 
-pub(super) fn stored(lease: &Lease, at: u64) -> Stored {
+pub(crate) fn stored(lease: &Lease, at: u64) -> Stored {
     Stored::Chunk(StoredChunk {
         chunk: slabfs_model::ChunkId(lease.first.0 + at),
         server: ServerId(1),
@@ -133,7 +133,7 @@ pub(super) fn stored(lease: &Lease, at: u64) -> Stored {
 }
 
 /// Commits one chunk in a box; the lease is taken for it.
-pub(super) fn put(
+pub(crate) fn put(
     md: &Md,
     ino: Ino,
     offset: &[u64],

@@ -13,7 +13,7 @@
 pub mod conformance;
 mod local;
 
-pub use local::{LocalOptions, LocalStore};
+pub use local::{Held, LocalOptions, LocalStore};
 
 use std::io::IoSlice;
 

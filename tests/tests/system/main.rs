@@ -13,6 +13,7 @@ mod dims;
 mod directories;
 mod durability;
 mod extremes;
+mod fsck;
 mod fsx;
 mod full;
 mod growth;

@@ -66,6 +66,8 @@ fn the_commands_of_the_readme_are_understood() {
         "layout mnt/temp --svg temp.svg --axes 0,2 --at 3",
         "stats mnt --json",
         "servers mnt",
+        "fsck --data data --deep",
+        "fsck --data md --chunks os1 --chunks os2 --json",
         "demo table",
         "demo table --mount mnt",
     ] {

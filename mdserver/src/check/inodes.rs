@@ -1,0 +1,303 @@
+//! Inodes: each by itself, and one row of each for what other tables say of it.
+
+use slabfs_model::ObjectId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{CheckError, Class, Facts, SMALL_PAGE, Walk, counters};
+use crate::api::{Attr, Kind, ROOT};
+use crate::keys;
+use crate::records::{Body, Inode, Object, Slot, decode};
+
+/// What is remembered of an inode, and what the other tables left of its own counts.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) ino: u64,
+    pub(super) kind: Kind,
+    pub(super) nlink: u32,
+    /// Names found.
+    pub(super) names: u32,
+    /// Directories found in it.
+    pub(super) subdirectories: u32,
+    /// Of a directory: its parent as it says.
+    pub(super) parent: u64,
+    /// Of a directory: where it was found.
+    pub(super) found_in: u64,
+    /// Of a directory: its entries not found yet. Of an aligned object: its stored bytes not found yet.
+    pub(super) left: i64,
+    /// Extended attributes not found yet, and the bytes of their names.
+    pub(super) xattrs: i64,
+    pub(super) xattr_names: i64,
+    /// Whether they are a row each.
+    pub(super) spread: bool,
+    /// Places it notes.
+    noted: u32,
+    /// The sum of all places it notes, less those where it was found: 0 if they are the same.
+    pub(super) places: u64,
+    pub(super) orphan: bool,
+}
+
+impl Facts {
+    /// The row of an inode.
+    pub(super) fn row(&mut self, ino: u64) -> Option<&mut Row> {
+        let at = self.inodes.binary_search_by_key(&ino, |row| row.ino).ok()?;
+        self.inodes.get_mut(at)
+    }
+}
+
+/// Reads all inodes.
+pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
+    walk.each(keys::inodes(), SMALL_PAGE, |walk, key, value| {
+        facts.census.inodes += 1;
+        let Some([ino]) = walk.numbers(key, [8]) else {
+            return Ok(());
+        };
+        let subject = || format!("inode {ino}");
+        counters::below(walk, facts.limits.ino, ino, subject);
+        let Some(inode) = walk.record::<Inode>(key, value) else {
+            return Ok(());
+        };
+        alone(walk, ino, &inode);
+        if let Body::Object(object) = &inode.body {
+            for server in &object.info.stripe {
+                match facts.servers.get_mut(server) {
+                    Some(known) => known.named = true,
+                    None => walk.tell(
+                        Class::Server,
+                        subject(),
+                        format!("its chunks are on data server {server}, which is not known"),
+                    ),
+                }
+            }
+        }
+        facts.inodes.push(row(ino, &inode));
+        Ok(())
+    })?;
+    if facts
+        .row(ROOT.0)
+        .is_none_or(|row| row.kind != Kind::Directory)
+    {
+        walk.tell(Class::Inode, "the root directory", "is not there");
+    }
+    Ok(())
+}
+
+fn row(ino: u64, inode: &Inode) -> Row {
+    let (parent, left) = match &inode.body {
+        Body::Directory {
+            parent, entries, ..
+        } => (parent.0, *entries as i64),
+        Body::Object(object) if !object.info.is_grid() => (0, object.stored as i64),
+        _ => (0, 0),
+    };
+    Row {
+        ino,
+        kind: inode.attr.kind,
+        nlink: inode.attr.nlink,
+        names: 0,
+        subdirectories: 0,
+        parent,
+        found_in: 0,
+        left,
+        xattrs: inode.xattrs.count.into(),
+        xattr_names: inode.xattrs.names.into(),
+        spread: inode.xattrs.spread,
+        noted: inode.names.len() as u32,
+        places: inode.names.iter().fold(0, |sum: u64, (dir, slot)| {
+            sum.wrapping_add(place(dir.0, *slot))
+        }),
+        orphan: false,
+    }
+}
+
+/// A place as a number, for sums.
+pub(super) fn place(dir: u64, slot: u64) -> u64 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&dir.to_be_bytes());
+    bytes[8..].copy_from_slice(&slot.to_be_bytes());
+    xxh3_64(&bytes)
+}
+
+/// What one inode says of itself.
+fn alone(walk: &mut Walk<'_>, ino: u64, inode: &Inode) {
+    let attr = &inode.attr;
+    let mut wrong = |detail: String| walk.tell(Class::Inode, format!("inode {ino}"), detail);
+    if attr.ino.0 != ino {
+        wrong(format!("says that it is inode {}", attr.ino));
+    }
+    let fits = match inode.body {
+        Body::Directory { .. } => attr.kind == Kind::Directory,
+        Body::Object(_) => attr.kind == Kind::Object,
+        Body::Symlink(_) => attr.kind == Kind::Symlink,
+        Body::Node => !matches!(attr.kind, Kind::Directory | Kind::Object | Kind::Symlink),
+    };
+    if !fits {
+        wrong(format!(
+            "is a {:?} and has the body of another kind",
+            attr.kind
+        ));
+    }
+    if attr.mode > 0o7777 {
+        wrong(format!("its mode is {:o}", attr.mode));
+    }
+    if [attr.atime, attr.mtime, attr.ctime, attr.crtime]
+        .iter()
+        .any(|time| time.nsec >= 1_000_000_000)
+    {
+        wrong("a time has more than 10^9 nanoseconds".to_owned());
+    }
+    match &inode.body {
+        Body::Object(object) => object_alone(attr, object, &mut wrong),
+        Body::Symlink(target) if attr.size != target.len() as u64 => wrong(format!(
+            "its size is {} and its target has {} bytes",
+            attr.size,
+            target.len()
+        )),
+        _ => {}
+    }
+}
+
+fn object_alone(attr: &Attr, object: &Object, wrong: &mut impl FnMut(String)) {
+    let info = &object.info;
+    match info.size() {
+        Ok(size) if size == attr.size => {}
+        Ok(size) => wrong(format!(
+            "its size is {} and its dims make {size}",
+            attr.size
+        )),
+        Err(error) => wrong(format!("its dims: {error}")),
+    }
+    if attr.stored != object.stored.min(attr.size) {
+        wrong(format!(
+            "says that {} bytes are stored, and {} are",
+            attr.stored, object.stored
+        ));
+    }
+    if info.dims.len() != info.max_dims.len() {
+        wrong(format!(
+            "has {} dims and {} greatest dims",
+            info.dims.len(),
+            info.max_dims.len()
+        ));
+    } else if let Err(error) = info.check_dims(&info.dims) {
+        wrong(format!("its dims: {error}"));
+    }
+    if !info.fill.fits(info.dtype.size()) {
+        wrong("its fill value is no element".to_owned());
+    }
+    if !info.codec.is_valid() {
+        wrong("its codec does not exist".to_owned());
+    }
+    if info.generation > object.spare {
+        wrong(format!(
+            "its generation is {}, the greatest given {}",
+            info.generation, object.spare
+        ));
+    }
+}
+
+/// What is left once every table was read: counts that do not come out.
+pub(super) fn sum_up(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
+    for row in &facts.inodes {
+        places(walk, row)?;
+        let subject = || format!("inode {}", row.ino);
+        let directory = row.kind == Kind::Directory;
+        let links = match (directory, row.ino == ROOT.0 || row.names > 0) {
+            (true, true) => row.subdirectories.saturating_add(2),
+            (true, false) => 0,
+            (false, _) => row.names,
+        };
+        if row.nlink != links {
+            let what = if directory {
+                format!("its directories make {links}")
+            } else {
+                format!("{links} names were found")
+            };
+            walk.tell(
+                Class::Links,
+                subject(),
+                format!("says that it has {} links, {what}", row.nlink),
+            );
+        }
+        match (row.nlink == 0, row.orphan) {
+            (true, false) => walk.tell(
+                Class::Orphan,
+                subject(),
+                "has no name and is not noted as unlinked: it would stay for ever",
+            ),
+            (false, true) => walk.tell(
+                Class::Orphan,
+                subject(),
+                "is noted as unlinked and has a name",
+            ),
+            _ => {}
+        }
+        if row.left != 0 {
+            let detail = if directory {
+                format!("its count of entries is wrong by {}", row.left)
+            } else {
+                format!("its count of stored bytes is wrong by {}", row.left)
+            };
+            let class = if directory {
+                Class::Directory
+            } else {
+                Class::Tile
+            };
+            walk.tell(class, subject(), detail);
+        }
+        if row.xattrs != 0 || row.xattr_names != 0 {
+            walk.tell(
+                Class::Attribute,
+                subject(),
+                format!(
+                    "its count of attributes is wrong by {}, that of their names' bytes by {}",
+                    row.xattrs, row.xattr_names
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The places an inode notes are those where it was found; of one that had more than fit, some of them.
+fn places(walk: &mut Walk<'_>, row: &Row) -> Result<(), CheckError> {
+    let found = row.ino != ROOT.0 || row.names > 0;
+    if row.places == 0 && (row.noted == row.names || !found) {
+        return Ok(());
+    }
+    let Some(inode) = walk.inode(ObjectId(row.ino))? else {
+        return Ok(());
+    };
+    let mut wrong = row.noted >= row.names;
+    for (dir, slot) in &inode.names {
+        let key = keys::slot(*dir, *slot);
+        let there = walk.kv.get(&key)?;
+        let there = there.and_then(|value| decode::<Slot>(&key, &value).ok());
+        wrong |= !matches!(there, Some(Slot::Entry { ino, .. }) if ino.0 == row.ino);
+    }
+    if wrong {
+        walk.tell(
+            Class::Links,
+            format!("inode {}", row.ino),
+            "the places it notes are not those of its names: searches tell a wrong path",
+        );
+    }
+    Ok(())
+}
+
+/// The inode a row of another table is about, if it is there; else a finding.
+pub(super) fn of<'a>(
+    walk: &mut Walk<'_>,
+    facts: &'a mut Facts,
+    ino: u64,
+    (class, key): (Class, &[u8]),
+) -> Option<&'a mut Row> {
+    let row = facts.row(ino);
+    if row.is_none() {
+        walk.tell(
+            class,
+            keys::describe(key),
+            format!("inode {ino} is not there"),
+        );
+    }
+    row
+}

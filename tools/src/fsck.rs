@@ -1,0 +1,342 @@
+//! `slabfs fsck`: the metadata against itself, and against the chunks of the data servers.
+//!
+//! What has to hold is `slabfs_mdserver::check`'s to know; here: which directories, what is printed, and
+//! the one repair there is.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde_json::json;
+use slabfs_mdserver::check::{self, Census, Class, Depth, Facts, Finding, Looked};
+use slabfs_mdserver::kv::{KvError, LocalKv, MetaKv, Recovery};
+use slabfs_model::ServerId;
+use slabfs_objstore::ChunkStore;
+use slabfs_objstore::store::LocalStore;
+
+use crate::args::show_size;
+use crate::failure::usage;
+use crate::node::{self, Owner};
+use crate::output;
+
+/// Check that nothing is missing, doubled or contradictory: metadata, and chunks against it.
+///
+/// The processes on the directories must have been stopped; a store that was not closed in order is
+/// brought in order first, as at a start. Every finding is a line on stdout. The exit status is 0 when
+/// nothing was found, 1 when something was or the check could not be done, 2 for a wrong request.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs fsck --data /srv/slabfs
+      all of what `slabfs up` keeps there: md, os1, os2, ...
+  slabfs fsck --data /srv/slabfs --deep
+      reads every chunk and compares it with its checksums
+  slabfs fsck --data md --chunks os1 --chunks os2
+      the directories of an mdserver and of its objservers
+  slabfs fsck --data md --json | jq '.findings[].class'")]
+pub(crate) struct Args {
+    /// The --data of `slabfs up`, or of the mdserver
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// The --data of an objserver; once for each
+    #[arg(long, value_name = "DIR")]
+    chunks: Vec<PathBuf>,
+    /// Read the data of every chunk as well
+    #[arg(long)]
+    deep: bool,
+    /// Delete chunks that nobody names, if nothing else was found
+    #[arg(long)]
+    repair: bool,
+    /// As JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// The directories of one slabfs.
+struct Places {
+    metadata: PathBuf,
+    chunks: Vec<PathBuf>,
+    /// Every data server's directory is meant to be among `chunks`.
+    complete: bool,
+}
+
+/// What was found, and how much was looked at.
+#[derive(Default)]
+struct Report {
+    census: Census,
+    recovery: Option<Recovery>,
+    servers: BTreeMap<u32, Looked>,
+    findings: Vec<Finding>,
+    /// Findings beyond those kept.
+    more: u64,
+    removed: u64,
+}
+
+/// Findings that are kept; a store that is broken everywhere does not fill the memory too.
+const MAX_FINDINGS: usize = 100_000;
+
+impl Report {
+    fn tell(&mut self, finding: Finding) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.findings.len() as u64 + self.more
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let places = places(args)?;
+    let report = examine(&places, args)?;
+    if args.json {
+        output::json(&as_json(&report))?;
+    } else {
+        output::print(&as_text(&report, args))?;
+    }
+    match report.count() {
+        0 => Ok(()),
+        1 => bail!("1 finding"),
+        n => bail!("{n} findings"),
+    }
+}
+
+/// Whose directories they are; refused while a process uses them.
+fn places(args: &Args) -> anyhow::Result<Places> {
+    let data = &args.data;
+    let owner = Owner::of(data).ok_or_else(|| {
+        usage(format!(
+            "{} holds nothing of slabfs; give the --data of `slabfs up` or of the mdserver",
+            data.display()
+        ))
+    })?;
+    owner.claim(data)?;
+    let places = match owner {
+        Owner::Objserver => {
+            return Err(usage(format!(
+                "{} is the directory of an objserver; give it with --chunks, and that of the mdserver with --data",
+                data.display()
+            )));
+        }
+        Owner::Mdserver => Places {
+            metadata: data.clone(),
+            chunks: args.chunks.clone(),
+            complete: false,
+        },
+        Owner::Up if !args.chunks.is_empty() => {
+            return Err(usage(format!(
+                "{} holds the chunks too; --chunks goes with the directory of an mdserver",
+                data.display()
+            )));
+        }
+        Owner::Up => Places {
+            metadata: data.join("md"),
+            chunks: stores_in(data)?,
+            complete: true,
+        },
+    };
+    for dir in &places.chunks {
+        if Owner::of(dir) != Some(Owner::Objserver) {
+            return Err(usage(format!(
+                "{} holds no chunks; give the --data of an objserver",
+                dir.display()
+            )));
+        }
+        Owner::Objserver.claim(dir)?;
+    }
+    Ok(places)
+}
+
+/// `os1`, `os2`, ... in the directory of an `up`, as far as they were ever used.
+fn stores_in(data: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let entries = std::fs::read_dir(data).with_context(|| format!("listing {}", data.display()))?;
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("listing {}", data.display()))?
+            .path();
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_prefix("os")?.parse::<u32>().ok());
+        if let Some(number) = number
+            && Owner::of(&path) == Some(Owner::Objserver)
+        {
+            found.push((number, path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+fn examine(places: &Places, args: &Args) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    let dir = &places.metadata;
+    let (kv, recovery) = match check::open(dir) {
+        Ok(opened) => opened,
+        Err(KvError::Damaged { damage, .. }) => {
+            for damage in damage {
+                report.tell(Finding {
+                    class: Class::Damaged,
+                    subject: dir.display().to_string(),
+                    detail: damage.to_string(),
+                });
+            }
+            return Ok(report);
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot check {}", dir.display()));
+        }
+    };
+    report.recovery = Some(recovery);
+    let facts = check::metadata(&kv, &mut |finding| report.tell(finding))
+        .with_context(|| format!("cannot check {}", dir.display()))?;
+    report.census = facts.census;
+    look(&kv, &facts, places, args, &mut report)?;
+    kv.close()
+        .with_context(|| format!("closing {}", dir.display()))?;
+    Ok(report)
+}
+
+/// Holds the metadata against each data server's chunks.
+fn look(
+    kv: &LocalKv,
+    facts: &Facts,
+    places: &Places,
+    args: &Args,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let depth = if args.deep { Depth::Data } else { Depth::Heads };
+    let mut stores = Vec::new();
+    for dir in &places.chunks {
+        let store = node::open_store(dir)?;
+        let known = facts.servers.iter();
+        let id = known
+            .filter(|(_, server)| server.uuid == store.id())
+            .map(|(id, _)| *id)
+            .next();
+        match id {
+            Some(id) => {
+                let looked = facts
+                    .chunks(kv, (id, &store), depth, &mut |finding| report.tell(finding))
+                    .with_context(|| format!("cannot check {}", dir.display()))?;
+                report.servers.insert(id.0, looked);
+                stores.push((id, store));
+            }
+            None => foreign(&store, dir, report)?,
+        }
+    }
+    for (id, server) in &facts.servers {
+        if places.complete && server.named && !report.servers.contains_key(&id.0) {
+            report.tell(Finding {
+                class: Class::ServerGone,
+                subject: format!("data server {id}"),
+                detail: "its directory is not here, and objects have chunks on it".to_owned(),
+            });
+        }
+    }
+    if args.repair {
+        repair(&stores, report)?;
+    }
+    Ok(())
+}
+
+/// A directory that no data server of the metadata has: one that was never registered is empty.
+fn foreign(store: &LocalStore, dir: &Path, report: &mut Report) -> anyhow::Result<()> {
+    if !store.list(None, 1)?.is_empty() {
+        report.tell(Finding {
+            class: Class::ForeignServer,
+            subject: dir.display().to_string(),
+            detail: "has chunks, and the metadata does not know it".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Deletes what nobody names, if it is certain that nobody will: nothing else is wrong.
+fn repair(
+    stores: &[(ServerId, std::sync::Arc<LocalStore>)],
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    if report
+        .findings
+        .iter()
+        .any(|finding| finding.class != Class::Garbage)
+    {
+        tracing::warn!("nothing is deleted: mend what else was found first");
+        return Ok(());
+    }
+    for (id, store) in stores {
+        let Some(looked) = report.servers.get(&id.0) else {
+            continue;
+        };
+        store.delete(&looked.garbage)?;
+        store.sync(&[])?;
+        report.removed += looked.garbage.len() as u64;
+    }
+    report.findings.clear();
+    report.more = 0;
+    Ok(())
+}
+
+fn as_text(report: &Report, args: &Args) -> String {
+    let mut out = String::new();
+    for finding in &report.findings {
+        out.push_str(&format!("{finding}\n"));
+    }
+    if report.more > 0 {
+        out.push_str(&format!("... and {} more\n", report.more));
+    }
+    let Census {
+        inodes,
+        names,
+        attributes,
+        tiles,
+        sessions,
+        servers,
+    } = report.census;
+    if let Some(recovery) = &report.recovery {
+        out.push_str(&format!("metadata: {recovery}\n"));
+        out.push_str(&format!(
+            "metadata: {inodes} inodes, {names} names, {attributes} attributes, {tiles} chunk records, {sessions} sessions, {servers} data servers\n"
+        ));
+    }
+    let how = if args.deep { "read" } else { "looked at" };
+    for (id, looked) in &report.servers {
+        out.push_str(&format!(
+            "data server {id}: {} chunks {how}, {}\n",
+            looked.chunks,
+            show_size(looked.bytes)
+        ));
+    }
+    let unseen = servers.saturating_sub(report.servers.len() as u64);
+    if unseen > 0 {
+        out.push_str(&format!("{unseen} data servers not looked at\n"));
+    }
+    if report.removed > 0 {
+        out.push_str(&format!(
+            "{} chunks that nobody named were deleted\n",
+            report.removed
+        ));
+    }
+    out.push_str(&match report.count() {
+        0 => "clean\n".to_owned(),
+        1 => "1 finding\n".to_owned(),
+        n => format!("{n} findings\n"),
+    });
+    out
+}
+
+fn as_json(report: &Report) -> serde_json::Value {
+    json!({
+        "clean": report.count() == 0,
+        "findings": report.findings,
+        "not_listed": report.more,
+        "metadata": report.census,
+        "recovery": report.recovery.as_ref().map(ToString::to_string),
+        "servers": report.servers,
+        "deleted": report.removed,
+    })
+}
