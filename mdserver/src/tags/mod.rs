@@ -4,10 +4,11 @@
 //! all extended attributes, `change` answers what sets and reads tags.
 //!
 //! [`entry`] says what of an inode's tags is in the index, and where in it to look for something;
-//! [`index`] is the ordered set of bytes that holds that.
+//! [`index`] is the ordered set of bytes that holds that; [`query`] is the language of searches.
 
 pub mod entry;
 pub mod index;
+pub mod query;
 
 mod change;
 pub(crate) mod rows;

@@ -1,0 +1,156 @@
+//! Which parts of the index have all candidates of a query.
+//!
+//! What an [`Access`] gives is a superset of the hits, whatever the index has beyond what it must.
+//! `not` gives nothing to look up, and neither does what is built in: beside something that does, in
+//! an `and`, that does not matter.
+
+use slabfs_model::Value;
+
+use super::Query;
+use super::term::{Comparison, Key, KeyPattern, Literal, Node, Pattern, Term, Test};
+use crate::tags::entry::{self, End, Range};
+
+/// What to look up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// Everything: the index does not help.
+    Scan,
+    /// A part of the index.
+    Range(Range),
+    /// What is in all of these; two or more, none of them `And` or `Scan`.
+    And(Vec<Access>),
+    /// What is in any of these; none of them `Or` or `Scan`. Without any: nothing.
+    Or(Vec<Access>),
+}
+
+impl Query {
+    /// What has all candidates of this query.
+    pub fn access(&self) -> Access {
+        self.access_with(&mut |_| None)
+    }
+
+    /// What has all candidates of this query, where `keys` says which keys fit a pattern; nothing if
+    /// it does not know, or if they are too many to look up one by one.
+    pub fn access_with(&self, keys: &mut Keys<'_>) -> Access {
+        self.root.access(false, keys)
+    }
+}
+
+/// Says which keys fit a pattern.
+pub type Keys<'a> = dyn FnMut(&KeyPattern) -> Option<Vec<String>> + 'a;
+
+impl Node {
+    /// The candidates of it, or of its negation.
+    fn access(&self, negated: bool, keys: &mut Keys<'_>) -> Access {
+        match (self, negated) {
+            (Self::Not(node), _) => node.access(!negated, keys),
+            (Self::And(nodes), false) | (Self::Or(nodes), true) => {
+                Access::and(nodes.iter().map(|node| node.access(negated, keys)))
+            }
+            (Self::Or(nodes), false) | (Self::And(nodes), true) => {
+                Access::or(nodes.iter().map(|node| node.access(negated, keys)))
+            }
+            (Self::Term(term), false) => term.access(keys),
+            (Self::Term(_), true) => Access::Scan,
+        }
+    }
+}
+
+impl Term {
+    fn access(&self, keys: &mut Keys<'_>) -> Access {
+        match &self.key {
+            Key::Tag(key) => self.test.access(key),
+            Key::Tags(pattern) => match keys(pattern) {
+                Some(keys) => Access::or(keys.iter().map(|key| self.test.access(key))),
+                None if pattern.prefix().is_empty() => Access::Scan,
+                None => Access::Range(entry::keys(pattern.prefix())),
+            },
+            Key::Builtin(_) => Access::Scan,
+        }
+    }
+}
+
+impl Test {
+    fn access(&self, key: &str) -> Access {
+        let range = match self {
+            Self::Has | Self::Unlike(_) | Self::Is(Comparison::NotEqual, _) => entry::has_key(key),
+            Self::Is(comparison, literal) => {
+                let Some(value) = literal.value() else {
+                    return Access::Scan;
+                };
+                match comparison {
+                    Comparison::Less => entry::between(key, End::Open, End::Without(&value)),
+                    Comparison::LessOrEqual => entry::between(key, End::Open, End::With(&value)),
+                    Comparison::Greater => entry::between(key, End::Without(&value), End::Open),
+                    Comparison::GreaterOrEqual => entry::between(key, End::With(&value), End::Open),
+                    _ => entry::exact(key, &value),
+                }
+            }
+            Self::In(low, high) => {
+                let low = low.as_ref().and_then(Literal::value);
+                let high = high.as_ref().and_then(Literal::value);
+                let low = low.as_ref().map_or(End::Open, End::With);
+                let high = high.as_ref().map_or(End::Open, End::With);
+                entry::between(key, low, high)
+            }
+            Self::Like(Pattern::Any) => entry::has_key(key),
+            Self::Like(Pattern::Prefix(text)) => entry::prefix(key, text),
+            Self::Like(Pattern::Suffix(text)) => entry::suffix(key, text),
+            Self::Like(Pattern::Infix(text)) => {
+                let trigrams = entry::infix(key, text);
+                if !trigrams.is_empty() {
+                    let told = Access::and(trigrams.into_iter().map(Access::Range));
+                    return Access::or([told, Access::Range(entry::untold(key))]);
+                }
+                entry::has_key(key)
+            }
+        };
+        Access::Range(range)
+    }
+}
+
+impl Literal {
+    /// The value of a tag that equals it.
+    fn value(&self) -> Option<Value<'_>> {
+        match self {
+            Self::Number(number) => Some(Value::Number(*number)),
+            Self::Text(text) => Some(Value::Text(text.as_str().into())),
+            Self::Bytes(bytes) => Some(Value::Bytes(bytes.as_slice().into())),
+            Self::When(_) => None,
+        }
+    }
+}
+
+impl Access {
+    fn and(parts: impl IntoIterator<Item = Access>) -> Self {
+        let mut all = Vec::new();
+        for part in parts {
+            match part {
+                Self::Scan => {}
+                Self::And(mut inner) => all.append(&mut inner),
+                Self::Or(inner) if inner.is_empty() => return Self::Or(inner),
+                part => all.push(part),
+            }
+        }
+        match all.len() {
+            0 => Self::Scan,
+            1 => all.remove(0),
+            _ => Self::And(all),
+        }
+    }
+
+    fn or(parts: impl IntoIterator<Item = Access>) -> Self {
+        let mut any = Vec::new();
+        for part in parts {
+            match part {
+                Self::Scan => return Self::Scan,
+                Self::Or(mut inner) => any.append(&mut inner),
+                part => any.push(part),
+            }
+        }
+        match any.len() {
+            1 => any.remove(0),
+            _ => Self::Or(any),
+        }
+    }
+}

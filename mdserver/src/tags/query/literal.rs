@@ -1,0 +1,157 @@
+//! Reads a word as a value of what it is compared with. Errors are what to say to the user.
+
+use slabfs_model::{DType, Num};
+
+use super::subject::{Builtin, KINDS};
+use super::term::{Comparison, Key, Literal, Pattern};
+use super::token::{Part, Word};
+use super::when::When;
+
+/// The value that `key` is compared with.
+pub(super) fn value(key: &Key, comparison: Comparison, word: &Word) -> Result<Literal, String> {
+    let literal = read(key, word)?;
+    let equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
+    match (&literal, key) {
+        (Literal::When(when), _) if equality && when.is_relative() => Err(format!(
+            "nothing is exactly that long ago; write e.g. mtime > {} for what changed since",
+            word.text()
+        )),
+        (_, Key::Builtin(Builtin::Kind)) if !equality => {
+            Err("a kind is compared with = or !=".to_owned())
+        }
+        _ => Ok(literal),
+    }
+}
+
+fn read(key: &Key, word: &Word) -> Result<Literal, String> {
+    match key {
+        Key::Tag(_) | Key::Tags(_) => tag_value(word),
+        Key::Builtin(builtin) => builtin_value(*builtin, word),
+    }
+}
+
+fn tag_value(word: &Word) -> Result<Literal, String> {
+    if let [Part::Bare(x), Part::Quoted(digits)] = &word.parts[..]
+        && x == "x"
+    {
+        return unhex(digits).map(Literal::Bytes);
+    }
+    Ok(match word.bare().and_then(Num::read) {
+        Some(number) => Literal::Number(number),
+        None => Literal::Text(word.text()),
+    })
+}
+
+fn builtin_value(builtin: Builtin, word: &Word) -> Result<Literal, String> {
+    let text = word.text();
+    match builtin {
+        Builtin::Name | Builtin::Path => Ok(Literal::Text(text)),
+        Builtin::DType => {
+            let dtype: DType = text.parse().map_err(|error| format!("{error}"))?;
+            Ok(Literal::Text(dtype.to_string()))
+        }
+        Builtin::Kind => match KINDS.iter().any(|(name, _)| *name == text) {
+            true => Ok(Literal::Text(text)),
+            false => {
+                let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+                let names = names.join(", ");
+                Err(format!("\"{text}\" is not a kind; write one of {names}"))
+            }
+        },
+        Builtin::Rank | Builtin::Dim(_) => match Num::read(&text) {
+            Some(number) => Ok(Literal::Number(number)),
+            None => Err(format!("{builtin} is compared with a number, e.g. 3")),
+        },
+        Builtin::Size => match size(&text) {
+            Some(number) => Ok(Literal::Number(number)),
+            None => Err("a size is a number of bytes, or of 1024 with K, 1024² with M, and so on with G, T, P: 1.5G".to_owned()),
+        },
+        Builtin::Mtime => When::parse(&text).map(Literal::When),
+        Builtin::Owner => Ok(match word.bare().and_then(Num::read) {
+            Some(uid) => Literal::Number(uid),
+            None => Literal::Text(text),
+        }),
+    }
+}
+
+fn size(text: &str) -> Option<Num> {
+    let unit = text.chars().last()?;
+    let power = "KMGTP".find(unit.to_ascii_uppercase());
+    let Some(power) = power else {
+        return Num::read(text);
+    };
+    let number = Num::read(&text[..text.len() - unit.len_utf8()])?;
+    let unit = 1i64 << (10 * (power + 1));
+    match number.as_i64().and_then(|whole| whole.checked_mul(unit)) {
+        Some(bytes) => Some(Num::int(bytes)),
+        None => Num::float(number.as_f64() * unit as f64)
+            .ok()
+            .filter(|bytes| bytes.as_f64().is_finite()),
+    }
+}
+
+/// The ends of the range that `key` lies in.
+pub(super) fn range(key: &Key, word: &Word) -> Result<(Option<Literal>, Option<Literal>), String> {
+    let (low, high) = word
+        .range()
+        .ok_or("a range is written low..high without spaces, e.g. 3..9, or 3.. without an end")?;
+    if word.has_star() {
+        return Err("a range has no stars; quote one that is meant as a star".to_owned());
+    }
+    if matches!(key, Key::Builtin(Builtin::Kind)) {
+        return Err("a kind is compared with = or !=".to_owned());
+    }
+    let end = |word: &Word| match word.parts.is_empty() {
+        true => Ok(None),
+        false => read(key, word).map(Some),
+    };
+    let (low, high) = (end(&low)?, end(&high)?);
+    match (&low, &high) {
+        (None, None) => Err("a range needs an end, e.g. 3..9, 3.. or ..9; has KEY asks for any value".to_owned()),
+        (Some(low), Some(high)) => match (low, high) {
+            (Literal::Number(low), Literal::Number(high)) if low > high => Err(format!(
+                "nothing is in this range: {low} is more than {high}"
+            )),
+            _ if std::mem::discriminant(low) == std::mem::discriminant(high) => Ok(()),
+            _ => Err("both ends of a range are numbers, or both are text; a number is made text by quotes".to_owned()),
+        },
+        _ => Ok(()),
+    }?;
+    Ok((low, high))
+}
+
+/// Whether `key` can be compared with a pattern.
+pub(super) fn takes_patterns(key: &Key) -> Result<(), String> {
+    match key {
+        Key::Tag(_) | Key::Tags(_) => Ok(()),
+        Key::Builtin(Builtin::Name | Builtin::Path | Builtin::DType | Builtin::Owner) => Ok(()),
+        Key::Builtin(other) => Err(format!("{other} is not text, and takes no pattern")),
+    }
+}
+
+/// The pattern that a word with a star is.
+pub(super) fn pattern(word: &Word) -> Result<Pattern, String> {
+    let star = |part: Option<&Part>| matches!(part, Some(Part::Star(_)));
+    let (first, last) = (star(word.parts.first()), star(word.parts.last()));
+    if word.parts.len() == 1 {
+        return Ok(Pattern::Any);
+    }
+    let inner = &word.parts[usize::from(first)..word.parts.len() - usize::from(last)];
+    let parts = inner.to_vec();
+    let inner = Word { parts };
+    if inner.has_star() {
+        return Err("a * stands at the beginning or the end, not in the middle; write two comparisons, e.g. k = a* and k = *b, or quote a star that is meant as a star".to_owned());
+    }
+    let text = inner.text();
+    Ok(match (text.is_empty(), first, last) {
+        (true, ..) => Pattern::Any,
+        (_, true, true) => Pattern::Infix(text),
+        (_, true, false) => Pattern::Suffix(text),
+        _ => Pattern::Prefix(text),
+    })
+}
+
+fn unhex(digits: &str) -> Result<Vec<u8>, String> {
+    let tag = slabfs_model::Tag::parse(slabfs_model::TagKind::Bytes, digits);
+    tag.map(|tag| tag.bytes).map_err(|error| error.to_string())
+}

@@ -1,0 +1,167 @@
+//! Whether a query matches an object.
+
+use slabfs_model::{Num, Tag, Value};
+use std::cmp::Ordering;
+
+use super::Query;
+use super::subject::{Builtin, BuiltinValue, Subject};
+use super::term::{Comparison, Key, Literal, Node, Term, Test};
+
+impl Query {
+    /// Whether the query matches.
+    pub fn matches(&self, subject: &dyn Subject) -> bool {
+        self.root.matches(subject)
+    }
+}
+
+impl Node {
+    fn matches(&self, subject: &dyn Subject) -> bool {
+        match self {
+            Self::And(nodes) => nodes.iter().all(|node| node.matches(subject)),
+            Self::Or(nodes) => nodes.iter().any(|node| node.matches(subject)),
+            Self::Not(node) => !node.matches(subject),
+            Self::Term(term) => term.matches(subject),
+        }
+    }
+}
+
+impl Term {
+    fn matches(&self, subject: &dyn Subject) -> bool {
+        let tag = |key: &str| {
+            let tag = subject.tag(key);
+            tag.is_some_and(|tag| self.test.of_tag(&tag))
+        };
+        match &self.key {
+            Key::Tag(key) => tag(key),
+            Key::Tags(pattern) => subject.each_key(&mut |key| pattern.fits(key) && tag(key)),
+            Key::Builtin(builtin) => {
+                let value = subject.builtin(*builtin);
+                value.is_some_and(|value| self.test.of_builtin(*builtin, &value, subject))
+            }
+        }
+    }
+}
+
+impl Test {
+    fn of_tag(&self, tag: &Tag) -> bool {
+        let any = |test: &dyn Fn(&Value<'_>) -> bool| tag.values().iter().any(test);
+        match self {
+            Self::Has => true,
+            Self::Is(Comparison::NotEqual, literal) => {
+                !any(&|value| literal.compare(value) == Some(Ordering::Equal))
+            }
+            Self::Is(comparison, literal) => any(&|value| {
+                literal
+                    .compare(value)
+                    .is_some_and(|is| comparison.allows(is))
+            }),
+            Self::In(low, high) => any(&|value| {
+                let above = |low: &Literal| low.compare(value).is_some_and(Ordering::is_ge);
+                let below = |high: &Literal| high.compare(value).is_some_and(Ordering::is_le);
+                low.as_ref().is_none_or(above) && high.as_ref().is_none_or(below)
+            }),
+            Self::Like(pattern) => pattern.takes_all() || any(&|value| text_fits(pattern, value)),
+            Self::Unlike(pattern) => {
+                !pattern.takes_all() && !any(&|value| text_fits(pattern, value))
+            }
+        }
+    }
+
+    fn of_builtin(
+        &self,
+        builtin: Builtin,
+        value: &BuiltinValue<'_>,
+        subject: &dyn Subject,
+    ) -> bool {
+        let order = |literal: &Literal| compare_builtin(value, literal, subject);
+        match self {
+            Self::Has => true,
+            Self::Is(Comparison::NotEqual, literal) => order(literal) != Some(Ordering::Equal),
+            Self::Is(comparison, literal) => order(literal).is_some_and(|is| comparison.allows(is)),
+            Self::In(low, high) => {
+                let above = |low: &Literal| order(low).is_some_and(Ordering::is_ge);
+                let below = |high: &Literal| order(high).is_some_and(Ordering::is_le);
+                low.as_ref().is_none_or(above) && high.as_ref().is_none_or(below)
+            }
+            Self::Like(pattern) => text_of(value).is_some_and(|text| pattern.fits(text)),
+            // An owner without a name has none that fits.
+            Self::Unlike(pattern) => match text_of(value) {
+                Some(text) => !pattern.fits(text),
+                None => builtin == Builtin::Owner,
+            },
+        }
+    }
+}
+
+impl super::term::Pattern {
+    fn takes_all(&self) -> bool {
+        *self == Self::Any
+    }
+}
+
+fn text_fits(pattern: &super::term::Pattern, value: &Value<'_>) -> bool {
+    match value {
+        Value::Text(text) => pattern.fits(text),
+        _ => false,
+    }
+}
+
+fn text_of<'a>(value: &'a BuiltinValue<'_>) -> Option<&'a str> {
+    match value {
+        BuiltinValue::Text(text) => Some(text),
+        BuiltinValue::Owner { name, .. } => name.as_deref(),
+        _ => None,
+    }
+}
+
+/// How the value compares with the literal, if they are of one type.
+fn compare_builtin(
+    value: &BuiltinValue<'_>,
+    literal: &Literal,
+    subject: &dyn Subject,
+) -> Option<Ordering> {
+    match (value, literal) {
+        (BuiltinValue::Number(number), Literal::Number(_)) => {
+            literal.compare(&Value::Number(number_of(*number)))
+        }
+        (BuiltinValue::Owner { uid, .. }, Literal::Number(_)) => {
+            literal.compare(&Value::Number(Num::int(i64::from(*uid))))
+        }
+        (BuiltinValue::Time(time), Literal::When(when)) => {
+            Some(when.order_of(*time, subject.now()))
+        }
+        (_, Literal::Text(literal)) => text_of(value).map(|text| text.cmp(literal)),
+        _ => None,
+    }
+}
+
+/// The number; from 2^63 on the nearest that a float can be.
+fn number_of(number: u64) -> Num {
+    let float = || Num::float(number as f64).unwrap_or(Num::int(i64::MAX));
+    i64::try_from(number).map_or_else(|_| float(), Num::int)
+}
+
+impl Literal {
+    /// How a value compares with this literal, if they are of one type.
+    fn compare(&self, value: &Value<'_>) -> Option<Ordering> {
+        match (value, self) {
+            (Value::Number(value), Self::Number(literal)) => Some(value.cmp(literal)),
+            (Value::Text(value), Self::Text(literal)) => Some(value.as_ref().cmp(literal)),
+            (Value::Bytes(value), Self::Bytes(literal)) => Some(value.as_ref().cmp(literal)),
+            _ => None,
+        }
+    }
+}
+
+impl Comparison {
+    fn allows(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The language of searches: `project = climate and step >= 10 and not has broken`.
+//!
+//! A [`Query`] is parsed from text, asked whether it [matches](Query::matches) a [`Subject`] (an
+//! object or a container), and says which parts of the index have all candidates
+//! ([`Query::access`]). Everything here is pure. `docs/search.md` is the language for its users; what
+//! was decided there:
+//!
+//! - A comparison, `!=` too, is about what has the tag: `k != v` is `has k and not k = v`.
+//! - A list fulfils what any of its members fulfils; `k != v` is that none is `v`.
+//! - A bare number is a number and never text; quoted it is text and never a number. A tag that nobody
+//!   gave a type is both. Numbers and texts are never compared with each other.
+//! - Patterns are about text.
+//!
+//! `token` cuts the text, `parse` makes the tree, `literal` reads values for what they are compared
+//! with, `when` dates; `term` is the tree, `matches` and `access` are what it is for, `display` writes
+//! it down again. Text from outside is limited ([`MAX_TEXT`], [`MAX_TERMS`], [`MAX_NESTING`]), so that
+//! no query can exhaust the stack: whatever recurses does so at most a few times a level of nesting.
+
+mod access;
+mod display;
+mod error;
+mod literal;
+mod matches;
+mod parse;
+mod subject;
+mod term;
+#[cfg(test)]
+mod tests;
+mod token;
+mod when;
+
+pub use access::{Access, Keys};
+pub use error::QueryError;
+pub use subject::{Builtin, BuiltinValue, Subject, kind_name};
+pub use term::KeyPattern;
+
+use std::str::FromStr;
+use term::Node;
+
+/// Most bytes of a query.
+pub const MAX_TEXT: usize = 1 << 20;
+/// Most comparisons in a query.
+pub const MAX_TERMS: usize = 10_000;
+/// How deep parentheses and `not` may be nested.
+pub const MAX_NESTING: usize = 100;
+
+/// A search.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    root: Node,
+}
+
+impl Query {
+    /// Reads a query.
+    ///
+    /// # Errors
+    /// It is not one, or beyond a limit; the error points at the place.
+    pub fn parse(text: &str) -> Result<Self, QueryError> {
+        parse::parse(text).map(|root| Self { root })
+    }
+}
+
+impl FromStr for Query {
+    type Err = QueryError;
+
+    fn from_str(text: &str) -> Result<Self, QueryError> {
+        Self::parse(text)
+    }
+}

@@ -1,0 +1,4 @@
+mod errors;
+mod meaning;
+mod properties;
+mod support;
