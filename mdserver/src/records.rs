@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::layout::tiling::Record;
 use slabfs_model::{Hyperslab, Region, SessionId};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
-use crate::api::{ArrayInfo, Attr, Entry, Ino, MdError, Stored};
+use crate::api::{ArrayInfo, Attr, Defaults, Entry, Ino, MdError, SpecChange, Stored};
 
 /// The format of each record.
 const FORMAT: u8 = 1;
@@ -49,6 +50,9 @@ pub(crate) enum Body {
         entries: u64,
         /// Whether an entry ever had to be put off its own slot.
         collided: bool,
+        /// What it gives to what is made in it.
+        #[serde(with = "shared")]
+        defaults: Option<Arc<Defaults>>,
     },
     Object(Box<Object>),
     Symlink(Vec<u8>),
@@ -56,10 +60,31 @@ pub(crate) enum Body {
     Node,
 }
 
+/// A directory is copied for each change of it; its defaults are not.
+mod shared {
+    use super::{Arc, Defaults};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        defaults: &Option<Arc<Defaults>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        defaults.as_deref().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Arc<Defaults>>, D::Error> {
+        Ok(Option::deserialize(from)?.map(Arc::new))
+    }
+}
+
 /// What is particular to an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Object {
     pub(crate) info: ArrayInfo,
+    /// Of one that nobody declared yet: what its container's defaults make of it then.
+    pub(crate) inherited: Option<Box<SpecChange>>,
     /// Order of the next record of the tiling; never given twice, over all generations.
     pub(crate) next_order: u64,
     /// Greatest generation ever given, to the object or as a spare one.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{
-    Commit, Entry, Ino, MdError, ResizeHow, Rewrite, SetAttr, SpecChange, SpecPlan, Stored,
-    StoredChunk, Truncate,
+    Commit, Entry, Ino, MdError, ResizeHow, Resolved, Rewrite, SetAttr, SpecChange, SpecPlan,
+    Stored, StoredChunk, Truncate,
 };
 use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{Coords, Hyperslab, Layout, Region};
@@ -225,12 +225,16 @@ impl Client {
             let entry = loop {
                 self.renew(&object, &mut geometry)?;
                 self.flush_alone(&object, &mut geometry)?;
-                let resolved = change
-                    .resolve(&geometry.info)
-                    .map_err(|error| FsError::Invalid(error.to_string()))?;
-                let rewrite = match resolved.plan {
-                    SpecPlan::Nothing | SpecPlan::InPlace => None,
-                    SpecPlan::Rewrite => Some(self.rewrite(&object, &geometry, &resolved.info)?),
+                let info = &geometry.info;
+                let rewrite = match change.resolve(info) {
+                    Ok(Resolved {
+                        info,
+                        plan: SpecPlan::Rewrite,
+                    }) => Some(self.rewrite(&object, &geometry, &info)?),
+                    Ok(_) => None,
+                    // Its container may have a say in it: the service knows.
+                    Err(_) if !info.declared && info.is_empty() => None,
+                    Err(error) => return Err(FsError::Invalid(error.to_string())),
                 };
                 tries += 1;
                 match self.md().declare(ino, change.clone(), rewrite) {

@@ -137,6 +137,7 @@ fn client_number(error: &FsError) -> Errno {
 
 fn md_number(error: &MdError) -> Errno {
     match error {
+        MdError::At { error, .. } => md_number(error),
         MdError::NotFound => Errno::ENOENT,
         MdError::Exists => Errno::EEXIST,
         MdError::NotDirectory => Errno::ENOTDIR,

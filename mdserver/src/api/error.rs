@@ -36,6 +36,14 @@ pub enum MdError {
          remove some, or put what belongs together into a list"
     )]
     TooManyTags,
+    /// One of several things that were asked for at once; none of them was done.
+    #[error("{error}")]
+    At {
+        /// Which, from 0.
+        index: u32,
+        /// What is wrong with it.
+        error: Box<MdError>,
+    },
     /// The caller's view is out of date: the object was emptied or replaced since; look again
     /// (`ESTALE`).
     #[error("the object changed meanwhile; look it up again")]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
-    Attached, Beat, Commit, CommitReply, Create, Created, DirEntry, Entry, Ino, Lease, MdError,
-    Metadata, Op, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite,
-    ServerInfo, SetAttr, SpecChange, StatFs, TagChange, TilingReply, XattrFlags,
+    Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
+    Entry, Ino, Lease, MdError, Metadata, NewObject, Op, RenameFlags, Reply, Request, ReserveReply,
+    ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, SpecChange, StatFs, TagChange, TilingReply,
+    XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -235,6 +236,22 @@ impl Md {
     /// Sets attributes.
     pub fn setattr(&self, ino: Ino, set: SetAttr) -> Result<Entry, MdError> {
         self.entry(Op::SetAttr { ino, set })
+    }
+
+    /// Makes objects, all of them or none, and gives their numbers in order.
+    pub fn create_many(&self, objects: Vec<NewObject>) -> Result<Vec<Ino>, MdError> {
+        expect!(self.call(Op::CreateMany { objects })?, Reply::CreatedMany(made) => made)
+    }
+
+    /// The defaults of a container.
+    pub fn defaults(&self, ino: Ino) -> Result<Defaults, MdError> {
+        expect!(self.call(Op::GetDefaults { ino })?, Reply::Defaults(defaults) => defaults)
+    }
+
+    /// Changes the defaults of a container and says what they are then.
+    pub fn set_defaults(&self, ino: Ino, change: DefaultsChange) -> Result<Defaults, MdError> {
+        let op = Op::SetDefaults { ino, change };
+        expect!(self.call(op)?, Reply::Defaults(defaults) => defaults)
     }
 
     /// Sets an extended attribute.

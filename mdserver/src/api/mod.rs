@@ -9,6 +9,7 @@
 //! twice. Deliberately elsewhere: what a path means (`slabfs_fs::view`), permission checks (the
 //! kernel's, by `default_permissions`), moving data (`slabfs_objstore`).
 
+mod defaults;
 mod error;
 mod info;
 mod md;
@@ -19,11 +20,13 @@ mod tags;
 mod tiling;
 mod types;
 
+pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;
 pub use info::{ArrayInfo, Given, Truncate};
 pub use md::Md;
 pub use op::{
-    Commit, Create, Op, RenameFlags, Request, ResizeHow, Rewrite, SetAttr, SetTime, XattrFlags,
+    Commit, Create, NewObject, Op, RenameFlags, Request, ResizeHow, Rewrite, SetAttr, SetTime,
+    XattrFlags,
 };
 pub use reply::{
     Attached, Beat, CommitReply, Created, DirEntry, Entry, Lease, Reply, ReserveReply, Resized,
@@ -47,6 +50,8 @@ pub const MAX_XATTR_LIST: usize = 64 * 1024;
 pub const MAX_SYMLINK: usize = 4095;
 /// Most hard links of one inode.
 pub const MAX_LINKS: u32 = 1 << 20;
+/// Most objects in one [`Op::CreateMany`].
+pub const MAX_CREATE: usize = 1024;
 /// Most records in one commit.
 pub const MAX_COMMIT_RECORDS: usize = 65_536;
 /// Most chunk ids in one lease.

@@ -1,9 +1,10 @@
 //! What a client may ask for.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{Coords, Hyperslab, SessionId, Version};
+use slabfs_model::{Coords, Hyperslab, SessionId, Tag, Version};
 use slabfs_objstore::server::ServerReport;
 
+use super::defaults::DefaultsChange;
 use super::spec::SpecChange;
 use super::tags::TagChange;
 use super::tiling::Stored;
@@ -97,6 +98,26 @@ pub struct Create {
     pub open: bool,
 }
 
+/// An object that [`Op::CreateMany`] makes. As with [`Op::Create`], its container's defaults say what
+/// is not said here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewObject {
+    /// Container it is made in.
+    pub parent: Ino,
+    /// Its name there, which must be free.
+    pub name: Vec<u8>,
+    /// Permission bits (the umask is already taken off).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group; a setgid directory gives its own instead.
+    pub gid: u32,
+    /// What it is as an array; nothing for a byte object.
+    pub spec: SpecChange,
+    /// Its tags, without `user.`.
+    pub tags: Vec<(String, Tag)>,
+}
+
 /// How [`Op::Resize`] was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResizeHow {
@@ -157,6 +178,24 @@ pub enum Op {
     },
     /// Makes an inode with a name. Reply `Created`.
     Create(Create),
+    /// Makes objects, all of them or none. Reply `CreatedMany`; what is wrong with one comes as
+    /// [`super::MdError::At`].
+    CreateMany {
+        /// What is made, at most [`super::MAX_CREATE`].
+        objects: Vec<NewObject>,
+    },
+    /// The defaults of a container. Reply `Defaults`.
+    GetDefaults {
+        /// Container.
+        ino: Ino,
+    },
+    /// Changes the defaults of a container. Reply `Defaults`: what they are now.
+    SetDefaults {
+        /// Container.
+        ino: Ino,
+        /// What is cleared and set.
+        change: DefaultsChange,
+    },
     /// Gives an inode one more name. Reply `Entry`.
     Link {
         /// Inode; not a directory.
@@ -378,6 +417,7 @@ impl Op {
                 | Self::Heartbeat { .. }
                 | Self::Lookup { .. }
                 | Self::GetAttr { .. }
+                | Self::GetDefaults { .. }
                 | Self::ReadLink { .. }
                 | Self::ReadDir { .. }
                 | Self::GetXattr { .. }

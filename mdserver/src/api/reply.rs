@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use slabfs_objstore::server::ServerOrders;
 
+use super::defaults::Defaults;
 use super::info::ArrayInfo;
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
-use super::types::Attr;
+use super::types::{Attr, Ino};
 
 /// An inode: its attributes, and what it is as an array if it is an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,6 +156,10 @@ pub enum Reply {
     Entry(Entry),
     /// Of `Create`.
     Created(Created),
+    /// Of `CreateMany`: the numbers of what was made, in order.
+    CreatedMany(Vec<Ino>),
+    /// Of `GetDefaults` and `SetDefaults`.
+    Defaults(Defaults),
     /// Of `ReadDir`.
     Dir(Vec<DirEntry>),
     /// Of `ReadLink` and `GetXattr`.

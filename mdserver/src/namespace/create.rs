@@ -1,17 +1,20 @@
 //! New inodes, and new names for inodes.
 
-use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Version};
+use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Tag, Version};
 use smallvec::smallvec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::check_name;
 use super::directory::add_subdirectory;
 use crate::api::{
-    ArrayInfo, Attr, CREATOR_RESERVE, Create, Created, Given, Ino, Kind, MAX_LINKS, MAX_SYMLINK,
-    MdError, Reply,
+    ArrayInfo, Attr, CREATOR_RESERVE, Create, Created, Defaults, Given, Ino, Kind, MAX_LINKS,
+    MAX_SYMLINK, MdError, Reply, SpecChange, inherit,
 };
 use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode, Object, Xattrs};
+use crate::service::ServiceOptions;
+use crate::tags::rows::xattr_name;
 use crate::txn::Txn;
 
 /// Size a directory shows.
@@ -27,13 +30,41 @@ pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, Md
     if let Some(found) = txn.find(&parent, &create.name)? {
         return existing(txn, &create, found.ino);
     }
+    let dir = Arc::make_mut(&mut parent);
+    let inode = make(&mut txn, dir, &create, &SpecChange::default(), &[])?;
+    let (ino, entry) = (inode.attr.ino, inode.entry());
+    txn.put(parent);
+    txn.put_new(inode);
+    if create.open {
+        txn.open_once(ino)?;
+    }
+    txn.commit(Reply::Created(Created {
+        entry,
+        created: true,
+    }))
+}
+
+/// An inode under a name that is free, with what its container gives; the caller stores both. Of an object
+/// `spec` says what it is and `tags` what is said of it.
+pub(super) fn make(
+    txn: &mut Txn<'_>,
+    dir: &mut Inode,
+    create: &Create,
+    spec: &SpecChange,
+    tags: &[(String, Tag)],
+) -> Result<Inode, MdError> {
     let ino = txn.new_ino()?;
-    let (mode, gid) = inherited(&create, &parent.attr);
-    let body = body(&mut txn, &create, ino)?;
+    let (mode, gid) = inherited(create, &dir.attr);
+    let defaults = match &dir.body {
+        Body::Directory { defaults, .. } => defaults.clone(),
+        _ => None,
+    };
+    let body = body(txn, create, spec, ino, defaults.as_ref())?;
     let size = match &body {
         Body::Symlink(target) => target.len() as u64,
         Body::Directory { .. } => DIRECTORY_SIZE,
-        _ => 0,
+        Body::Object(object) => object.info.size()?,
+        Body::Node => 0,
     };
     let now = txn.now;
     let attr = Attr {
@@ -56,27 +87,40 @@ pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, Md
         crtime: now,
         change: 1,
     };
-    let dir = Arc::make_mut(&mut parent);
     let slot = txn.enter(dir, &create.name, ino)?;
-    let inode = Inode {
+    let mut inode = Inode {
         attr,
         xattrs: Xattrs::default(),
         names: smallvec![(create.parent, slot)],
         body,
     };
-    let entry = inode.entry();
     if create.kind == Kind::Directory {
         add_subdirectory(dir);
     }
-    txn.put(parent);
-    txn.put_new(inode);
-    if create.open {
-        txn.open_once(ino)?;
+    if create.kind == Kind::Object {
+        let given = defaults.as_ref().map_or(&[][..], |all| &all.tags);
+        inode = tagged(txn, inode, given, tags)?;
     }
-    txn.commit(Reply::Created(Created {
-        entry,
-        created: true,
-    }))
+    Ok(inode)
+}
+
+/// A new inode with its container's tags and its own, which win.
+fn tagged(
+    txn: &mut Txn<'_>,
+    inode: Inode,
+    given: &[(String, Tag)],
+    own: &[(String, Tag)],
+) -> Result<Inode, MdError> {
+    if given.is_empty() && own.is_empty() {
+        return Ok(inode);
+    }
+    let mut tags: BTreeMap<Vec<u8>, Option<Tag>> = BTreeMap::new();
+    for (key, tag) in given.iter().chain(own) {
+        tags.insert(xattr_name(key)?, Some(tag.clone()));
+    }
+    let mut inode = Arc::new(inode);
+    txn.change_xattrs(&mut inode, tags.into_iter().collect())?;
+    Ok(Arc::unwrap_or_clone(inode))
 }
 
 /// What creating a name that exists gives.
@@ -118,12 +162,19 @@ fn is_device(kind: Kind) -> bool {
     matches!(kind, Kind::CharDevice | Kind::BlockDevice)
 }
 
-fn body(txn: &mut Txn<'_>, create: &Create, ino: Ino) -> Result<Body, MdError> {
+fn body(
+    txn: &mut Txn<'_>,
+    create: &Create,
+    spec: &SpecChange,
+    ino: Ino,
+    defaults: Option<&Arc<Defaults>>,
+) -> Result<Body, MdError> {
     Ok(match create.kind {
         Kind::Directory => Body::Directory {
             parent: create.parent,
             entries: 0,
             collided: false,
+            defaults: defaults.cloned(),
         },
         Kind::Symlink => {
             let target = create.target.clone().unwrap_or_default();
@@ -138,37 +189,72 @@ fn body(txn: &mut Txn<'_>, create: &Create, ino: Ino) -> Result<Body, MdError> {
             Body::Symlink(target)
         }
         Kind::Object => {
-            let options = &txn.core.options;
-            let info = ArrayInfo {
-                dtype: DType::BYTE,
-                dims: Coords::from_slice(&[0]),
-                max_dims: vec![MaxDim::Unlimited],
-                fill: Fill::zero(),
-                layout: Layout::Grid(Coords::from_slice(&[options.byte_chunk])),
-                codec: Codec::None,
-                declared: false,
-                given: Given::default(),
-                holds: false,
-                generation: 1,
-                stripe: txn.state.servers.stripe(ino.0),
-                tiling: Version(1),
-                chunk_limit: options.chunk_limit,
-            };
             let reserves = match txn.ctx.session {
                 Some(session) => smallvec![(session, CREATOR_RESERVE)],
                 None => smallvec![],
             };
-            Body::Object(Box::new(Object {
-                info,
-                next_order: 0,
-                spare: 1,
-                stored: 0,
-                reserves,
-                clearing: None,
-            }))
+            let mut object = new_object(txn, ino);
+            object.reserves = reserves;
+            let given = defaults
+                .map(|all| &all.spec)
+                .filter(|given| !given.is_empty());
+            if given.is_some() || !spec.is_empty() {
+                object.take(given.unwrap_or(&SpecChange::default()), spec, txn)?;
+            }
+            Body::Object(Box::new(object))
         }
         Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Node,
     })
+}
+
+/// An empty byte object.
+fn new_object(txn: &Txn<'_>, ino: Ino) -> Object {
+    let options = &txn.core.options;
+    let info = ArrayInfo {
+        dtype: DType::BYTE,
+        dims: Coords::from_slice(&[0]),
+        max_dims: vec![MaxDim::Unlimited],
+        fill: Fill::zero(),
+        layout: byte_layout(options),
+        codec: Codec::None,
+        declared: false,
+        given: Given::default(),
+        holds: false,
+        generation: 1,
+        stripe: txn.state.servers.stripe(ino.0),
+        tiling: Version(1),
+        chunk_limit: options.chunk_limit,
+    };
+    Object {
+        info,
+        inherited: None,
+        next_order: 0,
+        spare: 1,
+        stored: 0,
+        reserves: smallvec![],
+        clearing: None,
+    }
+}
+
+/// The layout of an object that nobody gave another.
+pub(crate) fn byte_layout(options: &ServiceOptions) -> Layout {
+    Layout::Grid(Coords::from_slice(&[options.byte_chunk]))
+}
+
+impl Object {
+    /// Makes a new object what its container's defaults and what was said of it make of it.
+    fn take(
+        &mut self,
+        defaults: &SpecChange,
+        change: &SpecChange,
+        txn: &Txn<'_>,
+    ) -> Result<(), MdError> {
+        let layout = byte_layout(&txn.core.options);
+        let (resolved, waits) = inherit(defaults, change, &self.info, &layout)?;
+        self.info = resolved.info;
+        self.inherited = waits.map(Box::new);
+        Ok(())
+    }
 }
 
 /// Gives an inode one more name.

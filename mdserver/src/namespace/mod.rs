@@ -7,6 +7,8 @@
 
 mod attributes;
 mod create;
+mod create_many;
+mod defaults;
 mod directory;
 mod listing;
 mod open;
@@ -15,7 +17,9 @@ mod rename;
 mod xattr;
 
 pub(crate) use attributes::{check_time, get_attr, lookup, read_link, set_attr};
-pub(crate) use create::{DIRECTORY_SIZE, create, link};
+pub(crate) use create::{DIRECTORY_SIZE, byte_layout, create, link};
+pub(crate) use create_many::create_many;
+pub(crate) use defaults::{get_defaults, set_defaults};
 pub(crate) use directory::home;
 pub(crate) use listing::read_dir;
 pub(crate) use open::{close, open, release};

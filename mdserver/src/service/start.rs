@@ -229,6 +229,7 @@ fn make_root(core: &Core) -> Result<(), MdError> {
         parent: ROOT,
         entries: 0,
         collided: false,
+        defaults: None,
     };
     txn.put_new(Inode {
         attr,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::commit::weight;
 use super::validate::{check, check_servers};
-use crate::api::{Ino, MdError, Reply, Rewrite, SpecChange, SpecPlan};
+use crate::api::{Ino, MdError, Reply, Resolved, Rewrite, SpecChange, SpecPlan, inherit};
 use crate::core::{Core, Ctx};
 use crate::keys;
+use crate::namespace::byte_layout;
 use crate::records::{Inode, Object, Tile, encode};
 use crate::sessions::session_of;
 use crate::txn::Txn;
@@ -24,7 +25,7 @@ pub(crate) fn declare(
     core.tilings.with(ino, |loaded| {
         let mut txn = core.begin(ctx)?;
         let mut inode = txn.inode(ino)?;
-        let resolved = change.resolve(&inode.object()?.info)?;
+        let (resolved, waits) = resolve(core, inode.object()?, change)?;
         if let Some(rewrite) = &rewrite
             && rewrite.if_change != inode.attr.change
         {
@@ -33,13 +34,16 @@ pub(crate) fn declare(
         let new = Arc::make_mut(&mut inode);
         let mut leases = None;
         match resolved.plan {
-            SpecPlan::Nothing => return txn.commit(Reply::Entry(new.entry())),
-            SpecPlan::InPlace => in_place(&mut txn, ino, new, resolved.info)?,
+            SpecPlan::Nothing if waits == new.object()?.inherited => {
+                return txn.commit(Reply::Entry(new.entry()));
+            }
+            SpecPlan::Nothing | SpecPlan::InPlace => in_place(&mut txn, ino, new, resolved.info)?,
             SpecPlan::Rewrite => {
                 let rewrite = rewrite.ok_or(MdError::NeedsRewrite)?;
                 leases = Some(rewritten(&mut txn, ino, new, resolved.info, rewrite)?);
             }
         }
+        new.object_mut()?.inherited = waits;
         new.refresh()?;
         txn.put(inode);
         let entry = txn.inode(ino)?.entry();
@@ -52,6 +56,27 @@ pub(crate) fn declare(
         loaded.forget();
         Ok(reply)
     })
+}
+
+/// What a change makes of an object, and which defaults of its container wait on.
+fn resolve(
+    core: &Core,
+    object: &Object,
+    change: &SpecChange,
+) -> Result<(Resolved, Option<Box<SpecChange>>), MdError> {
+    let info = &object.info;
+    match &object.inherited {
+        Some(inherited) if !info.declared && info.is_empty() => {
+            let layout = byte_layout(&core.options);
+            let (resolved, waits) = inherit(inherited, change, info, &layout)?;
+            Ok((resolved, waits.map(Box::new)))
+        }
+        inherited => {
+            let resolved = change.resolve(info)?;
+            let waits = inherited.clone().filter(|_| !resolved.info.declared);
+            Ok((resolved, waits))
+        }
+    }
 }
 
 /// Nothing has to be stored anew. An empty object whose cells or chunks become others gets a new

@@ -1,0 +1,257 @@
+//! What a container gives to the objects made in it, and the rule by which it does.
+//!
+//! Defaults say what an object is when nobody says otherwise. What somebody gives always wins, and a
+//! default that does not go with it (a grid of two axes for an array of three, a codec for a grid) is
+//! left out rather than refused: [`inherit`] is the one place that knows how. dtype and fill make an
+//! object an array, so they wait until somebody declares it one; a file that is only written stays
+//! bytes.
+
+use serde::{Deserialize, Serialize};
+use slabfs_model::{Codec, Fill, Layout, Tag, check_tag_key};
+
+use super::MdError;
+use super::info::ArrayInfo;
+use super::spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
+
+/// Most bytes of a container's tags for new objects: each of them is written with every object.
+pub const MAX_DEFAULT_TAGS: usize = 8 << 10;
+
+/// What a container gives to what is made in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Defaults {
+    /// Properties; dims and max dims are never among them.
+    pub spec: SpecChange,
+    /// Tags, by key.
+    pub tags: Vec<(String, Tag)>,
+}
+
+/// A change of a container's defaults: what is cleared first, and then what is set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DefaultsChange {
+    /// What is taken away; what is not there is no error.
+    pub clear: Vec<DefaultKey>,
+    /// What is put in.
+    pub set: Defaults,
+}
+
+/// One of the defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DefaultKey {
+    /// All of them.
+    All,
+    /// The element type.
+    Dtype,
+    /// The fill value.
+    Fill,
+    /// The layout.
+    Layout,
+    /// The codec.
+    Codec,
+    /// All tags.
+    Tags,
+    /// One tag.
+    Tag(String),
+}
+
+impl Defaults {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.spec.is_empty() && self.tags.is_empty()
+    }
+
+    /// These with a change.
+    ///
+    /// # Errors
+    /// [`MdError::Invalid`]: what cannot be a default, or does not go together.
+    pub fn changed(&self, change: &DefaultsChange) -> Result<Self, MdError> {
+        let mut new = self.clone();
+        for key in &change.clear {
+            new.clear(key);
+        }
+        let DefaultsChange { set, .. } = change;
+        if set.spec.dims.is_some() || set.spec.max_dims.is_some() {
+            return Err(MdError::Invalid(
+                "dims cannot be a default: every array has its own".to_owned(),
+            ));
+        }
+        new.spec = set.spec.or(&new.spec);
+        for (key, tag) in &set.tags {
+            match new.tags.binary_search_by(|(there, _)| there.cmp(key)) {
+                Ok(at) => new.tags[at].1 = tag.clone(),
+                Err(at) => new.tags.insert(at, (key.clone(), tag.clone())),
+            }
+        }
+        new.check()?;
+        Ok(new)
+    }
+
+    fn clear(&mut self, key: &DefaultKey) {
+        let spec = &mut self.spec;
+        match key {
+            DefaultKey::All => *self = Self::default(),
+            DefaultKey::Dtype => spec.dtype = None,
+            DefaultKey::Fill => spec.fill = None,
+            DefaultKey::Layout => spec.layout = None,
+            DefaultKey::Codec => spec.codec = None,
+            DefaultKey::Tags => self.tags.clear(),
+            DefaultKey::Tag(key) => self.tags.retain(|(there, _)| there != key),
+        }
+    }
+
+    fn check(&self) -> Result<(), MdError> {
+        let SpecChange {
+            dtype,
+            fill,
+            layout,
+            codec,
+            ..
+        } = &self.spec;
+        if let (Some(dtype), Some(fill)) = (dtype, fill) {
+            Fill::parse(fill, dtype).map_err(|error| {
+                MdError::Invalid(format!(
+                    "fill: {error}; set or clear dtype and fill together"
+                ))
+            })?;
+        }
+        let codec = codec.unwrap_or(Codec::None);
+        if !codec.is_valid() {
+            return Err(SpecError::Codec(codec.to_string()).into());
+        }
+        if let Some(layout @ (Layout::Grid(_) | Layout::Canonical)) = layout {
+            if !codec.is_none() {
+                let (codec, layout) = (codec.to_string(), layout.to_string());
+                return Err(SpecError::CodecOfGrid { codec, layout }.into());
+            }
+            if let Layout::Grid(chunk) = layout {
+                let bytes = chunk.iter().fold(1_u64, |all, &n| all.saturating_mul(n));
+                if bytes == 0 || bytes > MAX_GRID_CHUNK {
+                    let layout = layout.to_string();
+                    return Err(SpecError::ChunkSize { layout, bytes }.into());
+                }
+            }
+        }
+        let mut size = 0;
+        for (key, tag) in &self.tags {
+            let wrong = |why: String| MdError::Invalid(format!("default tag {key}: {why}"));
+            check_tag_key(key).map_err(|error| wrong(error.to_string()))?;
+            tag.check().map_err(|error| wrong(error.to_string()))?;
+            size += key.len() + tag.bytes.len();
+        }
+        if size > MAX_DEFAULT_TAGS {
+            return Err(MdError::Invalid(format!(
+                "the default tags of a container have at most {MAX_DEFAULT_TAGS} bytes; these have {size}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl SpecChange {
+    /// This change, and from `other` what this one does not say.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        // Whoever adds a field is made to think of it here.
+        let Self {
+            dtype,
+            dims,
+            max_dims,
+            fill,
+            layout,
+            codec,
+        } = self.clone();
+        Self {
+            dtype: dtype.or(other.dtype),
+            dims: dims.or_else(|| other.dims.clone()),
+            max_dims: max_dims.or_else(|| other.max_dims.clone()),
+            fill: fill.or_else(|| other.fill.clone()),
+            layout: layout.or_else(|| other.layout.clone()),
+            codec: codec.or(other.codec),
+        }
+    }
+
+    /// What of this change `other` does not say.
+    #[must_use]
+    fn without(&self, other: &Self) -> Self {
+        let mut left = self.clone();
+        left.dtype.take_if(|_| other.dtype.is_some());
+        left.fill.take_if(|_| other.fill.is_some());
+        left.layout.take_if(|_| other.layout.is_some());
+        left.codec.take_if(|_| other.codec.is_some());
+        left
+    }
+
+    /// Whether it makes an array of what it is applied to.
+    fn declares(&self) -> bool {
+        self.dtype.is_some() || self.dims.is_some() || self.max_dims.is_some()
+    }
+}
+
+/// What `now`, an object that was made where `inherited` were the defaults and that is still empty and
+/// undeclared, becomes by `change`; and what of the defaults still waits, if it stays undeclared.
+/// `fresh` is the layout of a new object without defaults.
+///
+/// # Errors
+/// Those of [`SpecChange::resolve`] that the change itself causes.
+pub fn inherit(
+    inherited: &SpecChange,
+    change: &SpecChange,
+    now: &ArrayInfo,
+    fresh: &Layout,
+) -> Result<(Resolved, Option<SpecChange>), SpecError> {
+    // What was inherited so far is looked at again together with the change.
+    let mut base = now.clone();
+    if !base.given.layout {
+        base.layout = fresh.clone();
+    }
+    if inherited.codec.is_some() {
+        base.codec = Codec::None;
+    }
+    let declares = change.declares();
+    let mut usable = inherited.without(change);
+    if !declares {
+        usable.dtype = None;
+        usable.fill = None;
+    }
+    let info = loop {
+        let dropped = match change.or(&usable).resolve(&base) {
+            Ok(resolved) => break resolved.info,
+            Err(error) => {
+                let dropped = match &error {
+                    SpecError::Fill(_)
+                    | SpecError::FillOfBytes
+                    | SpecError::FillOfOtherDtype { .. } => usable.fill.take().is_some(),
+                    SpecError::LayoutRank { .. } | SpecError::ChunkSize { .. } => {
+                        usable.layout.take().is_some()
+                    }
+                    SpecError::CodecOfGrid { .. } => {
+                        usable.codec.take().is_some() || usable.layout.take().is_some()
+                    }
+                    _ => false,
+                };
+                if !dropped {
+                    return Err(error);
+                }
+                dropped
+            }
+        };
+        debug_assert!(dropped);
+    };
+    let mut info = info;
+    if !info.declared {
+        info.given.layout = now.given.layout || change.layout.is_some();
+    }
+    let waits = (!info.declared).then(|| inherited.without(change));
+    let plan = if info == *now {
+        SpecPlan::Nothing
+    } else {
+        SpecPlan::InPlace
+    };
+    Ok((
+        Resolved { info, plan },
+        waits.filter(|waits| !waits.is_empty()),
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+//! What containers give to what is made in them: read and changed here, applied in `create`.
+
+use std::sync::Arc;
+
+use crate::api::{Defaults, DefaultsChange, Ino, MdError, Reply};
+use crate::core::{Core, Ctx};
+use crate::records::{Body, Inode};
+
+/// The defaults of a container.
+pub(crate) fn get_defaults(core: &Core, ino: Ino) -> Result<Reply, MdError> {
+    let inode = core.inode(ino)?;
+    Ok(Reply::Defaults(
+        of(&inode)?.as_deref().cloned().unwrap_or_default(),
+    ))
+}
+
+/// Changes the defaults of a container.
+pub(crate) fn set_defaults(
+    core: &Core,
+    ctx: &Ctx,
+    ino: Ino,
+    change: &DefaultsChange,
+) -> Result<Reply, MdError> {
+    let mut txn = core.begin(ctx)?;
+    let mut inode = txn.inode(ino)?;
+    let now = of(&inode)?.as_deref().cloned().unwrap_or_default();
+    let new = now.changed(change)?;
+    if new != now {
+        if let Body::Directory { defaults, .. } = &mut Arc::make_mut(&mut inode).body {
+            *defaults = (!new.is_empty()).then(|| Arc::new(new.clone()));
+        }
+        txn.put(inode);
+    }
+    txn.commit(Reply::Defaults(new))
+}
+
+fn of(inode: &Inode) -> Result<&Option<Arc<Defaults>>, MdError> {
+    match &inode.body {
+        Body::Directory { defaults, .. } => Ok(defaults),
+        _ => Err(MdError::NotDirectory),
+    }
+}
