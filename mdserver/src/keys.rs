@@ -42,6 +42,9 @@ pub(crate) const NEXT_SESSION: &[u8] = b"msession";
 /// Server numbers below this were given.
 pub(crate) const NEXT_SERVER: &[u8] = b"mserver";
 
+/// How many inodes there are.
+pub(crate) const INODES: &[u8] = b"minodes";
+
 /// An inode.
 pub(crate) fn inode(ino: Ino) -> Vec<u8> {
     Key::table(b'i', 8).u64(ino.0).0

@@ -264,6 +264,10 @@ impl<'a> Txn<'a> {
                 None => self.batch.delete(keys::slot(*parent, *at)),
             };
         }
+        if self.made != 0 {
+            let inodes = self.state.ids.inodes.saturating_add_signed(self.made);
+            self.batch.put(keys::INODES, encode(&inodes)?);
+        }
         let forgotten = self.keep_reply(&reply)?;
         if self.batch.is_empty() {
             self.show_opens();

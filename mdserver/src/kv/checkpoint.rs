@@ -5,6 +5,7 @@
 //! ascending order in blocks with checksums; the footer counts them. `docs/formats/journal.md` draws
 //! the bytes.
 
+use super::blocks::Span;
 use super::disk::{CHECKPOINT_TEMP, Ground, Id, checkpoint_name, le32, le64, remove, sync_dir};
 use super::{KvError, Lsn, Pair};
 use crc_fast::crc32_iscsi as crc32c;
@@ -21,8 +22,8 @@ pub(super) const HEADER: usize = 64;
 pub(super) const BLOCK: usize = 24;
 const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"SBLK");
 const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"SEND");
-/// A block is closed when it holds this many bytes.
-const BLOCK_BYTES: usize = 64 << 10;
+/// A block is closed when it holds this many bytes: few, for a lookup reads a whole one.
+const BLOCK_BYTES: usize = 16 << 10;
 /// No block is longer: a block's bytes, and one entry more.
 const MAX_BLOCK: usize = super::MAX_BATCH + BLOCK_BYTES;
 
@@ -246,6 +247,7 @@ pub(super) struct Reader {
     block: Vec<u8>,
     at: usize,
     left: u32,
+    crc: u32,
     blocks: u32,
     entries: u64,
     last: Vec<u8>,
@@ -279,6 +281,7 @@ impl Reader {
             block: Vec::new(),
             at: 0,
             left: 0,
+            crc: 0,
             blocks: 0,
             entries: 0,
             last: Vec::new(),
@@ -286,11 +289,25 @@ impl Reader {
         })
     }
 
-    /// Reads the checkpoint of `lsn` from end to end; answers its length.
-    pub(super) fn verify(dir: &Path, lsn: u64) -> Result<(Head, u64), Broken> {
-        let mut reader = Self::open(dir, lsn)?;
-        while reader.advance()?.is_some() {}
-        Ok((reader.head, reader.offset))
+    /// Passes over the next block and answers where it lies; `None` behind the footer.
+    pub(super) fn span(&mut self) -> Result<Option<Span>, Broken> {
+        if self.ended || !self.next_block()? {
+            return Ok(None);
+        }
+        let first = entry_at(&self.block, 0);
+        let (key, _) = first.ok_or_else(|| self.broken("an entry makes no sense"))?;
+        self.left = 0;
+        Ok(Some(Span {
+            first: self.block[key].into(),
+            offset: self.offset - self.block.len() as u64,
+            len: self.block.len() as u32,
+            crc: self.crc,
+        }))
+    }
+
+    /// The head, the bytes read, and the file.
+    pub(super) fn into_parts(self) -> (Head, u64, File) {
+        (self.head, self.offset, self.file)
     }
 
     /// What the checkpoint says of itself.
@@ -314,7 +331,6 @@ impl Reader {
         let entry = entry_at(&self.block, self.at);
         let (key, value) = entry.ok_or_else(|| self.broken("an entry makes no sense"))?;
         self.left -= 1;
-        self.entries += 1;
         self.at = value.end;
         if self.block[key.clone()] <= *self.last {
             return Err(self.broken("the keys are out of order"));
@@ -346,6 +362,8 @@ impl Reader {
         self.block = block;
         self.at = 0;
         self.left = head.entries;
+        self.crc = head.crc;
+        self.entries += u64::from(head.entries);
         self.blocks += 1;
         Ok(true)
     }

@@ -1,14 +1,15 @@
 //! What [`super::LocalKv`] does with a request, and how it ends. The work of its threads is in
 //! `housekeeping`.
 //!
-//! Locks, in the order they may be taken: spare, journal, index, tables, the cache in the tables. A
+//! Locks, in the order they may be taken: spare, journal, base, tables, the cache in the tables. A
 //! commit holds the journal's lock from the number to the visibility of its batch, so commits become
 //! visible in the order of their numbers.
 
+use super::base::Base;
 use super::disk::{Ground, Id};
 use super::frame::Draft;
 use super::housekeeping::{Kept, SEAL_BYTES};
-use super::index::{Fault, Index};
+use super::index::Fault;
 use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
 use super::memtable::Tables;
@@ -17,7 +18,7 @@ use super::scan::scan;
 use super::signals::Signals;
 use super::start::Started;
 use super::sync::GroupSync;
-use super::{Batch, BeforeCheckpoint, KvError, Lsn, Pair};
+use super::{Batch, BeforeCheckpoint, KvError, Lsn, Pair, Recovery};
 use nix::fcntl::Flock;
 use parking_lot::{Mutex, RwLock};
 use std::fs::File;
@@ -63,7 +64,9 @@ pub(super) struct Engine {
     pub(super) group: GroupSync,
     /// Held while a journal file is made in advance.
     pub(super) spare: Mutex<()>,
-    pub(super) index: RwLock<Result<Index, Fault>>,
+    pub(super) base: RwLock<Base>,
+    /// The base is the index, for a look without its lock.
+    pub(super) indexed: AtomicBool,
     pub(super) tables: RwLock<Tables>,
     /// The size of the tables, for a look without their lock.
     pub(super) pending: AtomicUsize,
@@ -72,6 +75,8 @@ pub(super) struct Engine {
     /// How far the sealed table is in the index.
     pub(super) moved: Mutex<Option<Vec<u8>>>,
     pub(super) kept: Mutex<Kept>,
+    /// What opening the store found and did, complete once the index was compared.
+    pub(super) recovery: Mutex<Recovery>,
     /// What the journal told when the store was opened, until nobody needs it any more.
     pub(super) changes: Mutex<Option<Changes>>,
     pub(super) before_checkpoint: Mutex<Option<Hook>>,
@@ -105,7 +110,9 @@ impl Engine {
             journal: Mutex::new(started.journal),
             group: GroupSync::new(last),
             spare: Mutex::new(()),
-            index: RwLock::new(Ok(started.index)),
+            indexed: AtomicBool::new(started.base.index().is_ok()),
+            base: RwLock::new(started.base),
+            recovery: Mutex::new(started.recovery),
             tables: RwLock::new(Tables::new(started.memtable, last, cache)),
             pending: AtomicUsize::new(pending),
             appended: AtomicU64::new(0),
@@ -120,11 +127,16 @@ impl Engine {
 
     /// An error once the store is closed.
     pub(super) fn check_open(&self) -> Result<(), KvError> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             Err(KvError::Closed)
         } else {
             Ok(())
         }
+    }
+
+    /// True when the store is being closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Closes the store to requests; false when it was closed already.
@@ -145,7 +157,7 @@ impl Engine {
                 }
                 tables.turns()
             };
-            let value = self.with_index(|index| index.get(key))?;
+            let value = self.with_base(|base| base.get(key))?;
             if self.tables.read().remember(key, value.as_deref(), turns) {
                 return Ok(value);
             }
@@ -157,7 +169,7 @@ impl Engine {
         if from >= to || limit == 0 {
             return Ok(Vec::new());
         }
-        self.with_index(|index| scan(index, &self.tables.read(), from, to, limit))
+        self.with_base(|base| scan(base, &self.tables.read(), from, to, limit))
     }
 
     pub(super) fn commit(&self, batch: Batch) -> Result<Lsn, KvError> {
@@ -209,15 +221,13 @@ impl Engine {
         self.group.synced()
     }
 
-    /// Runs `f` on the index; when the index fails, waits for its repair and tries once more.
-    fn with_index<T>(&self, f: impl Fn(&Index) -> Result<T, Fault>) -> Result<T, KvError> {
+    /// Runs `f` on what lies under the tables; when that fails, waits for its repair and tries once
+    /// more.
+    fn with_base<T>(&self, f: impl Fn(&Base) -> Result<T, Fault>) -> Result<T, KvError> {
         let mut tried = false;
         loop {
             let repairs = self.signals.repairs();
-            let result = match &*self.index.read() {
-                Ok(index) => f(index),
-                Err(fault) => Err(fault.clone()),
-            };
+            let result = f(&self.base.read());
             match result {
                 Ok(value) => return Ok(value),
                 Err(Fault(detail)) if tried => return Err(KvError::Index { detail }),
@@ -225,6 +235,24 @@ impl Engine {
             }
             tried = true;
         }
+    }
+
+    /// True when the index was compared and is read.
+    pub(super) fn is_indexed(&self) -> bool {
+        self.indexed.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is, and answers all that is known of the opening of the store.
+    pub(super) fn settled(&self) -> Result<Recovery, KvError> {
+        self.signals.wait_until(|stuck| {
+            let failed = stuck.comparing.clone().map(Err);
+            if self.is_indexed() {
+                Some(Ok(()))
+            } else {
+                failed
+            }
+        })?;
+        Ok(self.recovery.lock().clone())
     }
 
     /// Makes the next journal file, unless it is there.
@@ -263,10 +291,9 @@ impl Engine {
     /// Puts a value with a wrong checksum into the index, past all caches.
     #[cfg(test)]
     pub(super) fn spoil_index(&self, key: &str) {
+        self.settled().unwrap();
         self.move_to_index().unwrap();
-        let index = self.index.read();
-        index.as_ref().unwrap().spoil(key);
-        drop(index);
+        self.base.read().index().unwrap().spoil(key);
         self.tables
             .write()
             .replace(super::memtable::Memtable::default());
@@ -276,7 +303,8 @@ impl Engine {
     /// ended.
     pub(super) fn end(&self) -> Result<(), KvError> {
         let result = self.settle();
-        *self.index.write() = Err(Fault("the store is closed".to_owned()));
+        *self.base.write() = Base::Nothing(Fault("the store is closed".to_owned()));
+        self.indexed.store(false, Ordering::Release);
         let closed = result.and_then(|()| {
             let synced = self.group.synced();
             let closed = self.journal.lock().close(synced);
@@ -298,6 +326,9 @@ impl Engine {
 
     fn settle(&self) -> Result<(), KvError> {
         while self.sync()? < self.journal.lock().last() {}
+        if !self.is_indexed() {
+            return Ok(());
+        }
         if let Err(error) = self.move_to_index() {
             tracing::warn!(%error, "the index is behind; the journal has everything");
         }

@@ -3,16 +3,20 @@
 //! Only that thread calls these, so the index stands still while it is dumped. (Opening and closing
 //! call some of them too, before the thread runs and after it has ended.)
 
+use super::base::Base;
 use super::checkpoint::{Head, Writer};
+use super::direct::Direct;
 use super::disk::{checkpoint_name, journal_name, numbered, remove};
 use super::engine::Engine;
 use super::index::{Fault, Index};
 use super::memtable::Memtable;
+use super::reconcile::Surroundings;
 use super::scan::wrong;
-use super::start::{Opened, open_index};
 use super::truth::{SLED, damaged, find};
+use super::verify::open_index;
 use super::{KvError, Lsn};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Pending changes of this size are moved into the index without waiting for the next beat.
 pub(super) const SEAL_BYTES: usize = 8 << 20;
@@ -23,8 +27,9 @@ const PART: usize = 256 << 10;
 const RESERVE: u64 = 8 << 20;
 /// So much is left to others on the disk.
 const LEFT: u64 = 2 << 20;
-/// A checkpoint of a large store is written less often, but at the latest after this much journal.
-const JOURNAL_CEILING: u64 = 512 << 20;
+/// A checkpoint of a large store is written less often, but at the latest after this much journal:
+/// a start reads some hundred MB of it a second, and keeps what it changed in memory.
+const JOURNAL_CEILING: u64 = 128 << 20;
 
 /// The checkpoints there are.
 #[derive(Debug)]
@@ -42,13 +47,16 @@ impl Kept {
     /// few times what is committed.
     pub(super) fn next(&self, limit: u64) -> (u64, u64) {
         let due = (self.newest_bytes / 4).min(JOURNAL_CEILING).max(limit);
-        (self.appended + due, self.appended + 4 * due)
+        (self.appended + due, self.appended + 2 * due)
     }
 }
 
 impl Engine {
     /// Moves what is pending into the index; answers the commit the index then stands at.
     pub(super) fn move_to_index(&self) -> Result<Lsn, KvError> {
+        if let Err(Fault(detail)) = self.base.read().index() {
+            return Err(KvError::Index { detail });
+        }
         let goal = self.journal.lock().last();
         loop {
             let (table, lsn) = self.tables.write().seal();
@@ -75,12 +83,12 @@ impl Engine {
         loop {
             let part = table.part(moved.as_deref(), PART);
             let last = part.last().map(|(key, _)| key.to_vec());
-            let applied = match &*self.index.read() {
+            let applied = match self.base.read().index() {
                 Ok(index) => {
                     self.make_room(index)?;
                     index.apply(part.into_iter(), last.is_none().then_some(lsn))
                 }
-                Err(fault) => Err(fault.clone()),
+                Err(fault) => Err(fault),
             };
             applied.map_err(|fault| self.failed(fault))?;
             if last.is_none() {
@@ -184,8 +192,8 @@ impl Engine {
 
     fn dump(&self, head: Head) -> Result<u64, KvError> {
         self.check_space(LEFT + self.kept.lock().newest_bytes)?;
-        let index = self.index.read();
-        let index = index.as_ref().map_err(|fault| self.failed(fault.clone()))?;
+        let base = self.base.read();
+        let index = base.index().map_err(|fault| self.failed(fault))?;
         let mut entries = index.range(b"", None).map_err(|fault| self.failed(fault))?;
         let mut writer = Writer::new(&self.dir, &self.ground, head)?;
         while let Some((key, value)) = entries.next().map_err(|fault| self.failed(fault))? {
@@ -215,29 +223,29 @@ impl Engine {
         self.journal.lock().forget_before(kept.newest.journal);
     }
 
-    /// Opens or rebuilds the index from checkpoint and journal; nothing else happens meanwhile.
+    /// The index failed, or the truth under the tables did: reads the truth anew and answers from
+    /// that, until the index is compared again.
     pub(super) fn repair(&self) -> Result<(), KvError> {
         let journal = self.journal.lock();
-        let mut slot = self.index.write();
-        *slot = Err(Fault("the index is being rebuilt".to_owned()));
-        let opened = self.reopen(journal.last());
-        match opened {
-            Ok(opened) => {
-                let pending = opened.reconciled.memtable.bytes();
-                self.tables.write().replace(opened.reconciled.memtable);
+        let mut base = self.base.write();
+        *base = Base::Nothing(Fault("the metadata is read anew".to_owned()));
+        self.indexed.store(false, Ordering::Release);
+        match self.read_truth(journal.last()) {
+            Ok(direct) => {
+                self.tables.write().replace(Memtable::default());
                 *self.moved.lock() = None;
-                self.pending.store(pending, Ordering::Relaxed);
-                *slot = Ok(opened.index);
+                self.pending.store(0, Ordering::Relaxed);
+                *base = Base::Direct(direct);
                 Ok(())
             }
             Err(error) => {
-                *slot = Err(Fault(error.to_string()));
+                *base = Base::Nothing(Fault(error.to_string()));
                 Err(error)
             }
         }
     }
 
-    fn reopen(&self, last: Lsn) -> Result<Opened, KvError> {
+    fn read_truth(&self, last: Lsn) -> Result<Direct, KvError> {
         let mut found = find(&self.dir, &self.ground)?;
         if !found.replay.losses.is_empty() {
             return Err(damaged(&self.dir, found.replay.losses));
@@ -249,6 +257,36 @@ impl Engine {
             });
         }
         found.new = false;
-        open_index(&self.dir, &self.options, &self.ground, &found)
+        Ok(found.direct())
+    }
+
+    /// Opens the index, compares every entry with the truth that answers meanwhile, and lets the
+    /// index answer from then on.
+    pub(super) fn compare(&self) -> Result<(), KvError> {
+        let truth = match &*self.base.read() {
+            Base::Direct(direct) => direct.clone(),
+            Base::Index(_) | Base::Nothing(_) => return Ok(()),
+        };
+        let start = Instant::now();
+        let opened = open_index(&self.dir, &self.options, &self.ground, &truth, self)?;
+        opened.tell(&mut self.recovery.lock());
+        opened.log(start.elapsed());
+        let mut base = self.base.write();
+        let mut tables = self.tables.write();
+        tables.lay_under(opened.reconciled.memtable, truth.last);
+        self.pending.store(tables.bytes(), Ordering::Relaxed);
+        *base = Base::Index(opened.index);
+        self.indexed.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Surroundings for Engine {
+    fn stopping(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn make_room(&self, index: &Index) -> Result<(), KvError> {
+        Engine::make_room(self, index)
     }
 }

@@ -51,7 +51,8 @@ pub struct LocalKv {
 }
 
 impl LocalKv {
-    /// Opens the store in `dir`, creating it when there is none, and tells what that took.
+    /// Opens the store in `dir`, creating it when there is none, and tells what that took. What the
+    /// comparison of the index led to is known later, see [`LocalKv::settled`].
     ///
     /// Fails with [`KvError::Locked`] when another process has it, and with [`KvError::Damaged`]
     /// when commits are unreadable and the loss is not accepted.
@@ -60,6 +61,17 @@ impl LocalKv {
     }
 
     pub(super) fn open_on(
+        dir: &Path,
+        options: KvOptions,
+        ground: Ground,
+    ) -> Result<(Self, Recovery), KvError> {
+        let (kv, recovery) = Self::prepare(dir, options, ground)?;
+        kv.begin()?;
+        Ok((kv, recovery))
+    }
+
+    /// The store without its threads: it answers, and nothing happens by itself.
+    pub(super) fn prepare(
         dir: &Path,
         options: KvOptions,
         ground: Ground,
@@ -81,9 +93,21 @@ impl LocalKv {
             engine,
             threads: Mutex::default(),
         };
-        kv.spawn("kv-upkeep", upkeep::run)?;
-        kv.spawn("kv-sync", upkeep::run_sync)?;
         Ok((kv, recovery))
+    }
+
+    /// Starts the threads.
+    pub(super) fn begin(&self) -> Result<(), KvError> {
+        self.spawn("kv-upkeep", upkeep::run)?;
+        self.spawn("kv-sync", upkeep::run_sync)
+    }
+
+    /// Waits until the index was opened and compared, and tells all that opening the store found and
+    /// did. Until then lookups read the checkpoint.
+    ///
+    /// Fails with what keeps the index from being opened; the store serves all the same.
+    pub fn settled(&self) -> Result<Recovery, KvError> {
+        self.engine.settled()
     }
 
     fn spawn(&self, name: &str, run: fn(&Engine)) -> Result<(), KvError> {

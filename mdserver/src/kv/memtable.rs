@@ -174,6 +174,15 @@ impl Tables {
         self.cache.get_mut().clear();
     }
 
+    /// Puts `older` under the active table, up to commit `last`: what the index lacks of what the
+    /// journal told. Nothing is sealed.
+    pub(super) fn lay_under(&mut self, older: Memtable, last: Lsn) {
+        if !older.is_empty() {
+            self.sealed = Some((Arc::new(older), last));
+        }
+        self.turns += 1;
+    }
+
     /// The memory both tables take, roughly.
     pub(super) fn bytes(&self) -> usize {
         self.active.bytes() + self.sealed.as_ref().map_or(0, |(sealed, _)| sealed.bytes())

@@ -20,11 +20,14 @@
 //! Deliberately elsewhere: what keys and values mean (the service's tables), and transactions
 //! that read before they write (the service holds its own locks).
 
+mod base;
 mod batch;
+mod blocks;
 mod cache;
 mod checkpoint;
 #[cfg(test)]
 mod conformance;
+mod direct;
 mod disk;
 mod engine;
 mod error;
@@ -47,6 +50,7 @@ mod sync;
 mod tests;
 mod truth;
 mod upkeep;
+mod verify;
 mod walk;
 
 pub use batch::Batch;

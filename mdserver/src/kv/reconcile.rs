@@ -6,27 +6,25 @@
 //! they come into the index later. So it does not matter in which state sled came back: behind,
 //! ahead, silently short of keys, or empty.
 //!
-//! Only when commits are lost, the loss was accepted, and the index says it had applied the lost
+//! The store serves meanwhile, from the truth itself. Only when commits are lost, the loss was accepted, and the index says it had applied the lost
 //! commits, are its values taken instead ("salvage").
 
 use super::checkpoint::{Broken, Reader};
+use super::direct::Direct;
 use super::index::{Entries, Entry, Fault, Index};
 use super::memtable::Memtable;
-use super::replay::{Change, Overlay};
+use super::replay::Change;
 use super::{KvError, Lsn, Pair};
 use std::cmp::Ordering;
 use std::collections::btree_map;
 use std::iter::Peekable;
 
-/// The truth to compare with.
-#[derive(Debug)]
-pub(super) struct Truth<'a> {
-    /// The newest checkpoint; none in a new store.
-    pub(super) checkpoint: Option<Reader>,
-    /// The journal's changes behind it.
-    pub(super) overlay: &'a Overlay,
-    /// The index knows better about keys whose truth is not newer than this commit.
-    pub(super) salvage: Option<Lsn>,
+/// What the comparison asks of the store around it.
+pub(super) trait Surroundings {
+    /// True when the store is being closed.
+    fn stopping(&self) -> bool;
+    /// Sees to it that sled may write one more group.
+    fn make_room(&self, index: &Index) -> Result<(), KvError>;
 }
 
 /// What the comparison led to.
@@ -62,20 +60,25 @@ struct Wanted {
     value: Option<Vec<u8>>,
 }
 
+/// So many keys are compared between two looks whether the store is being closed.
+const TURNS: u64 = 4096;
+
 /// Repairs are made in groups of about this many bytes.
 const GROUP: usize = 256 << 10;
 
 /// Compares and repairs.
-pub(super) fn reconcile(truth: Truth<'_>, index: &Index) -> Result<Reconciled, Failure> {
+pub(super) fn reconcile(
+    truth: &Direct,
+    index: &Index,
+    around: &dyn Surroundings,
+) -> Result<Reconciled, Failure> {
     let applied = index.applied()?;
     let salvage = truth.salvage.filter(|&lsn| lsn <= applied);
     let mut repair = Repair {
         index,
+        around,
         applied,
-        behind: truth
-            .checkpoint
-            .as_ref()
-            .is_some_and(|checkpoint| checkpoint.head().lsn > applied),
+        behind: truth.checkpoint_lsn() > applied,
         salvage,
         group: Vec::new(),
         group_bytes: 0,
@@ -84,7 +87,10 @@ pub(super) fn reconcile(truth: Truth<'_>, index: &Index) -> Result<Reconciled, F
     let mut wanted = Merge::new(truth)?;
     let mut entries: Entries = index.range(b"", None)?;
     let (mut want, mut have) = (wanted.next()?, entries.next()?);
-    loop {
+    for turn in 0u64.. {
+        if turn % TURNS == 0 && around.stopping() {
+            return Err(Failure::Truth(KvError::Closed));
+        }
         let order = match (&want, &have) {
             (None, None) => break,
             (Some(_), None) => Ordering::Less,
@@ -110,6 +116,7 @@ pub(super) fn reconcile(truth: Truth<'_>, index: &Index) -> Result<Reconciled, F
 
 struct Repair<'a> {
     index: &'a Index,
+    around: &'a dyn Surroundings,
     applied: Lsn,
     /// The index had not come as far as the checkpoint, so it may differ and be sound.
     behind: bool,
@@ -150,6 +157,10 @@ impl Repair<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        self.around.make_room(self.index).map_err(Failure::Truth)?;
         let changes = self
             .group
             .iter()
@@ -161,6 +172,13 @@ impl Repair<'_> {
     }
 }
 
+fn rotten(lsn: Lsn, broken: &Broken) -> Failure {
+    let Broken { offset, detail } = broken;
+    let detail =
+        format!("checkpoint {lsn} at byte {offset}: {detail}, although it was whole a moment ago");
+    Failure::Truth(KvError::Invalid(detail))
+}
+
 /// The truth in the order of keys.
 struct Merge<'a> {
     checkpoint: Option<Reader>,
@@ -169,12 +187,13 @@ struct Merge<'a> {
 }
 
 impl<'a> Merge<'a> {
-    fn new(truth: Truth<'a>) -> Result<Self, Failure> {
-        let overlay = truth.overlay.iter().peekable();
+    fn new(truth: &'a Direct) -> Result<Self, Failure> {
+        let lsn = truth.checkpoint_lsn();
+        let reader = truth.checkpoint.as_ref().map(|blocks| blocks.reader());
         let mut merge = Self {
-            checkpoint: truth.checkpoint,
+            checkpoint: reader.transpose().map_err(|broken| rotten(lsn, &broken))?,
             next: None,
-            overlay,
+            overlay: truth.changes.overlay.iter().peekable(),
         };
         merge.read()?;
         Ok(merge)
@@ -185,12 +204,7 @@ impl<'a> Merge<'a> {
             return Ok(());
         };
         let lsn = reader.head().lsn;
-        self.next = reader.next().map_err(|Broken { offset, detail }| {
-            let detail = format!(
-                "checkpoint {lsn} at byte {offset}: {detail}, although it was whole a moment ago"
-            );
-            Failure::Truth(KvError::Invalid(detail))
-        })?;
+        self.next = reader.next().map_err(|broken| rotten(lsn, &broken))?;
         Ok(())
     }
 

@@ -66,7 +66,7 @@ pub(super) struct From {
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     /// The changes.
-    pub(super) overlay: Overlay,
+    pub(super) overlay: Arc<Overlay>,
     /// The last commit.
     pub(super) last: Lsn,
     /// Records that were read.
@@ -398,11 +398,12 @@ impl Replay {
     }
 
     fn apply(&mut self, batch: Batch, lsn: Lsn) {
+        let overlay = Arc::make_mut(&mut self.overlay);
         for (key, value) in batch.puts {
-            self.overlay.insert(key, (lsn, Some(value)));
+            overlay.insert(key, (lsn, Some(value)));
         }
         for key in batch.deletes {
-            self.overlay.insert(key, (lsn, None));
+            overlay.insert(key, (lsn, None));
         }
     }
 

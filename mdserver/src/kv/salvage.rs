@@ -19,8 +19,6 @@ pub(super) const SALVAGE: &str = "salvage.tmp";
 pub(super) struct Salvaged {
     /// What the damaged checkpoint said of itself, or what can be guessed.
     pub(super) head: Head,
-    /// The stand-in's length in bytes.
-    pub(super) bytes: u64,
     /// The ranges of keys that are gone.
     pub(super) losses: Vec<Damage>,
 }
@@ -70,10 +68,9 @@ pub(super) fn salvage(
         rescue.hole.get_or_insert(at);
     }
     rescue.end_hole(None);
-    let bytes = rescue.writer.finish_as(SALVAGE)?;
+    rescue.writer.finish_as(SALVAGE)?;
     Ok(Salvaged {
         head,
-        bytes,
         losses: rescue.losses,
     })
 }

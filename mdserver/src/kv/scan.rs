@@ -1,7 +1,8 @@
-//! A range of the map: the two tables over the index.
+//! A range of the map: the two tables over what lies under them.
 
 use super::Pair;
-use super::index::{Entry, Fault, Index};
+use super::base::Base;
+use super::index::{Entry, Fault};
 use super::memtable::Tables;
 
 /// The fault of a value whose checksum does not fit.
@@ -15,7 +16,7 @@ pub(super) fn wrong(key: &[u8]) -> Fault {
 /// The first `limit` pairs with `from <= key < to`. The caller holds the tables' lock, so the index
 /// may take in what is sealed meanwhile without showing any of it half done.
 pub(super) fn scan(
-    index: &Index,
+    base: &Base,
     tables: &Tables,
     from: &[u8],
     to: &[u8],
@@ -28,7 +29,7 @@ pub(super) fn scan(
         .into_iter()
         .flatten()
         .peekable();
-    let mut entries = index.range(from, Some(to))?;
+    let mut entries = base.range(from, to)?;
     let mut entry: Option<Entry> = entries.next()?;
     let mut pairs = Vec::new();
     while pairs.len() < limit {

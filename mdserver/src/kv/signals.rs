@@ -57,6 +57,8 @@ pub(super) struct Stuck {
     pub(super) moving: Option<KvError>,
     /// Why no checkpoint can be written.
     pub(super) dumping: Option<KvError>,
+    /// Why the index cannot be opened and compared.
+    pub(super) comparing: Option<KvError>,
 }
 
 /// What the upkeep thread is to do.
@@ -212,7 +214,7 @@ impl Signals {
         self.changed.notify_all();
     }
 
-    /// Waits until `verdict` has one.
+    /// Waits until `verdict` has one, and presses for it.
     pub(super) fn wait_for_room(
         &self,
         verdict: impl Fn(&Stuck) -> Option<Result<(), KvError>>,
@@ -224,6 +226,20 @@ impl Signals {
             }
             board.nudge = true;
             self.upkeep.notify_one();
+            self.wait_changed(&mut board)?;
+        }
+    }
+
+    /// Waits until `verdict` has one.
+    pub(super) fn wait_until(
+        &self,
+        verdict: impl Fn(&Stuck) -> Option<Result<(), KvError>>,
+    ) -> Result<(), KvError> {
+        let mut board = self.board.lock();
+        loop {
+            if let Some(result) = verdict(&board.stuck) {
+                return result;
+            }
             self.wait_changed(&mut board)?;
         }
     }

@@ -1,30 +1,25 @@
 //! Opening a store: lock, truth, index, a clean end of the journal to go on from.
 
+use super::base::Base;
 use super::checkpoint::{Head, Writer};
 use super::disk::{
     CHECKPOINT_TEMP, Ground, Id, checkpoint_name, journal_name, new_id, numbered, remove,
     set_aside, sync_dir,
 };
 use super::frame::{Draft, HEADER};
-use super::index::{Fault, Index};
+use super::index::Index;
 use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
 use super::memtable::Memtable;
-use super::reconcile::{Failure, Reconciled, Truth, reconcile};
+use super::reconcile::Surroundings;
 use super::replay::Changes;
 use super::salvage::{SALVAGE, salvage};
-use super::truth::{Found, SLED, damaged, find, find_behind};
+use super::truth::{Found, damaged, find, find_behind};
+use super::verify::open_index;
 use super::{KvError, Lsn, Recovery};
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// With less free than this sled is expected to fail, and its files are not to blame.
-const FULL: u64 = 1 << 20;
-
-/// How many directories of damaged sled files are kept.
-const SLED_KEPT: u64 = 3;
 
 /// An opened store, before its threads run.
 #[derive(Debug)]
@@ -37,9 +32,9 @@ pub(super) struct Started {
     pub(super) journal_bytes: u64,
     /// The identity of the store.
     pub(super) store: Id,
-    /// The index, right but for what is in `memtable`.
-    pub(super) index: Index,
-    /// What the index lacks.
+    /// What answers.
+    pub(super) base: Base,
+    /// What the index lacks, when it is open.
     pub(super) memtable: Memtable,
     /// The checkpoint in use, its length, and the one before it.
     pub(super) checkpoint: (Head, u64),
@@ -50,12 +45,13 @@ pub(super) struct Started {
     pub(super) recovery: Recovery,
 }
 
-/// Opens the store in `dir`.
+/// Opens the store in `dir`. Without a loss the index is not looked at: it is opened and compared
+/// while the store serves.
 pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<Started, KvError> {
     create(dir)?;
     let lock = lock(dir)?;
     remove(&dir.join(CHECKPOINT_TEMP))?;
-    let mut found = truth(dir, options, ground)?;
+    let found = truth(dir, options, ground)?;
     let store = store_of(&found)?;
     // sled comes last: its presence shows that there was a journal and a checkpoint.
     let lossless = found.replay.losses.is_empty();
@@ -64,8 +60,8 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     } else {
         None
     };
-    let checkpoint = match found.checkpoint {
-        Some(checkpoint) => checkpoint,
+    let checkpoint = match &found.checkpoint {
+        Some(blocks) => (blocks.head(), blocks.bytes()),
         None => {
             let head = Head {
                 store,
@@ -87,8 +83,19 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
             set_aside(dir, &checkpoint_name(lsn), "damaged-checkpoint")?;
         }
     }
-    let opened = open_index(dir, options, ground, &found)?;
-    let recovery = told(&found, &opened);
+    let direct = found.direct();
+    let changes = direct.changes.clone();
+    let mut recovery = told(&found);
+    let (base, memtable) = if lossless {
+        (Base::Direct(direct), Memtable::default())
+    } else {
+        let opened = open_index(dir, options, ground, &direct, &Alone)?;
+        if opened.reconciled.salvaged > 0 {
+            recovery.last = recovery.last.max(opened.applied);
+        }
+        opened.tell(&mut recovery);
+        (Base::Index(opened.index), opened.reconciled.memtable)
+    };
     let journal = match journal {
         Some(journal) => journal,
         None => {
@@ -104,22 +111,31 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
             )
         }
     };
-    let changes = Changes {
-        after: found.checkpoint_lsn(),
-        overlay: Arc::new(std::mem::take(&mut found.replay.overlay)),
-    };
     Ok(Started {
         lock,
         changes,
         journal,
         journal_bytes: found.replay.bytes,
         store,
-        index: opened.index,
-        memtable: opened.reconciled.memtable,
+        base,
+        memtable,
         checkpoint,
         previous: found.previous,
         recovery,
     })
+}
+
+/// Nobody is served yet.
+struct Alone;
+
+impl Surroundings for Alone {
+    fn stopping(&self) -> bool {
+        false
+    }
+
+    fn make_room(&self, _index: &Index) -> Result<(), KvError> {
+        Ok(())
+    }
 }
 
 fn create(dir: &Path) -> Result<(), KvError> {
@@ -154,7 +170,7 @@ fn store_of(found: &Found) -> Result<Id, KvError> {
     match found
         .replay
         .store
-        .or(found.checkpoint.map(|(head, _)| head.store))
+        .or(found.checkpoint.as_ref().map(|blocks| blocks.head().store))
     {
         Some(store) => Ok(store),
         None => new_id(),
@@ -177,136 +193,20 @@ fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
     })
 }
 
-fn told(found: &Found, opened: &Opened) -> Recovery {
+fn told(found: &Found) -> Recovery {
     let replay = &found.replay;
-    let Reconciled {
-        repaired, salvaged, ..
-    } = opened.reconciled;
     Recovery {
         created: found.new,
-        clean: replay.closed
-            && replay.healed.is_empty()
-            && opened.rebuilt.is_none()
-            && repaired == 0,
-        last: if salvaged > 0 {
-            replay.last.max(opened.applied)
-        } else {
-            replay.last
-        },
+        clean: replay.closed && replay.healed.is_empty(),
+        last: replay.last,
         checkpoint: found.checkpoint_lsn(),
         replayed: replay.records,
         garbage: replay.garbage,
-        set_aside: opened.set_aside.clone(),
-        rebuilt: opened.rebuilt.clone(),
-        repaired,
-        salvaged,
         healed: replay.healed.clone(),
         losses: replay.losses.clone(),
         unsynced: replay.unsynced,
+        ..Recovery::default()
     }
-}
-
-/// An index that agrees with the truth.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) index: Index,
-    pub(super) reconciled: Reconciled,
-    /// The last commit the index said it had applied.
-    pub(super) applied: Lsn,
-    pub(super) rebuilt: Option<String>,
-    pub(super) set_aside: Option<PathBuf>,
-}
-
-/// Opens the index and makes it agree with the truth; one that cannot be used is set aside and built
-/// anew.
-pub(super) fn open_index(
-    dir: &Path,
-    options: &KvOptions,
-    ground: &Ground,
-    found: &Found,
-) -> Result<Opened, KvError> {
-    let existed = dir.join(SLED).exists();
-    let fault = match try_index(dir, options, found) {
-        Ok(mut opened) => {
-            let empty = opened.applied == Lsn(0) && found.replay.last > Lsn(0);
-            if !found.new && (!existed || empty) {
-                let why = if existed {
-                    "it was empty"
-                } else {
-                    "its files were gone"
-                };
-                opened.rebuilt = Some(why.to_owned());
-                opened.reconciled.repaired = 0;
-            }
-            return Ok(opened);
-        }
-        Err(Failure::Truth(error)) => return Err(error),
-        Err(Failure::Index(fault)) => fault,
-    };
-    let free = ground
-        .disk
-        .free(dir)
-        .map_err(|error| KvError::io("ask for the free space of", dir, &error))?;
-    if free < FULL {
-        tracing::error!(%fault, "the index does not open, and the disk is full");
-        return Err(KvError::NoSpace {
-            path: dir.join(SLED),
-        });
-    }
-    let aside = set_aside(dir, SLED, "sled.damaged")?;
-    tracing::error!(%fault, aside = %aside.display(), "the index cannot be used and is rebuilt from checkpoint and journal");
-    forget_old(dir)?;
-    match try_index(dir, options, found) {
-        Ok(mut opened) => {
-            opened.rebuilt = Some(fault.to_string());
-            opened.set_aside = Some(aside);
-            opened.reconciled.repaired = 0;
-            Ok(opened)
-        }
-        Err(Failure::Truth(error)) => Err(error),
-        Err(Failure::Index(Fault(detail))) => Err(KvError::Index { detail }),
-    }
-}
-
-fn try_index(dir: &Path, options: &KvOptions, found: &Found) -> Result<Opened, Failure> {
-    let index = Index::open(&dir.join(SLED), options.cache_bytes / 4 * 3)?;
-    let applied = index.applied()?;
-    let checkpoint = found.reader(dir).map_err(Failure::Truth)?;
-    let truth = Truth {
-        checkpoint,
-        overlay: &found.replay.overlay,
-        salvage: found.salvage(),
-    };
-    let reconciled = reconcile(truth, &index)?;
-    let right = applied.max(found.checkpoint_lsn()).min(found.replay.last);
-    index.apply(std::iter::empty(), Some(right))?;
-    Ok(Opened {
-        index,
-        reconciled,
-        applied,
-        rebuilt: None,
-        set_aside: None,
-    })
-}
-
-/// Removes the oldest of the sled directories set aside.
-fn forget_old(dir: &Path) -> Result<(), KvError> {
-    let failed = |error| KvError::io("list", dir, &error);
-    let mut aside = Vec::new();
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("sled.damaged-")?.parse::<u64>().ok());
-        aside.extend(number);
-    }
-    aside.sort_unstable();
-    let surplus = aside.len().saturating_sub(SLED_KEPT as usize);
-    for number in &aside[..surplus] {
-        let path = dir.join(format!("sled.damaged-{number}"));
-        fs::remove_dir_all(&path).map_err(|error| KvError::io("remove", &path, &error))?;
-    }
-    Ok(())
 }
 
 /// Ends the journal behind its last good frame and goes on in the next file; when there is no room for
@@ -319,7 +219,10 @@ fn go_on(
     store: Id,
 ) -> Result<Journal, KvError> {
     let replay = &found.replay;
-    let from = found.checkpoint.map_or(1, |(head, _)| head.journal);
+    let from = found
+        .checkpoint
+        .as_ref()
+        .map_or(1, |blocks| blocks.head().journal);
     let empty = replay
         .empty
         .filter(|&empty| replay.end.map_or(from, |(last, _)| last + 1) == empty);

@@ -1,11 +1,14 @@
 //! Finds the truth on disk: the newest good checkpoint, and the journal behind it.
 
+use super::blocks::Blocks;
 use super::checkpoint::{Broken, Head, Reader};
+use super::direct::Direct;
 use super::disk::{Ground, checkpoint_name, numbered};
-use super::replay::{From, Replay, replay};
+use super::replay::{Changes, From, Replay, replay};
 use super::salvage::{SALVAGE, Salvaged};
 use super::{Damage, KvError, Lsn};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The name of sled's directory.
 pub(super) const SLED: &str = "sled";
@@ -13,8 +16,8 @@ pub(super) const SLED: &str = "sled";
 /// What checkpoint and journal say.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The checkpoint in use, and its length in bytes.
-    pub(super) checkpoint: Option<(Head, u64)>,
+    /// The checkpoint in use, every byte of which was read.
+    pub(super) checkpoint: Option<Arc<Blocks>>,
     /// An older checkpoint that is kept in case the one in use is damaged later.
     pub(super) previous: Option<Head>,
     /// Checkpoints that cannot be used.
@@ -30,27 +33,27 @@ pub(super) struct Found {
 impl Found {
     /// The commit the checkpoint in use reaches to.
     pub(super) fn checkpoint_lsn(&self) -> Lsn {
-        self.checkpoint.map_or(Lsn(0), |(head, _)| head.lsn)
+        self.checkpoint
+            .as_ref()
+            .map_or(Lsn(0), |blocks| blocks.lsn())
     }
 
-    /// Opens the checkpoint in use for reading.
-    pub(super) fn reader(&self, dir: &Path) -> Result<Option<Reader>, KvError> {
-        let Some((head, _)) = self.checkpoint else {
-            return Ok(None);
-        };
-        let name = if self.stand_in {
-            SALVAGE.to_owned()
-        } else {
-            checkpoint_name(head.lsn.0)
-        };
-        let opened = Reader::open_file(&dir.join(name), head.lsn.0);
-        opened
-            .map(Some)
-            .map_err(|broken| damaged(dir, vec![damage(head.lsn.0, broken)]))
+    /// The way to read it.
+    pub(super) fn direct(&self) -> Direct {
+        Direct {
+            checkpoint: self.checkpoint.clone(),
+            changes: Changes {
+                after: self.checkpoint_lsn(),
+                overlay: self.replay.overlay.clone(),
+            },
+            last: self.replay.last,
+            salvage: self.salvage(),
+            new: self.new,
+        }
     }
 
     /// The last of the lost commits, so far as that is known; `None` when nothing is lost.
-    pub(super) fn salvage(&self) -> Option<Lsn> {
+    fn salvage(&self) -> Option<Lsn> {
         let unknown = Lsn(self.replay.last.0 + 1);
         let in_journal = self
             .replay
@@ -86,7 +89,7 @@ fn damage(lsn: u64, broken: Broken) -> Damage {
 /// The checkpoints in a directory.
 #[derive(Debug, Default)]
 struct Checkpoints {
-    newest: Option<(Head, u64)>,
+    newest: Option<Arc<Blocks>>,
     previous: Option<Head>,
     broken: Vec<u64>,
     damages: Vec<Damage>,
@@ -104,8 +107,8 @@ fn checkpoints(dir: &Path) -> Result<Checkpoints, KvError> {
             }
             break;
         }
-        match Reader::verify(dir, lsn) {
-            Ok(good) => found.newest = Some(good),
+        match Blocks::open(&dir.join(checkpoint_name(lsn)), lsn) {
+            Ok(good) => found.newest = Some(Arc::new(good)),
             Err(Broken { detail, .. }) if detail.starts_with("format version") => {
                 return Err(KvError::Invalid(format!(
                     "{}: {detail}",
@@ -135,8 +138,8 @@ pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
     let unborn = newest.is_none() && broken.is_empty() && !dir.join(SLED).exists();
     let new = unborn && journals.is_empty();
     let begun = unborn && journals.iter().all(|&number| number == 1);
-    let from = match newest {
-        Some((head, _)) => behind(head),
+    let from = match &newest {
+        Some(blocks) => behind(blocks.head()),
         None => From {
             after: Lsn(0),
             file: 1,
@@ -175,16 +178,13 @@ pub(super) fn find_behind(
     ground: &Ground,
     salvaged: Salvaged,
 ) -> Result<Found, KvError> {
-    let Salvaged {
-        head,
-        bytes,
-        losses,
-    } = salvaged;
+    let Salvaged { head, losses } = salvaged;
+    let stand_in = Blocks::open(&dir.join(SALVAGE), head.lsn.0)
+        .map_err(|broken| damaged(dir, vec![damage(head.lsn.0, broken)]))?;
     let mut replay = replay(dir, behind(head), ground)?;
     replay.losses.splice(0..0, losses);
-    let checkpoint = Some((head, bytes));
     Ok(Found {
-        checkpoint,
+        checkpoint: Some(Arc::new(stand_in)),
         previous: None,
         broken: Vec::new(),
         replay,

@@ -1,16 +1,19 @@
 //! The store's two threads.
 //!
-//! **upkeep** moves pending changes into the index, writes checkpoints and repairs the index; it is
+//! **upkeep** opens and compares the index first; then it moves pending changes into the index, writes checkpoints and repairs the index; it is
 //! the only writer of the index, so the index stands still while it is dumped. **sync** brings the
 //! journal to disk at every interval and makes the next journal file in advance; it is apart because
 //! a dump may take longer than an interval.
 
 use super::KvError;
 use super::engine::Engine;
+use super::index::Fault;
 use std::time::{Duration, Instant};
 
 /// After a failed repair the next one is not tried sooner.
 const REPAIR_PAUSE: Duration = Duration::from_secs(1);
+/// After a failure to open and compare the index the next try is not made sooner.
+const COMPARE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Tells waiters that the thread is gone, however it goes.
 struct Ended<'a>(&'a Engine);
@@ -40,11 +43,43 @@ impl Log {
     }
 }
 
+/// Opens and compares the index, once it is not read.
+#[derive(Default)]
+struct Comparing {
+    failed: Option<Instant>,
+    log: Log,
+}
+
+impl Comparing {
+    fn round(&mut self, engine: &Engine) {
+        let tried = self.failed.is_some_and(|at| at.elapsed() < COMPARE_PAUSE);
+        if engine.is_indexed() || engine.is_closed() || tried {
+            return;
+        }
+        let result = engine.compare();
+        self.failed = result.is_err().then(Instant::now);
+        engine.signals.stuck(|stuck| {
+            stuck.comparing = result.clone().err();
+            stuck.moving = result.clone().err();
+        });
+        if let Err(KvError::Invalid(detail)) = &result {
+            // The truth itself: there may be an older checkpoint.
+            engine.signals.report(Fault(detail.clone()));
+        }
+        if !matches!(result, Err(KvError::Closed)) {
+            let what = "the index cannot be used, and lookups read the checkpoint";
+            self.log.note(what, result);
+        }
+    }
+}
+
 /// The upkeep thread.
 pub(super) fn run(engine: &Engine) {
     let _ended = Ended(engine);
     let (mut repairs, mut moves, mut checkpoints) =
         (Log::default(), Log::default(), Log::default());
+    let mut comparing = Comparing::default();
+    comparing.round(engine);
     let mut failed: Option<Instant> = None;
     let mut late = false;
     loop {
@@ -60,8 +95,13 @@ pub(super) fn run(engine: &Engine) {
                 let result = engine.repair();
                 failed = result.is_err().then(Instant::now);
                 repairs.note("the index cannot be repaired", result);
+                comparing.failed = None;
             }
             engine.signals.repaired();
+        }
+        comparing.round(engine);
+        if !engine.is_indexed() && job.checkpoint.is_none() {
+            continue;
         }
         if job.beat || (engine.much_pending() && !engine.signals.is_stuck()) {
             let moved = engine.move_to_index().map(|_| ());

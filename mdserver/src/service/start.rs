@@ -31,7 +31,7 @@ pub(super) fn start(
     check_format(&*kv)?;
     let mut recovery = Recovery::default();
     let mut state = State::new(&options);
-    numbers(&*kv, &mut state)?;
+    numbers(&*kv, &mut state, lossy)?;
     servers(&*kv, &mut state)?;
     retired(&*kv, &mut state)?;
     sessions(&*kv, &mut state, &mut recovery, lossy)?;
@@ -81,7 +81,7 @@ fn check_format(kv: &dyn MetaKv) -> Result<(), MdError> {
     Ok(())
 }
 
-fn numbers(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
+fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool) -> Result<(), MdError> {
     let ids = &mut state.ids;
     // Everything below the limits may have been given.
     ids.ino = number::<u64>(kv, keys::NEXT_INO)?.unwrap_or(ROOT.0 + 1);
@@ -90,11 +90,19 @@ fn numbers(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
     ids.chunk_limit = ids.chunk;
     ids.session = number::<u64>(kv, keys::NEXT_SESSION)?.unwrap_or(1);
     ids.server = number::<u32>(kv, keys::NEXT_SERVER)?.unwrap_or(1);
+    if let Some(inodes) = number::<u64>(kv, keys::INODES)?.filter(|_| !lossy) {
+        ids.inodes = inodes;
+        return Ok(());
+    }
     let (from, to) = keys::inodes();
     each(kv, from, &to, |_, _| {
         ids.inodes += 1;
         Ok(())
-    })
+    })?;
+    let mut batch = Batch::new();
+    batch.put(keys::INODES, encode(&ids.inodes)?);
+    kv.commit(batch)?;
+    Ok(())
 }
 
 fn number<T: serde::de::DeserializeOwned>(

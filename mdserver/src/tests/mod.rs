@@ -2,6 +2,7 @@
 
 mod arrays;
 mod defaults;
+mod million;
 mod names;
 mod power;
 mod reserves;

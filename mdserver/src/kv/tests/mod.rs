@@ -1,5 +1,6 @@
 //! Tests of [`LocalKv`] as a whole: what it does with a directory in any state.
 
+mod before_the_index;
 mod damage;
 mod disk_faults;
 mod index_faults;
@@ -34,8 +35,18 @@ fn accepting() -> KvOptions {
     }
 }
 
+/// Opens, and sees to it that all is there before the index is compared as well as after.
 fn open(dir: &Path) -> (LocalKv, Recovery) {
-    LocalKv::open(dir, quiet()).unwrap()
+    let (kv, _) = LocalKv::prepare(dir, quiet(), Ground::real()).unwrap();
+    let before = all(&kv);
+    for (key, value) in before.iter().step_by(7) {
+        assert_eq!(kv.get(key).unwrap().as_ref(), Some(value));
+        assert_eq!(kv.get(&[key, &b"~"[..]].concat()).unwrap(), None);
+    }
+    kv.begin().unwrap();
+    let recovery = kv.settled().unwrap();
+    assert_eq!(all(&kv), before, "{recovery}");
+    (kv, recovery)
 }
 
 fn put(kv: &dyn MetaKv, key: &str, value: &str) -> Lsn {

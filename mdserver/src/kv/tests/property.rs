@@ -163,6 +163,9 @@ impl Subject {
 
 fn spoil_sled(dir: &Path, what: u8, at: usize) {
     let db = dir.join("sled/db");
+    if !dir.join("sled").exists() {
+        return;
+    }
     if what.is_multiple_of(4) || !db.exists() {
         fs::remove_dir_all(dir.join("sled")).unwrap();
         return;

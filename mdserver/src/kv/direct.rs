@@ -1,0 +1,123 @@
+//! Reads the truth itself: the checkpoint with the journal's changes over it.
+//!
+//! So the store answers while nothing is known of the index: from a start, or from a failure of the
+//! index, until every entry of it was compared. What sled's files hold is seen by nobody before.
+
+use super::Lsn;
+use super::blocks::{self, Blocks};
+use super::checkpoint::Broken;
+use super::disk::checkpoint_name;
+use super::index::{Entry, Fault};
+use super::replay::{Change, Changes};
+use std::cmp::Ordering;
+use std::collections::btree_map;
+use std::iter::Peekable;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The truth, as it stood at one commit.
+#[derive(Debug, Clone)]
+pub(super) struct Direct {
+    /// The checkpoint; none in a store that had none yet.
+    pub(super) checkpoint: Option<Arc<Blocks>>,
+    /// What the journal changed behind it.
+    pub(super) changes: Changes,
+    /// The last commit.
+    pub(super) last: Lsn,
+    /// The index knows better about keys whose truth is not newer than this commit: commits are lost
+    /// and the loss is accepted.
+    pub(super) salvage: Option<Lsn>,
+    /// There was no store before.
+    pub(super) new: bool,
+}
+
+impl Direct {
+    /// The commit the checkpoint reaches to.
+    pub(super) fn checkpoint_lsn(&self) -> Lsn {
+        self.checkpoint
+            .as_ref()
+            .map_or(Lsn(0), |blocks| blocks.lsn())
+    }
+
+    fn fault(&self, broken: &Broken) -> Fault {
+        let name = checkpoint_name(self.checkpoint_lsn().0);
+        Fault(format!(
+            "{name} at byte {}: {}",
+            broken.offset, broken.detail
+        ))
+    }
+
+    /// The value of `key`.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some((_, value)) = self.changes.overlay.get(key) {
+            return Ok(value.clone());
+        }
+        let Some(blocks) = &self.checkpoint else {
+            return Ok(None);
+        };
+        blocks.get(key).map_err(|broken| self.fault(&broken))
+    }
+
+    /// The entries with `from <= key < to`, ascending; `from < to`.
+    pub(super) fn range(&self, from: &[u8], to: &[u8]) -> Result<Rows<'_>, Fault> {
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        let stored = self.checkpoint.as_ref().map(|blocks| blocks.from(from));
+        let mut rows = Rows {
+            direct: self,
+            to: to.to_vec(),
+            changed: self.changes.overlay.range::<[u8], _>(range).peekable(),
+            stored: stored.transpose().map_err(|broken| self.fault(&broken))?,
+            head: None,
+        };
+        rows.read()?;
+        Ok(rows)
+    }
+}
+
+/// Entries in ascending order.
+#[derive(Debug)]
+pub(super) struct Rows<'a> {
+    direct: &'a Direct,
+    to: Vec<u8>,
+    changed: Peekable<btree_map::Range<'a, Vec<u8>, Change>>,
+    stored: Option<blocks::Rows<'a>>,
+    /// The next entry of the checkpoint.
+    head: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Rows<'_> {
+    fn read(&mut self) -> Result<(), Fault> {
+        let Some(stored) = &mut self.stored else {
+            return Ok(());
+        };
+        let next = stored.next();
+        let next = next.map_err(|broken| self.direct.fault(&broken))?;
+        self.head = next.filter(|(key, _)| *key < self.to);
+        if self.head.is_none() {
+            self.stored = None;
+        }
+        Ok(())
+    }
+
+    /// The next entry.
+    pub(super) fn next(&mut self) -> Result<Option<Entry>, Fault> {
+        loop {
+            let order = match (&self.head, self.changed.peek()) {
+                (None, None) => return Ok(None),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((key, _)), Some((newer, _))) => key.cmp(newer),
+            };
+            let old = self.head.take_if(|_| order.is_le());
+            if order.is_le() {
+                self.read()?;
+            }
+            if order.is_lt() {
+                return Ok(old.map(|(key, value)| (key.into(), Some(value.into()))));
+            }
+            if let Some((key, (_, Some(value)))) = self.changed.next() {
+                return Ok(Some((key.as_slice().into(), Some(value.as_slice().into()))));
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Opens the index and makes it agree with the truth, while the store serves from the truth itself.
+//!
+//! An index that cannot be used is set aside and built anew. Only when every entry was compared does
+//! anybody read from it.
+
+use super::direct::Direct;
+use super::disk::{Ground, set_aside};
+use super::index::{Fault, Index};
+use super::local::KvOptions;
+use super::reconcile::{Failure, Reconciled, Surroundings, reconcile};
+use super::truth::SLED;
+use super::{KvError, Lsn, Recovery};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// With less free than this sled is expected to fail, and its files are not to blame.
+const FULL: u64 = 1 << 20;
+
+/// How many directories of damaged sled files are kept.
+const SLED_KEPT: u64 = 3;
+
+/// An index that agrees with the truth.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) index: Index,
+    pub(super) reconciled: Reconciled,
+    /// The last commit the index said it had applied.
+    pub(super) applied: Lsn,
+    /// Why it was built anew, if it was.
+    rebuilt: Option<String>,
+    set_aside: Option<PathBuf>,
+}
+
+impl Opened {
+    /// Completes what is told of the opening of the store.
+    pub(super) fn tell(&self, recovery: &mut Recovery) {
+        recovery.repaired = self.reconciled.repaired;
+        recovery.salvaged = self.reconciled.salvaged;
+        recovery.rebuilt = self.rebuilt.clone();
+        recovery.set_aside = self.set_aside.clone();
+        recovery.clean &= self.rebuilt.is_none() && recovery.repaired == 0;
+    }
+
+    /// Says what the comparison led to.
+    pub(super) fn log(&self, took: Duration) {
+        let repaired = self.reconciled.repaired;
+        match &self.rebuilt {
+            Some(why) => tracing::warn!(?took, "index rebuilt ({why})"),
+            None if repaired > 0 => {
+                tracing::warn!(?took, "{repaired} wrong entries of the index set right");
+            }
+            None => tracing::info!(?took, "the index agrees with checkpoint and journal"),
+        }
+    }
+}
+
+/// Opens the index and makes it agree with the truth; one that cannot be used is set aside and built
+/// anew.
+pub(super) fn open_index(
+    dir: &Path,
+    options: &KvOptions,
+    ground: &Ground,
+    truth: &Direct,
+    around: &dyn Surroundings,
+) -> Result<Opened, KvError> {
+    let existed = dir.join(SLED).exists();
+    let fault = match try_index(dir, options, truth, around) {
+        Ok(mut opened) => {
+            let empty = opened.applied == Lsn(0) && truth.last > Lsn(0);
+            if !truth.new && (!existed || empty) {
+                let why = if existed {
+                    "it was empty"
+                } else {
+                    "its files were gone"
+                };
+                opened.rebuilt = Some(why.to_owned());
+                opened.reconciled.repaired = 0;
+            }
+            return Ok(opened);
+        }
+        Err(Failure::Truth(error)) => return Err(error),
+        Err(Failure::Index(fault)) => fault,
+    };
+    let free = ground
+        .disk
+        .free(dir)
+        .map_err(|error| KvError::io("ask for the free space of", dir, &error))?;
+    if free < FULL {
+        tracing::error!(%fault, "the index does not open, and the disk is full");
+        return Err(KvError::NoSpace {
+            path: dir.join(SLED),
+        });
+    }
+    let aside = set_aside(dir, SLED, "sled.damaged")?;
+    tracing::error!(%fault, aside = %aside.display(), "the index cannot be used and is rebuilt from checkpoint and journal");
+    forget_old(dir)?;
+    match try_index(dir, options, truth, around) {
+        Ok(mut opened) => {
+            opened.rebuilt = Some(fault.to_string());
+            opened.set_aside = Some(aside);
+            opened.reconciled.repaired = 0;
+            Ok(opened)
+        }
+        Err(Failure::Truth(error)) => Err(error),
+        Err(Failure::Index(Fault(detail))) => Err(KvError::Index { detail }),
+    }
+}
+
+fn try_index(
+    dir: &Path,
+    options: &KvOptions,
+    truth: &Direct,
+    around: &dyn Surroundings,
+) -> Result<Opened, Failure> {
+    let index = Index::open(&dir.join(SLED), options.cache_bytes / 4 * 3)?;
+    let applied = index.applied()?;
+    let reconciled = reconcile(truth, &index, around)?;
+    let right = applied.max(truth.checkpoint_lsn()).min(truth.last);
+    index.apply(std::iter::empty(), Some(right))?;
+    Ok(Opened {
+        index,
+        reconciled,
+        applied,
+        rebuilt: None,
+        set_aside: None,
+    })
+}
+
+/// Removes the oldest of the sled directories set aside.
+fn forget_old(dir: &Path) -> Result<(), KvError> {
+    let failed = |error| KvError::io("list", dir, &error);
+    let mut aside = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("sled.damaged-")?.parse::<u64>().ok());
+        aside.extend(number);
+    }
+    aside.sort_unstable();
+    let surplus = aside.len().saturating_sub(SLED_KEPT as usize);
+    for number in &aside[..surplus] {
+        let path = dir.join(format!("sled.damaged-{number}"));
+        fs::remove_dir_all(&path).map_err(|error| KvError::io("remove", &path, &error))?;
+    }
+    Ok(())
+}
