@@ -115,6 +115,32 @@ impl Leaf {
         self.bytes.capacity() + size_of::<Self>()
     }
 
+    /// How many entries it has, but for the last fifteen.
+    pub(super) fn about(&self) -> usize {
+        (self.wholes - 1) * WHOLE_EVERY as usize
+    }
+
+    /// About how many entries are less than `key`: at most sixteen more are.
+    pub(super) fn about_below(&self, key: &[u8]) -> Result<usize, Wrong> {
+        let below = self.wholes_below(key)?;
+        Ok(below.saturating_sub(1) * WHOLE_EVERY as usize)
+    }
+
+    /// How many of the whole entries are less than `key`.
+    fn wholes_below(&self, key: &[u8]) -> Result<usize, Wrong> {
+        let (mut low, mut high) = (0, self.wholes);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let (_, whole, ..) = self.entry(self.whole_at(middle)?)?;
+            if whole < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
     fn whole_at(&self, number: usize) -> Result<usize, Wrong> {
         let at = le32(&self.bytes, self.end + 4 * number).map(|at| at as usize);
         at.filter(|&at| at < self.end)
@@ -183,16 +209,7 @@ impl Place {
     /// Steps to the first entry from here on that is not less than `key`; false at the end.
     pub(super) fn seek(&mut self, leaf: &Leaf, key: &[u8]) -> Result<bool, Wrong> {
         // The last whole entry that is less: what is looked for is behind it.
-        let (mut low, mut high) = (0, leaf.wholes);
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            let (_, whole, ..) = leaf.entry(leaf.whole_at(middle)?)?;
-            if whole < key {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
+        let low = leaf.wholes_below(key)?;
         if low > 0 {
             let at = leaf.whole_at(low - 1)?;
             if at > self.next {

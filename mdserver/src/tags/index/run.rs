@@ -185,17 +185,33 @@ impl Run {
         self.directory.memory() + size_of::<Self>()
     }
 
-    /// About how many entries lie from `from` on and before `to`: whole leaves are counted.
-    pub(super) fn estimate(&self, from: &[u8], to: Option<&[u8]>) -> u64 {
+    /// About how many entries lie from `from` on and before `to`: to a dozen where the ends are in the
+    /// same leaf or the next, to a leaf or two where they are far apart.
+    pub(super) fn estimate(&self, from: &[u8], to: Option<&[u8]>) -> Result<u64, IndexError> {
         let leaves = self.directory.leaves();
         if leaves == 0 || to.is_some_and(|to| to <= from) {
-            return 0;
+            return Ok(0);
         }
         let first = self.directory.find(from, 0);
         let last = to.map_or(leaves - 1, |to| self.directory.find(to, first));
-        let each = self.entries / leaves as u64;
-        // Two places in the same leaf are as likely far apart as near.
-        (each / 4 + 1).max((last - first) as u64 * each)
+        if last - first > 1 {
+            return Ok((last - first) as u64 * (self.entries / leaves as u64));
+        }
+        let begin = self.leaf(first, true)?;
+        let before = begin
+            .about_below(from)
+            .map_err(|wrong| self.wrong(first, wrong))?;
+        let (end, skipped) = match last - first {
+            0 => (begin, 0),
+            _ => (self.leaf(last, true)?, begin.about()),
+        };
+        let upto = match to {
+            Some(to) => end
+                .about_below(to)
+                .map_err(|wrong| self.wrong(last, wrong))?,
+            None => end.about(),
+        };
+        Ok((skipped + upto).saturating_sub(before) as u64 + 1)
     }
 
     fn leaf(&self, number: usize, through_cache: bool) -> Result<Arc<Leaf>, IndexError> {

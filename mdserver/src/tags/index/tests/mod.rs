@@ -182,5 +182,6 @@ fn it_asks_to_be_persisted_and_knows_its_size() {
     assert!((800..=1000).contains(&estimate("", None)));
     assert!((300..=500).contains(&estimate("000200", Some(b"000600"))));
     assert!((1..=20).contains(&estimate("000200", Some(b"000201"))));
+    assert!((1..=40).contains(&estimate("000200", Some(b"000220"))));
     assert_eq!(estimate("1", Some(b"0")), 0);
 }
