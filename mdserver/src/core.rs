@@ -28,6 +28,7 @@ use crate::placement::{Retired, Servers};
 use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
 use crate::sessions::{Session, Sessions};
+use crate::tags::Live;
 use crate::tilings::Tilings;
 use crate::txn::Txn;
 
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) kv: Box<dyn MetaKv>,
     pub(crate) options: ServiceOptions,
     pub(crate) tilings: Tilings,
+    /// The index of tags.
+    pub(crate) tags: Live,
     state: Mutex<State>,
     /// Somebody waits for a request of the same number to end.
     pub(crate) answered: Condvar,
@@ -192,11 +195,17 @@ impl State {
 
 impl Core {
     /// The core over a store, with a state made from it.
-    pub(crate) fn new(kv: Box<dyn MetaKv>, options: ServiceOptions, state: State) -> Self {
+    pub(crate) fn new(
+        kv: Box<dyn MetaKv>,
+        options: ServiceOptions,
+        state: State,
+        tags: Live,
+    ) -> Self {
         let sessions = state.sessions.live.len() as u32;
         Self {
             kv,
             tilings: Tilings::new(options.cached_records),
+            tags,
             options,
             state: Mutex::new(state),
             answered: Condvar::new(),

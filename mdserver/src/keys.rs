@@ -73,6 +73,17 @@ pub(crate) fn xattrs(ino: Ino) -> (Vec<u8>, Vec<u8>) {
     )
 }
 
+/// All extended attributes of all inodes.
+pub(crate) fn all_xattrs() -> (Vec<u8>, Vec<u8>) {
+    (b"x".to_vec(), b"y".to_vec())
+}
+
+/// Whose attributes lie under a key, and the name of a spread one (else empty).
+pub(crate) fn xattr_of(key: &[u8]) -> Option<(Ino, &[u8])> {
+    let (ino, name) = key.strip_prefix(b"x")?.split_first_chunk()?;
+    Some((slabfs_model::ObjectId(u64::from_be_bytes(*ino)), name))
+}
+
 /// A record of a tiling.
 pub(crate) fn tile(ino: Ino, generation: u32, order: u64) -> Vec<u8> {
     Key::table(b't', 20).u64(ino.0).u32(generation).u64(order).0

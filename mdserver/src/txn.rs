@@ -11,9 +11,10 @@ use std::sync::Arc;
 use crate::api::{Ino, Kind, MdError, Reply, Time};
 use crate::core::{Core, Ctx, State};
 use crate::keys;
-use crate::kv::Batch;
+use crate::kv::{Batch, Lsn};
 use crate::placement::RetireKey;
 use crate::records::{Body, Inode, Object, Slot, encode};
+use crate::tags::Entries;
 
 /// A slot of a directory as it is to be.
 type SlotChange = ((Ino, u64), Option<Arc<Slot>>);
@@ -33,6 +34,8 @@ pub(crate) struct Txn<'a> {
     retired: Vec<(ServerId, RetireKey)>,
     purges: Vec<(Ino, u32)>,
     waiting: Vec<Ino>,
+    /// What changes in the index of tags.
+    pub(crate) tags: Entries,
     made: i64,
 }
 
@@ -51,6 +54,7 @@ impl<'a> Txn<'a> {
             retired: Vec::new(),
             purges: Vec::new(),
             waiting: Vec::new(),
+            tags: Entries::default(),
             made: 0,
         }
     }
@@ -274,7 +278,7 @@ impl<'a> Txn<'a> {
             then(&mut self.state);
             return Ok(reply);
         }
-        let lsn = self.core.kv.commit(std::mem::take(&mut self.batch))?;
+        let lsn = self.write()?;
         let state = &mut *self.state;
         for (ino, inode) in self.inodes.drain(..) {
             match inode {
@@ -300,6 +304,22 @@ impl<'a> Txn<'a> {
         self.show_opens();
         then(&mut self.state);
         Ok(reply)
+    }
+
+    /// Puts the batch into the store and its tags into the index; see [`crate::tags::Live`] for the
+    /// order.
+    fn write(&mut self) -> Result<Lsn, MdError> {
+        let batch = std::mem::take(&mut self.batch);
+        if self.tags.is_empty() {
+            return Ok(self.core.kv.commit(batch)?);
+        }
+        self.core.tags.before(&self.tags)?;
+        let written = self.core.kv.commit(batch);
+        match written {
+            Ok(_) => self.core.tags.after(&self.tags),
+            Err(_) => self.core.tags.undo(&self.tags),
+        }
+        Ok(written?)
     }
 
     /// Adds the reply to the batch and takes those out that nobody will ask for again.

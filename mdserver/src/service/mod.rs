@@ -14,11 +14,12 @@ use slabfs_objstore::server::{Registrar, ServerOrders, ServerReport};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::api::{MdError, Reply, Request};
 use crate::core::Core;
-use crate::kv::{KvError, KvOptions, LocalKv, MetaKv, Recovery as KvRecovery};
+use crate::kv::{KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
 use upkeep::Upkeep;
 
 /// Bounds and times of a service.
@@ -103,6 +104,7 @@ impl fmt::Display for Recovery {
 pub struct Service {
     core: Arc<Core>,
     upkeep: Upkeep,
+    closed: AtomicBool,
 }
 
 impl Service {
@@ -114,12 +116,12 @@ impl Service {
         let (kv, found) = LocalKv::open(dir, options.kv.clone())?;
         // What clients in other processes know may be among what is gone: they must not carry on.
         let lossy = found.unsynced.is_some() || !found.losses.is_empty();
-        let (service, mut recovery) = Self::start(Box::new(kv), options, lossy)?;
+        let (service, mut recovery) = Self::start(Box::new(kv), options, lossy, Some((&dir.join("index"), found.last)))?;
         recovery.kv = found;
         Ok((service, recovery))
     }
 
-    /// Opens the service over a store.
+    /// Opens the service over a store; the index of tags is kept nowhere.
     ///
     /// # Errors
     /// When the store fails or holds what this program does not understand.
@@ -127,18 +129,32 @@ impl Service {
         kv: Box<dyn MetaKv>,
         options: ServiceOptions,
     ) -> Result<(Self, Recovery), ServiceError> {
-        Self::start(kv, options, false)
+        Self::start(kv, options, false, None)
     }
 
     fn start(
         kv: Box<dyn MetaKv>,
         options: ServiceOptions,
         lossy: bool,
+        index: Option<(&Path, Lsn)>,
     ) -> Result<(Self, Recovery), ServiceError> {
-        let (core, recovery) = start::start(kv, options, lossy)?;
+        let (core, recovery) = start::start(kv, options, lossy, index)?;
         let core = Arc::new(core);
+        let weak = Arc::downgrade(&core);
+        core.kv.before_checkpoint(Box::new(move |lsn| {
+            if let Some(core) = weak.upgrade()
+                && let Err(error) = core.tags.persist(&*core.kv, lsn)
+            {
+                tracing::warn!("the index of tags is not on disk, the next start builds it anew: {error}");
+            }
+        }));
         let upkeep = Upkeep::start(Arc::clone(&core))?;
-        Ok((Self { core, upkeep }, recovery))
+        let service = Self {
+            core,
+            upkeep,
+            closed: AtomicBool::new(false),
+        };
+        Ok((service, recovery))
     }
 
     /// Answers a request of a session in this process.
@@ -157,7 +173,7 @@ impl Service {
     pub fn session_count(&self) -> u32 {
         self.core
             .session_count
-            .load(std::sync::atomic::Ordering::Acquire)
+            .load(Ordering::Acquire)
     }
 
     /// Takes a data server's report and gives its orders.
@@ -174,8 +190,24 @@ impl Service {
     /// processes carry on when it is opened again.
     pub fn close(&self) -> Result<(), ServiceError> {
         self.upkeep.stop();
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        if let Err(error) = self.core.tags.close(&*self.core.kv) {
+            tracing::warn!("the index of tags is not on disk, the next start brings it up: {error}");
+        }
         self.core.kv.close()?;
         Ok(())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Not left to the parts: the store's own thread borrows the core before a checkpoint, and must
+        // not be the one that drops it.
+        if let Err(error) = self.close() {
+            tracing::error!("closing the metadata service failed: {error}");
+        }
     }
 }
 

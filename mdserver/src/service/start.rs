@@ -3,6 +3,7 @@
 use slabfs_model::{ObjectId, ServerId, SessionId};
 use smallvec::SmallVec;
 use std::collections::HashSet;
+use std::path::Path;
 
 use super::{Recovery, ServiceOptions};
 use crate::api::{Attr, Ino, Kind, MdError, ROOT, Reply, Time};
@@ -15,6 +16,7 @@ use crate::records::{
     Body, Inode, LeaseRecord, ServerRecord, SessionRecord, Xattrs, decode, encode,
 };
 use crate::sessions::{Session, finish_ended};
+use crate::tags::Live;
 
 /// The format of the whole store.
 const FORMAT: u32 = 2;
@@ -22,13 +24,19 @@ const FORMAT: u32 = 2;
 const PAGE: usize = 4096;
 
 /// Reads the store, ends what died with the last process, and makes the core. `lossy`: acknowledged
-/// commits are gone, so no session carries on.
+/// commits are gone, so no session carries on. `index`: where the index of tags lies, and the last
+/// commit of the store; it is kept nowhere without.
 pub(super) fn start(
     kv: Box<dyn MetaKv>,
     options: ServiceOptions,
     lossy: bool,
+    index: Option<(&Path, Lsn)>,
 ) -> Result<(Core, Recovery), MdError> {
     check_format(&*kv)?;
+    let tags = match index {
+        Some((dir, last)) => Live::open(dir, &*kv, last, lossy)?,
+        None => Live::in_memory(&*kv)?,
+    };
     let mut recovery = Recovery::default();
     let mut state = State::new(&options);
     numbers(&*kv, &mut state, lossy)?;
@@ -41,7 +49,7 @@ pub(super) fn start(
     recovery.servers = state.servers.by_id.len();
     recovery.orphans = orphans.len();
 
-    let core = Core::new(kv, options, state);
+    let core = Core::new(kv, options, state, tags);
     // What is in the store is on disk from here on: what was retired may be deleted.
     core.extend_ids()?;
     make_root(&core)?;

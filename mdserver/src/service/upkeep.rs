@@ -108,5 +108,5 @@ pub(super) fn round(core: &Core) -> Result<(), MdError> {
     }
     sessions::expire(core, now)?;
     while tilings::purge_some(core)? {}
-    Ok(())
+    core.tags.upkeep(&*core.kv)
 }

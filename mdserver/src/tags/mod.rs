@@ -11,6 +11,8 @@ pub mod index;
 pub mod query;
 
 mod change;
+mod live;
 pub(crate) mod rows;
 
 pub(crate) use change::{tag, tags};
+pub(crate) use live::{Entries, Live};

@@ -32,6 +32,13 @@ pub(crate) struct Xattr<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+impl Xattr<'_> {
+    /// Its value as a tag.
+    pub(crate) fn tag(&self) -> Tag {
+        tag(self.kind, self.bytes)
+    }
+}
+
 /// The row of a name of a spread inode.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Single<'a> {
@@ -49,6 +56,22 @@ pub(crate) type Changed = Vec<(Vec<u8>, Option<Tag>, Option<Tag>)>;
 /// The attributes in the bytes of a row.
 pub(crate) fn row<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Vec<Xattr<'a>>, MdError> {
     decode_borrowed(key, bytes)
+}
+
+/// Calls `work` for the attributes in a row of either form.
+pub(crate) fn in_row(
+    key: &[u8],
+    bytes: &[u8],
+    mut work: impl FnMut(Xattr<'_>),
+) -> Result<(), MdError> {
+    match keys::xattr_of(key) {
+        Some((_, name)) if !name.is_empty() => {
+            let Single { kind, bytes } = decode_borrowed(key, bytes)?;
+            work(Xattr { name, kind, bytes });
+        }
+        _ => row(key, bytes)?.into_iter().for_each(work),
+    }
+    Ok(())
 }
 
 /// The attribute in the row of a name.
@@ -152,6 +175,7 @@ impl Txn<'_> {
         } else {
             self.change_row(inode, changes)?
         };
+        self.tags.note(inode.attr.ino, &changed);
         let xattrs = &mut Arc::make_mut(inode).xattrs;
         if xattrs.count == 0 {
             xattrs.spread = false;
@@ -238,20 +262,21 @@ impl Txn<'_> {
         if inode.xattrs.count == 0 {
             return Ok(());
         }
+        let Self {
+            core, batch, tags, ..
+        } = self;
         if !inode.xattrs.spread {
-            self.batch.delete(keys::xattr(ino, b""));
-            return Ok(());
+            batch.delete(keys::xattr(ino, b""));
         }
-        let kv = &*self.core.kv;
-        let mut gone = Vec::new();
-        each(kv, inode, |xattr| {
-            gone.push(keys::xattr(ino, xattr.name));
+        each(&*core.kv, inode, |xattr| {
+            if inode.xattrs.spread {
+                batch.delete(keys::xattr(ino, xattr.name));
+            }
+            if let Some(name) = tag_name(xattr.name) {
+                tags.gone(ino, name, xattr.tag());
+            }
             true
-        })?;
-        for key in gone {
-            self.batch.delete(key);
-        }
-        Ok(())
+        })
     }
 }
 
