@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
-    Entry, Ino, Lease, MdError, Metadata, NewObject, Op, RenameFlags, Reply, Request, ReserveReply,
-    ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, SpecChange, StatFs, TagChange, TilingReply,
-    XattrFlags,
+    Entry, Find, Found, Ino, Lease, MdError, Metadata, NewObject, Op, RenameFlags, Reply, Request,
+    ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, SpecChange, StatFs, TagChange,
+    TilingReply, XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -320,6 +320,12 @@ impl Md {
                 return Ok(all);
             }
         }
+    }
+
+    /// One page of a search. Pages may be empty before the end; it is the end when there is no
+    /// [`Found::next`].
+    pub fn find(&self, find: Find) -> Result<Found, MdError> {
+        expect!(self.call(Op::Find(find))?, Reply::Found(found) => found)
     }
 
     /// Counts an inode as opened once more by this session.

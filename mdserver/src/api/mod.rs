@@ -11,6 +11,7 @@
 
 mod defaults;
 mod error;
+mod find;
 mod info;
 mod md;
 mod op;
@@ -22,6 +23,7 @@ mod types;
 
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;
+pub use find::{Caller, Find, Found, Hit, MAX_HITS};
 pub use info::{ArrayInfo, Given, Truncate};
 pub use md::Md;
 pub use op::{

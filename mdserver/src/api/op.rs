@@ -5,6 +5,7 @@ use slabfs_model::{Coords, Hyperslab, SessionId, Tag, Version};
 use slabfs_objstore::server::ServerReport;
 
 use super::defaults::DefaultsChange;
+use super::find::Find;
 use super::spec::SpecChange;
 use super::tags::TagChange;
 use super::tiling::Stored;
@@ -297,6 +298,8 @@ pub enum Op {
         /// Those with greater names are wanted.
         after: Option<String>,
     },
+    /// A page of a search. Reply `Found`.
+    Find(Find),
     /// Counts the inode as opened once more by this session. Reply `Entry`.
     Open {
         /// Inode.
@@ -423,6 +426,7 @@ impl Op {
                 | Self::GetXattr { .. }
                 | Self::ListXattr { .. }
                 | Self::Tags { .. }
+                | Self::Find(_)
                 | Self::Tiling { .. }
                 | Self::Sync
                 | Self::StatFs

@@ -5,6 +5,7 @@ use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use slabfs_objstore::server::ServerOrders;
 
 use super::defaults::Defaults;
+use super::find::Found;
 use super::info::ArrayInfo;
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
@@ -168,6 +169,8 @@ pub enum Reply {
     Names(Vec<Vec<u8>>),
     /// Of `Tags`.
     Tags(TagsPage),
+    /// Of `Find`.
+    Found(Found),
     /// Of `Tiling`.
     Tiling(TilingReply),
     /// Of `LeaseChunks`.

@@ -88,6 +88,7 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
         Op::RemoveXattr { ino, name } => namespace::remove_xattr(core, ctx, ino, name),
         Op::Tag { changes } => tags::tag(core, ctx, changes),
         Op::Tags { ino, after } => tags::tags(core, ino, after.as_deref()),
+        Op::Find(find) => tags::find(core, find),
         Op::Open { ino } => namespace::open(core, ctx, ino),
         Op::Release { inos } => namespace::release(core, ctx, &inos),
         Op::Tiling { ino, known, after } => tilings::tiling(core, ino, known, after),

@@ -116,7 +116,12 @@ impl Service {
         let (kv, found) = LocalKv::open(dir, options.kv.clone())?;
         // What clients in other processes know may be among what is gone: they must not carry on.
         let lossy = found.unsynced.is_some() || !found.losses.is_empty();
-        let (service, mut recovery) = Self::start(Box::new(kv), options, lossy, Some((&dir.join("index"), found.last)))?;
+        let (service, mut recovery) = Self::start(
+            Box::new(kv),
+            options,
+            lossy,
+            Some((&dir.join("index"), found.last)),
+        )?;
         recovery.kv = found;
         Ok((service, recovery))
     }
@@ -145,7 +150,9 @@ impl Service {
             if let Some(core) = weak.upgrade()
                 && let Err(error) = core.tags.persist(&*core.kv, lsn)
             {
-                tracing::warn!("the index of tags is not on disk, the next start builds it anew: {error}");
+                tracing::warn!(
+                    "the index of tags is not on disk, the next start builds it anew: {error}"
+                );
             }
         }));
         let upkeep = Upkeep::start(Arc::clone(&core))?;
@@ -171,9 +178,7 @@ impl Service {
     /// Sessions attached.
     #[must_use]
     pub fn session_count(&self) -> u32 {
-        self.core
-            .session_count
-            .load(Ordering::Acquire)
+        self.core.session_count.load(Ordering::Acquire)
     }
 
     /// Takes a data server's report and gives its orders.
@@ -186,6 +191,11 @@ impl Service {
         upkeep::round(&self.core)
     }
 
+    /// Writes a full dump of the metadata now and lets the journal before it go.
+    pub fn checkpoint(&self) -> Result<(), MdError> {
+        Ok(self.core.kv.checkpoint()?)
+    }
+
     /// Brings everything to disk, stops the thread and releases the directory. Sessions of other
     /// processes carry on when it is opened again.
     pub fn close(&self) -> Result<(), ServiceError> {
@@ -194,7 +204,9 @@ impl Service {
             return Ok(());
         }
         if let Err(error) = self.core.tags.close(&*self.core.kv) {
-            tracing::warn!("the index of tags is not on disk, the next start brings it up: {error}");
+            tracing::warn!(
+                "the index of tags is not on disk, the next start brings it up: {error}"
+            );
         }
         self.core.kv.close()?;
         Ok(())

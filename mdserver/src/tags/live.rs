@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::entry::entries;
 use super::index::{Index, IndexError, IndexOptions, Iter, Loader};
-use super::rows::{self, Changed, tag_name};
+use super::rows::{self, Changed, ChangedOne, tag_name};
 use crate::api::{Ino, MdError};
 use crate::keys;
 use crate::kv::{Lsn, MetaKv};
@@ -52,7 +52,7 @@ pub(crate) struct Entries {
 impl Entries {
     /// Notes what changing attributes of an inode means.
     pub(crate) fn note(&mut self, ino: Ino, changed: &Changed) {
-        let side = |of: fn(&(Vec<u8>, Option<Tag>, Option<Tag>)) -> Option<&Tag>| {
+        let side = |of: fn(&ChangedOne) -> Option<&Tag>| {
             let tags = changed.iter().filter_map(|change| {
                 let name = tag_name(&change.0)?;
                 Some((name.to_owned(), of(change)?.clone()))
@@ -109,7 +109,10 @@ impl Live {
                         (index, None)
                     }
                     None if lsn == Lsn(0) => (index, Some("there was none".to_owned())),
-                    None => (index, Some("the journal does not tell what it missed".to_owned())),
+                    None => (
+                        index,
+                        Some("the journal does not tell what it missed".to_owned()),
+                    ),
                 }
             }
             Err(error) if error.needs_rebuild() => {
@@ -271,6 +274,9 @@ impl Live {
 
     /// At the end: everything to disk.
     pub(crate) fn close(&self, kv: &dyn MetaKv) -> Result<(), MdError> {
+        if self.dir.is_none() {
+            return Ok(());
+        }
         let lsn = kv.sync()?;
         self.persist(kv, lsn)
     }
@@ -288,12 +294,7 @@ fn broken() -> MdError {
 }
 
 /// Adds the entries of inodes whose rows changed. What they had before stays and is verified away.
-fn catch_up(
-    index: &Index,
-    lsn: Lsn,
-    kv: &dyn MetaKv,
-    missed: &[Vec<u8>],
-) -> Result<(), MdError> {
+fn catch_up(index: &Index, lsn: Lsn, kv: &dyn MetaKv, missed: &[Vec<u8>]) -> Result<(), MdError> {
     let mut batch = Vec::new();
     for key in missed {
         let Some(bytes) = kv.get(key)? else {

@@ -3,6 +3,9 @@
 //! A tag is an extended attribute `user.NAME` (but not `user.slabfs.*`), with a type. `rows` keeps
 //! all extended attributes, `change` answers what sets and reads tags.
 //!
+//! A search (`find`) reads what `plan` says from the index (`candidates`), asks each inode (`subject`) and
+//! tells its path (`paths`). `live` is the index in the service.
+//!
 //! [`entry`] says what of an inode's tags is in the index, and where in it to look for something;
 //! [`index`] is the ordered set of bytes that holds that; [`query`] is the language of searches.
 
@@ -10,9 +13,15 @@ pub mod entry;
 pub mod index;
 pub mod query;
 
+mod candidates;
 mod change;
+mod find;
 mod live;
+mod paths;
+mod plan;
 pub(crate) mod rows;
+mod subject;
 
 pub(crate) use change::{tag, tags};
+pub(crate) use find::find;
 pub(crate) use live::{Entries, Live};

@@ -50,8 +50,11 @@ struct Single<'a> {
 /// One name and what it is to be, `None` for gone.
 pub(crate) type Change = (Vec<u8>, Option<Tag>);
 
-/// What a change did: each name that changed with its value before and after.
-pub(crate) type Changed = Vec<(Vec<u8>, Option<Tag>, Option<Tag>)>;
+/// A name that changed, its value before, and after.
+pub(crate) type ChangedOne = (Vec<u8>, Option<Tag>, Option<Tag>);
+
+/// What a change did.
+pub(crate) type Changed = Vec<ChangedOne>;
 
 /// The attributes in the bytes of a row.
 pub(crate) fn row<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Vec<Xattr<'a>>, MdError> {

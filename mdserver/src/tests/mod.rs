@@ -2,6 +2,7 @@
 
 mod arrays;
 mod defaults;
+mod find;
 mod million;
 mod names;
 mod power;

@@ -12,9 +12,22 @@ impl Query {
     pub fn matches(&self, subject: &dyn Subject) -> bool {
         self.root.matches(subject)
     }
+
+    /// Whether the query speaks of something built in.
+    pub fn names(&self, builtin: Builtin) -> bool {
+        self.root.names(builtin)
+    }
 }
 
 impl Node {
+    fn names(&self, builtin: Builtin) -> bool {
+        match self {
+            Self::And(nodes) | Self::Or(nodes) => nodes.iter().any(|node| node.names(builtin)),
+            Self::Not(node) => node.names(builtin),
+            Self::Term(term) => term.key == Key::Builtin(builtin),
+        }
+    }
+
     fn matches(&self, subject: &dyn Subject) -> bool {
         match self {
             Self::And(nodes) => nodes.iter().all(|node| node.matches(subject)),

@@ -1,0 +1,86 @@
+//! Messages of the search.
+
+use serde::{Deserialize, Serialize};
+use slabfs_model::Tag;
+
+use super::types::{Ino, Kind, Time};
+
+/// Most hits in one page.
+pub const MAX_HITS: u32 = 4096;
+
+/// A search, or the next page of one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Find {
+    /// In the language of `docs/search.md`.
+    pub query: String,
+    /// Only what lies below this container; `None` for everything.
+    pub under: Option<Ino>,
+    /// Who asks: only what they could list is found. `None` finds everything.
+    pub who: Option<Caller>,
+    /// At most so many hits in this page; [`MAX_HITS`] are the most.
+    pub limit: u32,
+    /// Only share `.0` of `.1`: the shares are disjoint, and all together are everything.
+    pub part: Option<(u32, u32)>,
+    /// Only [`Found::count`] is wanted; as many as can be counted in a moment are in a page.
+    pub count_only: bool,
+    /// Hits with all their tags.
+    pub with_tags: bool,
+    /// Hits with this tag, to sort them.
+    pub with_tag: Option<String>,
+    /// [`Found::next`] of the page before.
+    pub after: Option<Vec<u8>>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Caller {
+    /// User; 0 may list everything.
+    pub uid: u32,
+    /// Groups, the first and the supplementary ones.
+    pub gids: Vec<u32>,
+}
+
+impl Caller {
+    /// Whether permission bits (of a file with this owner, group and mode) give all of `want`, as 4
+    /// for reading, 2 for writing, 1 for searching.
+    #[must_use]
+    pub fn may(&self, uid: u32, gid: u32, mode: u32, want: u32) -> bool {
+        let bits = match (uid == self.uid, self.gids.contains(&gid)) {
+            (true, _) => mode >> 6,
+            (false, true) => mode >> 3,
+            (false, false) => mode,
+        };
+        self.uid == 0 || bits & want == want
+    }
+}
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hit {
+    /// Its inode.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: Kind,
+    /// One of its paths: names with a slash before each.
+    pub path: Vec<u8>,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of data.
+    pub mtime: Time,
+    /// Its tags, if wanted.
+    pub tags: Vec<(String, Tag)>,
+    /// The tag of [`Find::with_tag`].
+    pub tag: Option<Tag>,
+}
+
+/// Reply of [`super::Op::Find`]: a page of hits, in no order. What changes between pages may be told
+/// or not, and what moves in the index, twice.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Found {
+    /// What was found; may be empty and yet not the end.
+    pub hits: Vec<Hit>,
+    /// How many were found in this page.
+    pub count: u64,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Vec<u8>>,
+}

@@ -1,0 +1,171 @@
+//! From inodes to paths, and whether somebody could have listed them.
+//!
+//! A user finds what he could come across: every directory on the way can be searched, and the one
+//! that has the name can be read. Directories are looked up once a page of hits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::api::{Caller, Ino, MdError, ROOT};
+use crate::core::Core;
+use crate::keys;
+use crate::records::{Body, Inode, Slot, decode};
+
+/// Deepest nesting that is followed: deeper is damage, or a directory that moved meanwhile.
+const MAX_DEPTH: usize = 1 << 12;
+
+/// A directory on the way to a hit.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Its path, without a slash at the end.
+    path: Vec<u8>,
+    /// Whether everything on the way can be searched, it too.
+    search: bool,
+    /// Whether its entries can be listed.
+    list: bool,
+    /// It is the container that is searched, or below.
+    under: bool,
+}
+
+/// The directories that were looked up.
+pub(super) struct Paths<'a> {
+    core: &'a Core,
+    who: Option<&'a Caller>,
+    under: Option<Ino>,
+    known: HashMap<Ino, Option<Arc<Place>>>,
+}
+
+/// A directory and its name.
+type Named = (Arc<Inode>, Vec<u8>);
+
+const READ: u32 = 4;
+const SEARCH: u32 = 1;
+
+impl<'a> Paths<'a> {
+    /// For somebody who searches below a container.
+    pub(super) fn new(core: &'a Core, who: Option<&'a Caller>, under: Option<Ino>) -> Self {
+        Self {
+            core,
+            who: who.filter(|who| who.uid != 0),
+            under,
+            known: HashMap::new(),
+        }
+    }
+
+    /// A path of an inode that the caller could list, below the container that is searched, and where
+    /// its name begins in it.
+    pub(super) fn of(&mut self, inode: &Inode) -> Result<Option<(Vec<u8>, usize)>, MdError> {
+        if inode.attr.ino == ROOT {
+            let all = self.under.is_none_or(|under| under == ROOT);
+            return Ok(all.then(|| (b"/".to_vec(), 1)));
+        }
+        for &(parent, slot) in &inode.names {
+            let Some(place) = self.directory(parent)? else {
+                continue;
+            };
+            if !place.under || !place.list {
+                continue;
+            }
+            let key = keys::slot(parent, slot);
+            let Some(bytes) = self.core.kv.get(&key)? else {
+                continue;
+            };
+            if let Slot::Entry { name, ino } = decode(&key, &bytes)?
+                && ino == inode.attr.ino
+            {
+                return Ok(Some(joined(&place.path, &name)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A directory with its path; nothing if it is gone.
+    fn directory(&mut self, ino: Ino) -> Result<Option<Arc<Place>>, MdError> {
+        // Up to one that is known, and down again.
+        let mut way = Vec::new();
+        let mut at = ino;
+        let mut above = loop {
+            if let Some(known) = self.known.get(&at) {
+                break known.clone();
+            }
+            if way.len() > MAX_DEPTH {
+                break None;
+            }
+            let Some((inode, name)) = self.look(at)? else {
+                self.known.insert(at, None);
+                break None;
+            };
+            let parent = inode.names.first().map(|(parent, _)| *parent);
+            way.push((inode, name));
+            match parent {
+                Some(parent) if at != ROOT => at = parent,
+                _ => break None,
+            }
+        };
+        for (inode, name) in way.into_iter().rev() {
+            let place = self.place(&inode, &name, above.as_deref());
+            above = place.map(Arc::new);
+            self.known.insert(inode.attr.ino, above.clone());
+        }
+        Ok(above)
+    }
+
+    /// A directory and its name; nothing if it is gone or just moving.
+    fn look(&self, ino: Ino) -> Result<Option<Named>, MdError> {
+        let kv = &*self.core.kv;
+        let mut state = self.core.state();
+        let inode = match state.inode(kv, ino) {
+            Ok(inode) => inode,
+            Err(MdError::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if !matches!(inode.body, Body::Directory { .. }) {
+            return Ok(None);
+        }
+        let Some(&(parent, slot)) = inode.names.first() else {
+            return Ok((ino == ROOT).then_some((inode, Vec::new())));
+        };
+        let slot = state.slot(kv, parent, slot)?;
+        Ok(match slot.as_deref() {
+            Some(Slot::Entry { name, .. }) => Some((inode, name.clone())),
+            _ => None,
+        })
+    }
+
+    fn place(&self, inode: &Inode, name: &[u8], above: Option<&Place>) -> Option<Place> {
+        let attr = &inode.attr;
+        let may = |want| {
+            self.who
+                .is_none_or(|who| who.may(attr.uid, attr.gid, attr.mode, want))
+        };
+        let (path, searched, under) = match above {
+            Some(above) => (
+                joined(&above.path, name).0,
+                above.search,
+                above.under || self.under == Some(attr.ino),
+            ),
+            None if attr.ino == ROOT => {
+                let under = self.under.is_none_or(|under| under == ROOT);
+                (Vec::new(), true, under)
+            }
+            None => return None,
+        };
+        let search = searched && may(SEARCH);
+        Some(Place {
+            path,
+            search,
+            list: search && may(READ),
+            under,
+        })
+    }
+}
+
+/// A path with one more name, and where that begins.
+fn joined(path: &[u8], name: &[u8]) -> (Vec<u8>, usize) {
+    let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
+    joined.extend_from_slice(path);
+    joined.push(b'/');
+    let at = joined.len();
+    joined.extend_from_slice(name);
+    (joined, at)
+}

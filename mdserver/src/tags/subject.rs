@@ -1,0 +1,178 @@
+//! A candidate of a search: what a query asks about it, read when it asks.
+
+use slabfs_model::Tag;
+use std::borrow::Cow;
+use std::cell::{Cell, OnceCell, RefCell};
+
+use super::paths::Paths;
+use super::query::{Builtin, BuiltinValue, Subject, kind_name};
+use super::rows::{self, tag_name, xattr_name};
+use crate::api::{Kind, MdError, Time};
+use crate::core::Core;
+use crate::keys;
+use crate::records::{Inode, decode};
+
+/// A path, and where the name begins in it.
+pub(super) type Path = Option<(Vec<u8>, usize)>;
+
+/// An inode that may be a hit.
+pub(super) struct Candidate<'a, 'p> {
+    core: &'a Core,
+    paths: &'a RefCell<Paths<'p>>,
+    pub(super) inode: Inode,
+    now: Time,
+    tags: OnceCell<Vec<(String, Tag)>>,
+    path: OnceCell<Path>,
+    error: Cell<Option<MdError>>,
+}
+
+impl<'a, 'p> Candidate<'a, 'p> {
+    /// The inode as it is in the store; nothing if it is gone.
+    pub(super) fn read(core: &Core, ino: crate::api::Ino) -> Result<Option<Inode>, MdError> {
+        let key = keys::inode(ino);
+        let bytes = core.kv.get(&key)?;
+        bytes.map(|bytes| decode(&key, &bytes)).transpose()
+    }
+
+    /// A candidate that was read.
+    pub(super) fn new(
+        core: &'a Core,
+        paths: &'a RefCell<Paths<'p>>,
+        inode: Inode,
+        now: Time,
+    ) -> Self {
+        Self {
+            core,
+            paths,
+            inode,
+            now,
+            tags: OnceCell::new(),
+            path: OnceCell::new(),
+            error: Cell::new(None),
+        }
+    }
+
+    /// The error that reading met, if it did.
+    pub(super) fn check(&self) -> Result<(), MdError> {
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Its path, if the caller could list it.
+    pub(super) fn path(&self) -> &Path {
+        self.path.get_or_init(|| {
+            let found = self.paths.borrow_mut().of(&self.inode);
+            self.noted(found).flatten()
+        })
+    }
+
+    /// Takes it apart when it is a hit.
+    pub(super) fn into_path(self) -> Vec<u8> {
+        self.path
+            .into_inner()
+            .flatten()
+            .map_or_else(Vec::new, |(path, _)| path)
+    }
+
+    /// All tags, by name.
+    pub(super) fn tags(&self) -> &[(String, Tag)] {
+        self.tags.get_or_init(|| {
+            let mut tags = Vec::with_capacity(self.inode.xattrs.count as usize);
+            let read = rows::each(&*self.core.kv, &self.inode, |xattr| {
+                if let Some(name) = tag_name(xattr.name) {
+                    tags.push((name.to_owned(), xattr.tag()));
+                }
+                true
+            });
+            self.noted(read);
+            tags
+        })
+    }
+
+    fn noted<T>(&self, result: Result<T, MdError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.error.set(Some(error));
+                None
+            }
+        }
+    }
+
+    fn text(bytes: &[u8]) -> BuiltinValue<'_> {
+        BuiltinValue::Text(String::from_utf8_lossy(bytes))
+    }
+}
+
+impl Subject for Candidate<'_, '_> {
+    fn tag(&self, key: &str) -> Option<Cow<'_, Tag>> {
+        // Spread tags may be long: one at a time.
+        if self.inode.xattrs.spread && self.tags.get().is_none() {
+            let name = xattr_name(key).ok()?;
+            let tag = rows::get(&*self.core.kv, &self.inode, &name);
+            return self.noted(tag).flatten().map(Cow::Owned);
+        }
+        let tags = self.tags();
+        let at = tags.binary_search_by(|(name, _)| name.as_str().cmp(key));
+        at.ok().map(|at| Cow::Borrowed(&tags[at].1))
+    }
+
+    fn each_key(&self, f: &mut dyn FnMut(&str) -> bool) -> bool {
+        if !self.inode.xattrs.spread {
+            return self.tags().iter().any(|(name, _)| f(name));
+        }
+        let mut names = Vec::new();
+        let read = rows::each(&*self.core.kv, &self.inode, |xattr| {
+            names.extend(tag_name(xattr.name).map(str::to_owned));
+            true
+        });
+        self.noted(read);
+        names.iter().any(|name| f(name))
+    }
+
+    fn builtin(&self, builtin: Builtin) -> Option<BuiltinValue<'_>> {
+        let attr = &self.inode.attr;
+        let info = || self.inode.object().ok().map(|object| &object.info);
+        Some(match builtin {
+            Builtin::Name => {
+                let (path, at) = self.path().as_ref()?;
+                Self::text(&path[*at..])
+            }
+            Builtin::Path => Self::text(&self.path().as_ref()?.0),
+            Builtin::DType => BuiltinValue::Text(Cow::Owned(info()?.dtype.to_string())),
+            Builtin::Rank => BuiltinValue::Number(info()?.dims.len() as u64),
+            Builtin::Dim(axis) => BuiltinValue::Number(*info()?.dims.get(axis)?),
+            Builtin::Size => BuiltinValue::Number(attr.size),
+            Builtin::Mtime => BuiltinValue::Time(attr.mtime),
+            Builtin::Owner => BuiltinValue::Owner {
+                uid: attr.uid,
+                name: user_name(attr.uid).map(Cow::Owned),
+            },
+            Builtin::Kind => BuiltinValue::Text(Cow::Borrowed(kind_name(attr.kind))),
+        })
+    }
+
+    fn now(&self) -> Time {
+        self.now
+    }
+}
+
+/// The name of a user on the service's machine.
+fn user_name(uid: u32) -> Option<String> {
+    thread_local! {
+        static LAST: RefCell<Option<(u32, Option<String>)>> = const { RefCell::new(None) };
+    }
+    LAST.with_borrow_mut(|last| match last {
+        Some((of, name)) if *of == uid => name.clone(),
+        _ => {
+            let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
+            let name = user.map(|user| user.name);
+            *last = Some((uid, name.clone()));
+            name
+        }
+    })
+}
+
+/// Whether a search finds it where the query does not speak of kinds.
+pub(super) fn is_object(inode: &Inode) -> bool {
+    inode.attr.kind == Kind::Object
+}
