@@ -7,6 +7,7 @@ mod bad_places;
 mod bad_wire;
 mod cli;
 mod codecs;
+mod crash;
 mod damage;
 mod descriptors;
 mod dims;
