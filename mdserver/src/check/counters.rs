@@ -13,6 +13,8 @@ pub(super) struct Limits {
     pub(super) chunk: u64,
     pub(super) session: u64,
     pub(super) server: u64,
+    /// Inodes there are said to be.
+    pub(super) inodes: Option<u64>,
 }
 
 /// Reads the counters.
@@ -23,6 +25,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         chunk: 1,
         session: 1,
         server: 1,
+        inodes: None,
     };
     let mut format = false;
     walk.each(super::table(b'm'), PAGE, |walk, key, value| {
@@ -30,6 +33,10 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         let (place, number) = match key {
             keys::FORMAT => {
                 format = walk.record::<u32>(key, value).is_some();
+                return Ok(());
+            }
+            keys::INODES => {
+                limits.inodes = walk.record(key, value);
                 return Ok(());
             }
             keys::NEXT_INO => (&mut limits.ino, walk.record(key, value)),
@@ -69,6 +76,18 @@ fn unknown(walk: &mut Walk<'_>) -> Result<(), CheckError> {
         from = vec![letter.saturating_add(1)];
     }
     Ok(())
+}
+
+/// The number of inodes is that of those there are.
+pub(super) fn count(walk: &mut Walk<'_>, facts: &Facts) {
+    let there = facts.census.inodes;
+    if let Some(said) = facts.limits.inodes.filter(|said| *said != there) {
+        walk.tell(
+            Class::Counter,
+            "the number of inodes",
+            format!("is said to be {said}, and there are {there}"),
+        );
+    }
 }
 
 /// Tells of a number that was not given yet.

@@ -197,6 +197,7 @@ pub fn metadata(kv: &dyn MetaKv, tell: &mut dyn FnMut(Finding)) -> Result<Facts,
     counters::read(&mut walk, &mut facts)?;
     servers::read(&mut walk, &mut facts)?;
     inodes::read(&mut walk, &mut facts)?;
+    counters::count(&mut walk, &facts);
     sessions::read(&mut walk, &mut facts)?;
     names::check(&mut walk, &mut facts)?;
     attributes::check(&mut walk, &mut facts)?;

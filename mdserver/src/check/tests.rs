@@ -218,12 +218,16 @@ fn first(kv: &Shared, letter: u8) -> Pair {
 
 #[test]
 fn records_that_cannot_be_read() {
-    names(&[Class::Unreadable], &["inode 9999"], |_, _| {
-        with(keys::inode(ObjectId(9999)), vec![1, 2])
-    });
-    names(&[Class::Unreadable], &["wrong length"], |_, _| {
-        with(b"i123".to_vec(), vec![1])
-    });
+    names(
+        &[Class::Unreadable, Class::Counter],
+        &["inode 9999"],
+        |_, _| with(keys::inode(ObjectId(9999)), vec![1, 2]),
+    );
+    names(
+        &[Class::Unreadable, Class::Counter],
+        &["wrong length"],
+        |_, _| with(b"i123".to_vec(), vec![1]),
+    );
     names(&[Class::UnknownKey], &["no such table"], |_, _| {
         with(b"Kx".to_vec(), vec![1])
     });
@@ -242,6 +246,9 @@ fn counters_that_are_behind() {
     }
     names(&[Class::Counter], &["data server 1"], |_, _| {
         with(keys::NEXT_SERVER.to_vec(), encode(&1u32).unwrap())
+    });
+    names(&[Class::Counter], &["there are"], |_, _| {
+        with(keys::INODES.to_vec(), encode(&1u64).unwrap())
     });
     names(&[Class::Counter], &["format"], |_, _| {
         without(keys::FORMAT.to_vec())
