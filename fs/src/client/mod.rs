@@ -7,6 +7,7 @@
 //! - `write`, `runs`, `stream`, `grid_io` the three ways of a write; `flush` data first, then commit
 //! - `read`, `block_cache` committed bytes with what is newer painted over
 //! - `resize` whatever changes an object's form
+//! - `find` searches
 //! - `session` attaching, heartbeats, what runs in the background
 //!
 //! Invariants: a read that starts after a write has returned sees it; a flush never shows old bytes over
@@ -18,6 +19,7 @@
 mod adopt;
 mod block_cache;
 mod error;
+mod find;
 mod flush;
 mod geometry;
 mod grid_io;
@@ -48,6 +50,7 @@ use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};
 
 pub use error::FsError;
+pub use find::{MAX_SORTED, Search, Sort};
 pub use handle::{Handle, OpenMode, ReadSink, Written};
 pub use layout::{ChunkView, LayoutView};
 

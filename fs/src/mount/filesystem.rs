@@ -56,10 +56,10 @@ impl Filesystem for SlabFs {
         Ok(())
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = bytes(name);
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (caller, name) = (Caller::of(request), bytes(name));
         self.run("lookup", move |shared| {
-            ops::lookup::answer(shared, parent.0, &name, reply);
+            ops::lookup::answer(shared, caller, parent.0, &name, reply);
         });
     }
 
@@ -316,27 +316,29 @@ impl Filesystem for SlabFs {
 
     fn readdir(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         _handle: FileHandle,
         offset: u64,
         reply: ReplyDirectory,
     ) {
+        let caller = Caller::of(request);
         self.run("readdir", move |shared| {
-            ops::readdir::answer(shared, inode.0, offset, reply);
+            ops::readdir::answer(shared, caller, inode.0, offset, reply);
         });
     }
 
     fn readdirplus(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         _handle: FileHandle,
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
+        let caller = Caller::of(request);
         self.run("readdirplus", move |shared| {
-            ops::readdirplus::answer(shared, inode.0, offset, reply);
+            ops::readdirplus::answer(shared, caller, inode.0, offset, reply);
         });
     }
 

@@ -43,6 +43,7 @@ mod open_file;
 mod ops;
 mod point;
 mod pool;
+mod searches;
 mod setid;
 mod shared;
 

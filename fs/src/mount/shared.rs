@@ -21,6 +21,7 @@ use super::handles::Handles;
 use super::inval::{Forget, Inval};
 use super::open_file::Open;
 use super::pool::Pool;
+use super::searches::Searches;
 use super::setid::{SetIds, without};
 
 /// How long the kernel may keep what it is told while nobody else can change it.
@@ -42,6 +43,8 @@ pub(super) struct Shared {
     /// Whom hidden files belong to.
     pub(super) owner: (u32, u32),
     pub(super) mounted: Time,
+    /// Listings of searches.
+    pub(super) searches: Searches,
 }
 
 /// Who asks.
@@ -89,6 +92,7 @@ impl Shared {
                 nix::unistd::getegid().as_raw(),
             ),
             mounted: Time::now(),
+            searches: Searches::default(),
         }
     }
 
@@ -117,7 +121,9 @@ impl Shared {
                 Errno::EINVAL,
                 "this works on the object, not on a selection",
             ),
-            Node::Hidden(_) => refused(Errno::EPERM, "nothing under .slabfs can be changed"),
+            Node::Hidden(_) | Node::Search(_) | Node::Found(_) => {
+                refused(Errno::EPERM, "nothing under .slabfs can be changed")
+            }
         }
     }
 
@@ -194,6 +200,8 @@ impl Shared {
                 let entry = self.client.getattr(node.object)?;
                 self.shown_selection(inode, &node, &entry)
             }
+            Node::Search(_) => Ok(self.shown_search(inode)),
+            Node::Found(target) => Ok(self.shown_found(inode, &target)),
             Node::Hidden(hidden) => {
                 let repeats = match hidden.repeats() {
                     Some(ino) => Some(self.client.getattr(ino)?),

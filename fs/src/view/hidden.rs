@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! .slabfs/call           commands: JSON in, JSON out (`crate::call`)
+//! .slabfs/find/QUERY/    links to what a search finds (`view::search`)
 //! .slabfs/stats          counters of this mount, JSON
 //! .slabfs/status         session and data servers, JSON
 //! .slabfs/layout/PATH    the tiling of the object PATH, JSON
@@ -22,6 +23,8 @@ pub enum Hidden {
     Top,
     /// `.slabfs/call`.
     Call,
+    /// `.slabfs/find`, in which a folder's name is a query.
+    Find,
     /// `.slabfs/stats`.
     Stats,
     /// `.slabfs/status`.
@@ -38,6 +41,7 @@ impl Hidden {
     pub fn child(self, name: &[u8]) -> Option<Hidden> {
         match (self, name) {
             (Hidden::Top, b"call") => Some(Hidden::Call),
+            (Hidden::Top, b"find") => Some(Hidden::Find),
             (Hidden::Top, b"stats") => Some(Hidden::Stats),
             (Hidden::Top, b"status") => Some(Hidden::Status),
             (Hidden::Top, b"layout") => Some(Hidden::LayoutDirectory(ROOT)),
@@ -49,7 +53,7 @@ impl Hidden {
     pub fn repeats(self) -> Option<Ino> {
         match self {
             Hidden::LayoutDirectory(ino) | Hidden::Layout(ino) => Some(ino),
-            Hidden::Top | Hidden::Call | Hidden::Stats | Hidden::Status => None,
+            Hidden::Top | Hidden::Call | Hidden::Find | Hidden::Stats | Hidden::Status => None,
         }
     }
 
@@ -66,7 +70,10 @@ impl Hidden {
 
     /// Whether it is a directory.
     pub fn is_directory(self) -> bool {
-        matches!(self, Hidden::Top | Hidden::LayoutDirectory(_))
+        matches!(
+            self,
+            Hidden::Top | Hidden::Find | Hidden::LayoutDirectory(_)
+        )
     }
 
     /// The permission bits, given those of what it repeats: nobody writes, and who may read an object
@@ -86,6 +93,7 @@ impl Hidden {
         match self {
             Hidden::Top => &[
                 ("call", Hidden::Call),
+                ("find", Hidden::Find),
                 ("stats", Hidden::Stats),
                 ("status", Hidden::Status),
                 ("layout", Hidden::LayoutDirectory(ROOT)),

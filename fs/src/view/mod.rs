@@ -5,6 +5,7 @@
 //! - [`attributes`]: the `user.slabfs.*` extended attributes and what setting one asks for.
 //! - [`selection`]: the size and the attributes of a selection as a file.
 //! - [`describe`]: an object as the JSON that `user.slabfs.info` and `slabfs info` show.
+//! - [`search`]: the names in `.slabfs/find`.
 //! - [`hidden`]: what lies under `.slabfs` in the root of a mount.
 //!
 //! Coordinates here are elements, as people write them; below, the client counts in cells. No FUSE types
@@ -15,4 +16,5 @@ pub mod describe;
 pub mod hidden;
 pub mod name;
 pub mod nodes;
+pub mod search;
 pub mod selection;

@@ -32,6 +32,10 @@ pub enum Node {
     Selection(Arc<SelectionNode>),
     /// Something under `.slabfs`.
     Hidden(Hidden),
+    /// A folder of what a query finds.
+    Search(Arc<str>),
+    /// A link in such a folder, and where it leads.
+    Found(Arc<[u8]>),
 }
 
 /// Some elements of an object, as a file of their own.
@@ -47,6 +51,8 @@ pub struct SelectionNode {
 enum Key {
     Selection(Ino, Selection),
     Hidden(Hidden),
+    Search(Arc<str>),
+    Found(Arc<[u8]>),
 }
 
 #[derive(Debug)]
@@ -102,13 +108,25 @@ impl Nodes {
         let (number, known) = self.look_up(key, Node::Selection(node.clone()));
         match known {
             Node::Selection(known) => (number, known),
-            Node::Plain(_) | Node::Hidden(_) => (number, node),
+            _ => (number, node),
         }
     }
 
     /// The number of something hidden, and one lookup more of it.
     pub fn look_up_hidden(&self, hidden: Hidden) -> u64 {
         self.look_up(Key::Hidden(hidden), Node::Hidden(hidden)).0
+    }
+
+    /// The number of the folder of a query.
+    pub fn look_up_search(&self, query: Arc<str>) -> u64 {
+        self.look_up(Key::Search(Arc::clone(&query)), Node::Search(query))
+            .0
+    }
+
+    /// The number of a link that leads to `target`.
+    pub fn look_up_found(&self, target: Arc<[u8]>) -> u64 {
+        self.look_up(Key::Found(Arc::clone(&target)), Node::Found(target))
+            .0
     }
 
     fn look_up(&self, key: Key, node: Node) -> (u64, Node) {

@@ -17,6 +17,8 @@ pub struct Find {
     pub under: Option<Ino>,
     /// Who asks: only what they could list is found. `None` finds everything.
     pub who: Option<Caller>,
+    /// Only this inode, if it is found.
+    pub only: Option<Ino>,
     /// At most so many hits in this page; [`MAX_HITS`] are the most.
     pub limit: u32,
     /// Only share `.0` of `.1`: the shares are disjoint, and all together are everything.

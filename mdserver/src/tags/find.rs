@@ -57,6 +57,11 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
     let cursor = match &find.after {
         Some(after) => postcard::from_bytes(after)
             .map_err(|_| MdError::Invalid("the search cannot go on here: begin anew".to_owned()))?,
+        None if find.only.is_some() => Cursor {
+            plan: Plan::Scan,
+            branch: 0,
+            place: Vec::new(),
+        },
         None => begin(core, &query)?,
     };
     let search = Search {
@@ -72,7 +77,11 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
         found: Found::default(),
         bytes: 0,
     };
-    search.run(cursor).map(Reply::Found)
+    match find.only {
+        Some(only) => search.only(only),
+        None => search.run(cursor),
+    }
+    .map(Reply::Found)
 }
 
 fn begin(core: &Core, query: &Query) -> Result<Cursor, MdError> {
@@ -112,6 +121,16 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Looks at one inode.
+    fn only(mut self, ino: Ino) -> Result<Found, MdError> {
+        if self.mine(ino)
+            && let Some(inode) = Candidate::read(self.core, ino)?
+        {
+            self.consider(inode, |_, _| false)?;
+        }
+        Ok(self.found)
+    }
+
     fn run(mut self, mut cursor: Cursor) -> Result<Found, MdError> {
         let ended = match &cursor.plan {
             Plan::Scan => self.scan(&mut cursor.place)?,

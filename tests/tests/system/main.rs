@@ -28,6 +28,7 @@ mod posix;
 mod processes;
 mod races;
 mod real;
+mod search;
 mod selections;
 mod servers;
 mod sparse;

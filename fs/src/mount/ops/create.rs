@@ -96,7 +96,7 @@ fn open_selection(
     name: &[u8],
     flags: OpenFlags,
 ) -> Outcome<(Shown, Open)> {
-    let shown = lookup::look_up(shared, parent, name)?;
+    let shown = lookup::look_up(shared, caller, parent, name)?;
     let inode = shown.attr.ino.0;
     let opened = match flags.0 & libc::O_EXCL {
         0 => open::open(shared, caller, inode, flags),

@@ -11,7 +11,7 @@ use crate::view::nodes::{FIRST_VIRTUAL, Node};
 
 /// Syncs and replies.
 pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, reply: ReplyEmpty) {
-    if inode >= FIRST_VIRTUAL && matches!(shared.nodes.get(inode), Some(Node::Hidden(_))) {
+    if inode >= FIRST_VIRTUAL && !matches!(shared.nodes.get(inode), Some(Node::Selection(_))) {
         return reply.ok();
     }
     let worker = shared.clone();

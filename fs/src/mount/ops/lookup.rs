@@ -6,16 +6,23 @@
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyEntry};
 use slabfs_mdserver::api::{Ino, Kind, MdError, ROOT};
 
+use super::search;
 use crate::client::FsError;
 use crate::mount::errno::{Failure, Outcome, refused, report};
-use crate::mount::shared::{Shared, Shown, selection_shape};
+use crate::mount::shared::{Caller, Shared, Shown, selection_shape};
 use crate::view::hidden::Hidden;
 use crate::view::name::{HIDDEN, Name, Selected};
 use crate::view::nodes::Node;
 
 /// Looks `name` up and replies.
-pub(in crate::mount) fn answer(shared: &Shared, parent: u64, name: &[u8], reply: ReplyEntry) {
-    match look_up(shared, parent, name) {
+pub(in crate::mount) fn answer(
+    shared: &Shared,
+    caller: Caller,
+    parent: u64,
+    name: &[u8],
+    reply: ReplyEntry,
+) {
+    match look_up(shared, caller, parent, name) {
         Ok(shown) => give(&shown, reply),
         Err(Failure::Client(FsError::Md(MdError::NotFound))) if keeps_absence(parent, name) => {
             let ttl = shared.name_ttl();
@@ -60,7 +67,7 @@ fn keeps_absence(parent: u64, name: &[u8]) -> bool {
 }
 
 /// What has the name `name` in `parent`; counts a lookup if it is not an inode of the metadata service.
-pub(super) fn look_up(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<Shown> {
+pub(super) fn look_up(shared: &Shared, caller: Caller, parent: u64, name: &[u8]) -> Outcome<Shown> {
     match shared.node(parent)? {
         Node::Plain(ROOT) if name == HIDDEN => Ok(hidden(shared, Hidden::Top, None)),
         Node::Plain(directory) => match Name::parse(name)? {
@@ -68,6 +75,9 @@ pub(super) fn look_up(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<Show
             Name::Selected(selected) => look_up_selection(shared, directory, &selected),
         },
         Node::Selection(_) => refused(Errno::ENOTDIR, "a selection is no directory"),
+        Node::Hidden(Hidden::Find) => search::look_up_query(shared, name),
+        Node::Search(query) => search::look_up_found(shared, caller, &query, name),
+        Node::Found(_) => refused(Errno::ENOTDIR, "a link is no directory"),
         Node::Hidden(directory) => look_up_hidden(shared, directory, name),
     }
 }

@@ -28,6 +28,7 @@ pub(super) mod release;
 pub(super) mod removexattr;
 pub(super) mod rename;
 pub(super) mod rmdir;
+pub(super) mod search;
 pub(super) mod setattr;
 pub(super) mod setxattr;
 pub(super) mod statfs;

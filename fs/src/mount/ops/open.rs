@@ -69,6 +69,8 @@ pub(super) fn open(
         Node::Hidden(Hidden::Call) => call(shared, caller),
         Node::Hidden(_) if mode.write => refused(Errno::EACCES, "hidden files are read-only"),
         Node::Hidden(what) => Ok(Open::Text(text(shared, what)?)),
+        Node::Search(_) => refused(Errno::EISDIR, "this is a directory"),
+        Node::Found(_) => refused(Errno::ELOOP, "this is a link"),
     }
 }
 
@@ -147,7 +149,7 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
                 return refused(Errno::EIO, "a layout cannot be written as JSON");
             }
         },
-        Hidden::Top | Hidden::LayoutDirectory(_) => {
+        Hidden::Top | Hidden::Find | Hidden::LayoutDirectory(_) => {
             return refused(Errno::EISDIR, "this is a directory");
         }
         Hidden::Call => return refused(Errno::EACCES, "a call is asked before it is read"),

@@ -15,7 +15,9 @@ pub(super) fn directory(shared: &Shared, parent: u64) -> Outcome<Ino> {
     match shared.node(parent)? {
         Node::Plain(ino) => Ok(ino),
         Node::Selection(_) => refused(Errno::ENOTDIR, "a selection is no directory"),
-        Node::Hidden(_) => refused(Errno::EPERM, "nothing under .slabfs can be changed"),
+        Node::Hidden(_) | Node::Search(_) | Node::Found(_) => {
+            refused(Errno::EPERM, "nothing under .slabfs can be changed")
+        }
     }
 }
 

@@ -5,12 +5,15 @@
 //! calls, and a directory may change while it is read. What does not fit into a reply is asked for again
 //! with the next: an entry kept here meanwhile could be out of date.
 
+use std::sync::Arc;
+
 use fuser::{INodeNo, ReplyDirectory};
 use slabfs_mdserver::api::{Attr, DirEntry, Ino, Kind, ROOT};
 
+use super::search;
 use crate::mount::attr::file_type;
 use crate::mount::errno::{Outcome, refused, report};
-use crate::mount::shared::Shared;
+use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::Hidden;
 use crate::view::name::{HIDDEN, escape};
 use crate::view::nodes::Node;
@@ -19,18 +22,42 @@ use crate::view::nodes::Node;
 const PAGE: u32 = 128;
 
 /// What `d_ino` shows where the number is made only when the entry is looked up.
-const UNNUMBERED: u64 = u32::MAX as u64;
+pub(super) const UNNUMBERED: u64 = u32::MAX as u64;
 
 /// Lists `inode` from `offset` on and replies.
 pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    inode: u64,
+    offset: u64,
+    reply: ReplyDirectory,
+) {
+    aside(shared, inode, move |shared| {
+        answer_here(shared, caller, inode, offset, reply)
+    });
+}
+
+/// Does `work` here, or where it holds nobody up if it is a search.
+pub(super) fn aside(shared: &Arc<Shared>, inode: u64, work: impl FnOnce(&Shared) + Send + 'static) {
+    match shared.nodes.get(inode) {
+        Some(Node::Search(_)) => {
+            let worker = Arc::clone(shared);
+            shared.calls.submit(Box::new(move || work(&worker)));
+        }
+        _ => work(shared),
+    }
+}
+
+fn answer_here(
     shared: &Shared,
+    caller: Caller,
     inode: u64,
     offset: u64,
     mut reply: ReplyDirectory,
 ) {
     use std::os::unix::ffi::OsStrExt;
 
-    let listed = list(shared, inode, offset, &mut |listed| {
+    let listed = list(shared, caller, inode, offset, &mut |listed| {
         let name = std::ffi::OsStr::from_bytes(listed.name);
         reply.add(
             INodeNo(listed.inode),
@@ -63,19 +90,28 @@ pub(super) enum What<'a> {
     Entry(&'a DirEntry),
     /// Something hidden, and the attributes of what it repeats, if anything.
     Hidden(Hidden, Option<&'a Attr>),
+    /// A link to what a search found, and where it leads.
+    Found(&'a [u8]),
 }
 
 /// Gives the entries from `offset` on to `add`, until it says that there is no more room.
 pub(super) fn list(
     shared: &Shared,
+    caller: Caller,
     inode: u64,
     offset: u64,
     add: &mut dyn FnMut(Listed<'_>) -> bool,
 ) -> Outcome<()> {
     let (directory, hidden) = match shared.node(inode)? {
+        Node::Search(query) => {
+            if dots(shared, inode, Some(Hidden::Find), offset, add)? {
+                return Ok(());
+            }
+            return search::list(shared, caller, (inode, &query), offset, add);
+        }
         Node::Plain(ino) => (Some(ino), None),
         Node::Hidden(hidden) if hidden.is_directory() => (hidden.repeats(), Some(hidden)),
-        Node::Selection(_) | Node::Hidden(_) => {
+        Node::Selection(_) | Node::Hidden(_) | Node::Found(_) => {
             return refused(fuser::Errno::ENOTDIR, "not a directory");
         }
     };

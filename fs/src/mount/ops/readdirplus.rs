@@ -2,22 +2,36 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use fuser::{Generation, ReplyDirectoryPlus};
 
-use super::readdir::{Listed, What, list};
+use super::readdir::{Listed, What, aside, list};
 use crate::mount::errno::report;
-use crate::mount::shared::{Shared, Shown};
+use crate::mount::shared::{Caller, Shared, Shown};
 use crate::view::hidden::Hidden;
 
 /// Lists `inode` from `offset` on, with attributes, and replies.
 pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    inode: u64,
+    offset: u64,
+    reply: ReplyDirectoryPlus,
+) {
+    aside(shared, inode, move |shared| {
+        answer_here(shared, caller, inode, offset, reply)
+    });
+}
+
+fn answer_here(
     shared: &Shared,
+    caller: Caller,
     inode: u64,
     offset: u64,
     mut reply: ReplyDirectoryPlus,
 ) {
-    let listed = list(shared, inode, offset, &mut |listed| {
+    let listed = list(shared, caller, inode, offset, &mut |listed| {
         add(shared, &listed, &mut reply)
     });
     match listed {
@@ -43,6 +57,14 @@ fn add(shared: &Shared, listed: &Listed<'_>, reply: &mut ReplyDirectoryPlus) -> 
         }
         // The kernel looks at number and type only, and counts no lookup.
         What::Dots => put(&shared.shown_hidden(listed.inode, Hidden::Top, None)),
+        What::Found(target) => {
+            let number = shared.nodes.look_up_found(target.into());
+            let full = put(&shared.shown_found(number, target));
+            if full {
+                shared.nodes.forget(number, 1);
+            }
+            full
+        }
         What::Hidden(hidden, repeats) => {
             let number = shared.nodes.look_up_hidden(hidden);
             let full = put(&shared.shown_hidden(number, hidden, repeats));

@@ -4,6 +4,7 @@ use fuser::ReplyData;
 
 use crate::mount::errno::{Outcome, report};
 use crate::mount::shared::Shared;
+use crate::view::nodes::Node;
 
 /// Replies with the target of `inode`.
 pub(in crate::mount) fn answer(shared: &Shared, inode: u64, reply: ReplyData) {
@@ -14,6 +15,9 @@ pub(in crate::mount) fn answer(shared: &Shared, inode: u64, reply: ReplyData) {
 }
 
 fn target(shared: &Shared, inode: u64) -> Outcome<Vec<u8>> {
+    if let Node::Found(target) = shared.node(inode)? {
+        return Ok(target.to_vec());
+    }
     let ino = shared.plain(inode)?;
     Ok(shared.client.md().readlink(ino)?)
 }

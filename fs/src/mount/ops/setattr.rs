@@ -44,7 +44,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, wanted: Wanted,
             // The plain inode's mode, owner and times have changed behind the kernel's back.
             shared.forget_attributes(node.object.0, move || give(inode, set, reply));
         }
-        Ok(Node::Hidden(_)) => give(
+        Ok(Node::Hidden(_) | Node::Search(_) | Node::Found(_)) => give(
             inode,
             refused(Errno::EPERM, "nothing under .slabfs can be changed"),
             reply,

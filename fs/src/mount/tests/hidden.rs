@@ -44,13 +44,16 @@ fn hidden_files_tell_and_cannot_be_changed() {
             names.sort();
             names
         };
-        assert_eq!(names(".slabfs"), ["call", "layout", "stats", "status"]);
+        assert_eq!(
+            names(".slabfs"),
+            ["call", "find", "layout", "stats", "status"]
+        );
         let all = std::process::Command::new("ls")
             .args(["-f"])
             .arg(stage.path(".slabfs"))
             .output()
             .unwrap();
-        assert_eq!(all.stdout, b".\n..\ncall\nstats\nstatus\nlayout\n");
+        assert_eq!(all.stdout, b".\n..\ncall\nfind\nstats\nstatus\nlayout\n");
         assert_eq!(names(".slabfs/layout"), ["run"]);
         assert_eq!(names(".slabfs/layout/run"), ["data"]);
         assert_eq!(errno(fs::read(stage.path(".slabfs/none"))), libc::ENOENT);

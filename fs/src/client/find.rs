@@ -1,0 +1,270 @@
+//! Searching: pages of the metadata service put together, and in order if one is wanted.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use slabfs_mdserver::api::{Caller, Find, Found, Hit, Ino, MAX_HITS};
+use slabfs_model::Value;
+
+use super::Client;
+use super::error::FsError;
+
+/// Most hits that are put in order without a limit, and the greatest limit beside an order.
+pub const MAX_SORTED: usize = 1_000_000;
+
+/// By what hits are put in order, least first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sort {
+    /// Their paths.
+    Path,
+    /// Their sizes.
+    Size,
+    /// Their times of modification.
+    Mtime,
+    /// The least value of a tag: numbers, then texts, then bytes; those without it last.
+    Tag(String),
+}
+
+impl Sort {
+    /// What a user calls it: `path`, `size`, `mtime`, or the name of a tag.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "path" => Self::Path,
+            "size" => Self::Size,
+            "mtime" => Self::Mtime,
+            tag => Self::Tag(tag.to_owned()),
+        }
+    }
+
+    fn compare(&self, a: &Hit, b: &Hit) -> Ordering {
+        let by = match self {
+            Self::Path => Ordering::Equal,
+            Self::Size => a.size.cmp(&b.size),
+            Self::Mtime => a.mtime.cmp(&b.mtime),
+            Self::Tag(_) => compare_tags(a, b),
+        };
+        by.then_with(|| a.path.cmp(&b.path))
+    }
+}
+
+fn compare_tags(a: &Hit, b: &Hit) -> Ordering {
+    match (&a.tag, &b.tag) {
+        (Some(a), Some(b)) => {
+            let (a, b) = (a.values(), b.values());
+            match (least(&a), least(&b)) {
+                (Some(a), Some(b)) => compare(a, b),
+                (a, b) => b.is_some().cmp(&a.is_some()),
+            }
+        }
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    }
+}
+
+fn least<'a, 'v>(values: &'a [Value<'v>]) -> Option<&'a Value<'v>> {
+    values.iter().min_by(|a, b| compare(a, b))
+}
+
+fn compare(a: &Value<'_>, b: &Value<'_>) -> Ordering {
+    let kind = |value: &Value<'_>| match value {
+        Value::Number(_) => 0,
+        Value::Text(_) => 1,
+        Value::Bytes(_) => 2,
+    };
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.cmp(b),
+        (Value::Text(a), Value::Text(b)) => a.cmp(b),
+        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        _ => kind(a).cmp(&kind(b)),
+    }
+}
+
+/// What is searched.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// In the language of `docs/search.md`.
+    pub query: String,
+    /// Only below this container.
+    pub under: Option<Ino>,
+    /// Who asks; `None` finds everything.
+    pub who: Option<Caller>,
+    /// Only share `.0` of `.1`.
+    pub part: Option<(u32, u32)>,
+    /// Hits with all their tags.
+    pub with_tags: bool,
+    /// At most so many.
+    pub limit: Option<u64>,
+    /// In which order.
+    pub sort: Option<Sort>,
+}
+
+impl Search {
+    fn first(&self) -> Find {
+        let tag = match &self.sort {
+            Some(Sort::Tag(tag)) => Some(tag.clone()),
+            _ => None,
+        };
+        Find {
+            query: self.query.clone(),
+            under: self.under,
+            who: self.who.clone(),
+            limit: MAX_HITS,
+            part: self.part,
+            only: None,
+            count_only: false,
+            with_tags: self.with_tags,
+            with_tag: tag,
+            after: None,
+        }
+    }
+}
+
+impl Client {
+    /// Calls `each` for the hits of a search until it says `false`. Without an order memory is that of
+    /// a page, with one that of the hits that are told, at most [`MAX_SORTED`].
+    ///
+    /// # Errors
+    /// The query cannot be read (the text points at the place), too much to put in order, or as the
+    /// metadata service says.
+    pub fn search(
+        &self,
+        search: &Search,
+        each: &mut dyn FnMut(Hit) -> bool,
+    ) -> Result<(), FsError> {
+        match &search.sort {
+            None => self.unsorted(search, each),
+            Some(sort) => {
+                for hit in self.sorted(search, sort)? {
+                    if !each(hit) {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// How many a search finds.
+    ///
+    /// # Errors
+    /// As [`Client::search`].
+    pub fn count(&self, search: &Search) -> Result<u64, FsError> {
+        let mut find = search.first();
+        find.count_only = true;
+        find.with_tags = false;
+        let mut count = 0u64;
+        loop {
+            let Found {
+                count: page, next, ..
+            } = self.md().find(find.clone())?;
+            count += page;
+            let enough = search.limit.is_some_and(|limit| count >= limit);
+            match next {
+                Some(next) if !enough => find.after = Some(next),
+                _ => return Ok(search.limit.map_or(count, |limit| count.min(limit))),
+            }
+        }
+    }
+
+    /// A page of hits behind `after`, at most `limit` of them, in no order; and where to go on.
+    ///
+    /// # Errors
+    /// As [`Client::search`].
+    pub fn search_page(
+        &self,
+        search: &Search,
+        limit: u32,
+        after: Option<Vec<u8>>,
+    ) -> Result<(Vec<Hit>, Option<Vec<u8>>), FsError> {
+        let mut find = search.first();
+        find.limit = limit;
+        find.after = after;
+        loop {
+            let Found { hits, next, .. } = self.md().find(find.clone())?;
+            match next {
+                Some(next) if hits.is_empty() => find.after = Some(next),
+                next => return Ok((hits, next)),
+            }
+        }
+    }
+
+    fn unsorted(&self, search: &Search, each: &mut dyn FnMut(Hit) -> bool) -> Result<(), FsError> {
+        let mut left = search.limit.unwrap_or(u64::MAX);
+        let mut after = None;
+        while left > 0 {
+            let limit = u32::try_from(left).unwrap_or(MAX_HITS).min(MAX_HITS);
+            let (hits, next) = self.search_page(search, limit, after)?;
+            left = left.saturating_sub(hits.len() as u64);
+            for hit in hits {
+                if !each(hit) {
+                    return Ok(());
+                }
+            }
+            match next {
+                Some(_) => after = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The least hits of a search, in order; only so many are kept as are wanted.
+    fn sorted(&self, search: &Search, sort: &Sort) -> Result<Vec<Hit>, FsError> {
+        let limit = search.limit.map_or(MAX_SORTED, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
+        });
+        if limit > MAX_SORTED {
+            return Err(FsError::Invalid(format!(
+                "at most {MAX_SORTED} hits are put in order"
+            )));
+        }
+        let mut heap = BinaryHeap::with_capacity(limit.min(4096) + 1);
+        let mut after = None;
+        loop {
+            let (hits, next) = self.search_page(search, MAX_HITS, after)?;
+            for hit in hits {
+                heap.push(Ordered { hit, sort });
+                if heap.len() > limit {
+                    if search.limit.is_none() {
+                        return Err(FsError::Invalid(format!(
+                            "more than {MAX_SORTED} hits cannot be put in order: say how many of \
+                             the first are wanted (--limit), or ask for no order"
+                        )));
+                    }
+                    heap.pop();
+                }
+            }
+            match next {
+                Some(_) => after = next,
+                None => break,
+            }
+        }
+        let sorted = heap.into_sorted_vec();
+        Ok(sorted.into_iter().map(|ordered| ordered.hit).collect())
+    }
+}
+
+/// A hit in its order.
+struct Ordered<'a> {
+    hit: Hit,
+    sort: &'a Sort,
+}
+
+impl Ord for Ordered<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.sort.compare(&self.hit, &other.hit)
+    }
+}
+
+impl PartialOrd for Ordered<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ordered<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ordered<'_> {}

@@ -1,0 +1,147 @@
+//! `.slabfs/find/QUERY/`: folders of links to what is found.
+//!
+//! Nothing of it is kept by the kernel, and each caller has his own answers: what he could list.
+
+use std::sync::Arc;
+
+use fuser::Errno;
+use slabfs_mdserver::api::{self, Attr, Find, Kind, MdError, ROOT};
+use slabfs_mdserver::tags::query::Query;
+
+use super::readdir::{Listed, UNNUMBERED, What};
+use crate::client::Search;
+use crate::mount::errno::{Outcome, refused};
+use crate::mount::searches::Lister;
+use crate::mount::shared::{Caller, Shared, Shown};
+use crate::view::search::{Target, link_name, link_target, query, target};
+
+/// The folder of the query that a name in `.slabfs/find` holds.
+pub(super) fn look_up_query(shared: &Shared, name: &[u8]) -> Outcome<Shown> {
+    let Some(text) = query(name) else {
+        return refused(
+            Errno::EINVAL,
+            "the name of a folder in .slabfs/find is a query in UTF-8, with %2F for a slash and %25 \
+             for a per cent sign",
+        );
+    };
+    Query::parse(&text).map_err(|error| MdError::Invalid(error.to_string()))?;
+    let query: Arc<str> = text.into();
+    let number = shared.nodes.look_up_search(query);
+    Ok(shared.shown_search(number))
+}
+
+/// The link of that name in the folder of a query, if its object is found.
+pub(super) fn look_up_found(
+    shared: &Shared,
+    caller: Caller,
+    query: &str,
+    name: &[u8],
+) -> Outcome<Shown> {
+    let (ino, path) = match target(name) {
+        Some(Target::Path(names)) => {
+            let mut ino = ROOT;
+            let mut path = Vec::new();
+            for name in &names {
+                ino = shared.client.md().lookup(ino, name)?.attr.ino;
+                path.push(b'/');
+                path.extend_from_slice(name);
+            }
+            (ino, Some(path))
+        }
+        Some(Target::Ino(ino)) => (ino, None),
+        None => return Err(MdError::NotFound.into()),
+    };
+    let found = shared.client.md().find(Find {
+        query: query.to_owned(),
+        who: Some(who(caller)),
+        limit: 1,
+        only: Some(ino),
+        ..Find::default()
+    })?;
+    let Some(hit) = found.hits.into_iter().next() else {
+        return Err(MdError::NotFound.into());
+    };
+    let path = path.unwrap_or(hit.path);
+    let target: Arc<[u8]> = link_target(&path).into();
+    let number = shared.nodes.look_up_found(Arc::clone(&target));
+    Ok(shared.shown_found(number, &target))
+}
+
+/// Gives the links in the folder of a query from `offset` on to `add`.
+pub(super) fn list(
+    shared: &Shared,
+    caller: Caller,
+    (inode, query): (u64, &str),
+    offset: u64,
+    add: &mut dyn FnMut(Listed<'_>) -> bool,
+) -> Outcome<()> {
+    let search = Search {
+        query: query.to_owned(),
+        who: Some(who(caller)),
+        ..Search::default()
+    };
+    let lister = Lister {
+        inode,
+        uid: caller.uid,
+        pid: caller.pid,
+    };
+    // Offsets up to 2 are those of the dots.
+    let from = offset.saturating_sub(2);
+    let client = &shared.client;
+    Ok(shared
+        .searches
+        .list(client, lister, &search, from, &mut |hit, next| {
+            let target = link_target(&hit.path);
+            add(Listed {
+                inode: UNNUMBERED,
+                name: &link_name(&hit.path, hit.ino),
+                kind: Kind::Symlink,
+                next: next + 2,
+                what: What::Found(&target),
+            })
+        })?)
+}
+
+fn who(caller: Caller) -> api::Caller {
+    let crate::call::Caller { uid, gid, groups } =
+        crate::call::Caller::of_process(caller.uid, caller.gid, caller.pid);
+    let mut gids = groups;
+    gids.push(gid);
+    api::Caller { uid, gids }
+}
+
+impl Shared {
+    /// The folder of a query as the kernel is told of it.
+    pub(in crate::mount) fn shown_search(&self, number: u64) -> Shown {
+        self.shown_virtual(number, Kind::Directory, 0o555, 0)
+    }
+
+    /// A link in such a folder.
+    pub(in crate::mount) fn shown_found(&self, number: u64, target: &[u8]) -> Shown {
+        self.shown_virtual(number, Kind::Symlink, 0o777, target.len() as u64)
+    }
+
+    fn shown_virtual(&self, number: u64, kind: Kind, mode: u32, size: u64) -> Shown {
+        let attr = Attr {
+            ino: slabfs_model::ObjectId(number),
+            kind,
+            mode,
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            uid: self.owner.0,
+            gid: self.owner.1,
+            rdev: 0,
+            size,
+            stored: 0,
+            atime: self.mounted,
+            mtime: self.mounted,
+            ctime: self.mounted,
+            crtime: self.mounted,
+            change: 0,
+        };
+        Shown {
+            attr: crate::mount::attr::file_attr(number, &attr),
+            attr_ttl: std::time::Duration::ZERO,
+            name_ttl: std::time::Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Listings of searches under way.
+//!
+//! A listing comes in pieces, each asked for by an offset. The pages of a search have cursors that are
+//! no offsets; so where each lister stands is remembered here, for few listers. Who is not remembered,
+//! or goes back, has his search begun anew and read up to where he was.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use slabfs_mdserver::api::Hit;
+
+use crate::client::{Client, FsError, Search};
+
+/// Listers remembered.
+const LISTERS: usize = 32;
+/// Hits asked for at a time: what a lister keeps in memory.
+const PAGE: u32 = 256;
+
+/// Whose listing it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lister {
+    /// The folder.
+    pub(super) inode: u64,
+    /// The user.
+    pub(super) uid: u32,
+    /// The process.
+    pub(super) pid: u32,
+}
+
+/// Where a lister stands.
+#[derive(Debug, Default)]
+struct Standing {
+    /// Which hit is the first of `hits`.
+    at: u64,
+    hits: Vec<Hit>,
+    next: Option<Vec<u8>>,
+    /// The first page was asked for.
+    begun: bool,
+}
+
+/// The listers that are remembered.
+#[derive(Debug, Default)]
+pub(super) struct Searches {
+    listers: Mutex<VecDeque<(Lister, Standing)>>,
+}
+
+impl Searches {
+    /// Gives the hits of `search` from the one with number `from` on to `add`, with the number behind
+    /// each, until it says that there is no more room.
+    pub(super) fn list(
+        &self,
+        client: &Client,
+        lister: Lister,
+        search: &Search,
+        from: u64,
+        add: &mut dyn FnMut(&Hit, u64) -> bool,
+    ) -> Result<(), FsError> {
+        let mut standing = self.take(lister, from).unwrap_or_default();
+        let mut wanted = from;
+        loop {
+            while let Some(hit) = standing.get(wanted) {
+                if add(hit, wanted + 1) {
+                    self.put(lister, standing);
+                    return Ok(());
+                }
+                wanted += 1;
+            }
+            if standing.begun && standing.next.is_none() {
+                self.put(lister, standing);
+                return Ok(());
+            }
+            let (hits, next) = client.search_page(search, PAGE, standing.next.take())?;
+            standing = Standing {
+                at: standing.at + standing.hits.len() as u64,
+                hits,
+                next,
+                begun: true,
+            };
+        }
+    }
+
+    fn take(&self, lister: Lister, from: u64) -> Option<Standing> {
+        let mut listers = self.listers.lock();
+        let at = listers.iter().position(|(of, _)| *of == lister)?;
+        let (_, standing) = listers.remove(at)?;
+        (from >= standing.at && from > 0).then_some(standing)
+    }
+
+    fn put(&self, lister: Lister, standing: Standing) {
+        let mut listers = self.listers.lock();
+        listers.retain(|(of, _)| *of != lister);
+        if listers.len() >= LISTERS {
+            listers.pop_front();
+        }
+        listers.push_back((lister, standing));
+    }
+}
+
+impl Standing {
+    fn get(&self, number: u64) -> Option<&Hit> {
+        let at = number.checked_sub(self.at)?;
+        self.hits.get(usize::try_from(at).ok()?)
+    }
+}

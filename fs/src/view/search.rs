@@ -1,0 +1,145 @@
+//! Searches as folders: `.slabfs/find/QUERY/` has a symbolic link for each object that is found.
+//!
+//! A folder's name is the query; a link's name is the path of the object from the root of the mount.
+//! Neither can hold a slash, so both write `%2F` for it, and `%25` for a per cent sign. A path that is
+//! too long for a name stands as `%i` and the number of the inode. A link's target is relative and leads
+//! out of `.slabfs`, so it works wherever the mount is.
+
+use std::borrow::Cow;
+
+use slabfs_mdserver::api::{Ino, MAX_NAME};
+use slabfs_model::ObjectId;
+
+use super::name::{Name, escape};
+
+/// From a folder of links to the root of the mount.
+const UP: &[u8] = b"../../..";
+
+/// A query in the name of a folder; nothing if it is not UTF-8.
+pub fn query(name: &[u8]) -> Option<String> {
+    String::from_utf8(plain(name)?.into_owned()).ok()
+}
+
+/// Which object a link names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// That of this path, in stored names.
+    Path(Vec<Vec<u8>>),
+    /// That of this number.
+    Ino(Ino),
+}
+
+/// The link's name of an object, given its path in stored names, with a slash before each.
+pub fn link_name(path: &[u8], ino: Ino) -> Vec<u8> {
+    let shown = shown(path);
+    let mut name = Vec::with_capacity(shown.len() + 16);
+    for &byte in &shown[1.min(shown.len())..] {
+        match byte {
+            b'/' => name.extend_from_slice(b"%2F"),
+            b'%' => name.extend_from_slice(b"%25"),
+            other => name.push(other),
+        }
+    }
+    if name.len() > MAX_NAME || name.is_empty() {
+        return format!("%i{}", ino.0).into_bytes();
+    }
+    name
+}
+
+/// What a link of this name would name; nothing if no link has such a name.
+pub fn target(name: &[u8]) -> Option<Target> {
+    if let Some(number) = name.strip_prefix(b"%i") {
+        let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+        return Some(Target::Ino(ObjectId(number)));
+    }
+    let path = plain(name)?;
+    let stored = path.split(|&byte| byte == b'/').map(|shown| {
+        let stored = match Name::parse(shown) {
+            Ok(Name::Plain(stored)) => stored.into_owned(),
+            _ => return None,
+        };
+        let dots = matches!(&stored[..], b"" | b"." | b"..");
+        (!dots).then_some(stored)
+    });
+    stored.collect::<Option<_>>().map(Target::Path)
+}
+
+/// Where the link of an object leads, given its path in stored names, with a slash before each.
+pub fn link_target(path: &[u8]) -> Vec<u8> {
+    [UP, &shown(path)].concat()
+}
+
+/// A path as the mount shows it.
+fn shown(path: &[u8]) -> Vec<u8> {
+    let names = path.split(|&byte| byte == b'/').map(escape);
+    names.collect::<Vec<_>>().join(&b'/')
+}
+
+/// A name without its escapes; nothing if they are none.
+fn plain(name: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if !name.contains(&b'%') {
+        return Some(Cow::Borrowed(name));
+    }
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            plain.push(byte);
+            continue;
+        }
+        let (code, after) = rest.split_at_checked(2)?;
+        plain.push(match code {
+            b"2F" | b"2f" => b'/',
+            b"25" => b'%',
+            _ => return None,
+        });
+        rest = after;
+    }
+    Some(Cow::Owned(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_links_lead_back() {
+        for path in [&b"/a"[..], b"/d/e/f", b"/50%/a%2Fb", b"/x@[0]", b"/\xff/y"] {
+            let name = link_name(path, ObjectId(7));
+            assert!(!name.contains(&b'/'));
+            let names = path[1..].split(|&byte| byte == b'/').map(<[u8]>::to_vec);
+            assert_eq!(target(&name), Some(Target::Path(names.collect())));
+        }
+        assert_eq!(link_name(b"/d/x@[0]", ObjectId(7)), b"d%2Fx@@[0]");
+        assert_eq!(link_target(b"/d/x@[0]"), b"../../../d/x@@[0]");
+    }
+
+    #[test]
+    fn long_paths_stand_by_number() {
+        let path = [b"/".as_slice(), &[b'x'; 255], b"/y"].concat();
+        let name = link_name(&path, ObjectId(7));
+        assert_eq!(name, b"%i7");
+        assert_eq!(target(&name), Some(Target::Ino(ObjectId(7))));
+        assert_eq!(link_name(b"/", ObjectId(1)), b"%i1");
+    }
+
+    #[test]
+    fn what_no_link_has_is_none() {
+        for name in [
+            &b"a%2"[..],
+            b"%zz",
+            b"a%2F%2Fb",
+            b"..%2Fa",
+            b"%ix",
+            b"a@[0]",
+        ] {
+            assert_eq!(target(name), None);
+        }
+        assert_eq!(
+            query(b"path = %2Fa* and x = 5%25").unwrap(),
+            "path = /a* and x = 5%"
+        );
+        assert_eq!(query(b"\xff"), None);
+    }
+}

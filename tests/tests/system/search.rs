@@ -1,0 +1,177 @@
+//! Tags by `setfattr`, and searches as folders of links: `.slabfs/find/QUERY/`.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use nix::errno::Errno;
+use slabfs_tests::file::{self, errno};
+use slabfs_tests::{Up, needs_mount, needs_root, tool};
+
+fn tag(path: &Path, name: &str, value: impl AsRef<[u8]>) {
+    file::set_xattr(path, &format!("user.{name}"), value, 0).expect("a tag");
+}
+
+fn found(up: &Up, query: &str) -> Vec<String> {
+    let folder = up.at(".slabfs/find").join(query.replace('/', "%2F"));
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{query}: {error}"));
+    let mut names: Vec<String> = entries
+        .map(|entry| {
+            let name = entry.expect("an entry").file_name();
+            name.into_string().expect("UTF-8")
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn folders_of_what_is_found() {
+    needs_mount!();
+    let mut up = Up::start();
+    std::fs::create_dir(up.at("d")).expect("made");
+    file::write(&up.at("a"), "first");
+    file::write(&up.at("d/50%"), "second");
+    tag(&up.at("a"), "step", "7");
+    tag(&up.at("d/50%"), "step", "12");
+    tag(&up.at("d/50%"), "project", "climate");
+    tag(&up.at("d"), "step", "9");
+    for _ in 0..2 {
+        assert_eq!(found(&up, "step >= 7"), ["a", "d%2F50%25"]);
+        assert_eq!(found(&up, "project = *mat*"), ["d%2F50%25"]);
+        assert_eq!(found(&up, "path = /d/*"), ["d%2F50%25"]);
+        assert_eq!(found(&up, "kind = container and has step"), ["d"]);
+        let link = up.at(".slabfs/find/step = 12/d%2F50%25");
+        assert_eq!(file::read(&link), b"second");
+        assert_eq!(
+            std::fs::read_link(&link).expect("a link"),
+            Path::new("../../../d/50%")
+        );
+        up.restart();
+    }
+    // Changes are seen at once.
+    tag(&up.at("a"), "step", "70");
+    assert_eq!(found(&up, "step = 7"), [""; 0]);
+    assert_eq!(found(&up, "step = 70"), ["a"]);
+    std::fs::rename(up.at("d"), up.at("e")).expect("renamed");
+    assert_eq!(found(&up, "step = 12"), ["e%2F50%25"]);
+    std::fs::remove_file(up.at("e/50%")).expect("removed");
+    assert_eq!(found(&up, "step = 12"), [""; 0]);
+    file::remove_xattr(&up.at("a"), "user.step").expect("removed");
+    assert_eq!(found(&up, "has step"), [""; 0]);
+    // What is not found is not there, and nothing can be changed.
+    let none = up.at(".slabfs/find/step = 12/a");
+    assert_eq!(errno(std::fs::read(none)), Errno::ENOENT);
+    assert!(std::fs::write(up.at(".slabfs/find/step = 12/new"), "x").is_err());
+    assert!(std::fs::create_dir(up.at(".slabfs/find/x = 1")).is_err());
+    // A mistake is told in the log, with its place.
+    let wrong = up.at(".slabfs/find/step = = 3");
+    assert_eq!(errno(std::fs::read_dir(wrong).map(|_| ())), Errno::EINVAL);
+    let log = up.log();
+    assert!(log.contains("step = = 3") && log.contains('^'), "{log}");
+}
+
+#[test]
+fn bytes_that_are_no_text() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.at("a");
+    file::write(&path, "");
+    tag(&path, "raw", b"\xff\x00\xfe");
+    tag(&path, "long", vec![b'x'; 65536]);
+    assert_eq!(
+        file::get_xattr(&path, "user.raw").expect("bytes"),
+        b"\xff\x00\xfe"
+    );
+    assert_eq!(
+        file::get_xattr(&path, "user.long").expect("long").len(),
+        65536
+    );
+    assert_eq!(found(&up, "has raw"), ["a"]);
+    assert_eq!(found(&up, "long = xxx*"), ["a"]);
+    assert_eq!(found(&up, "long = *xxx"), ["a"]);
+    assert_eq!(found(&up, "long = *xxx*"), ["a"]);
+    // A thousand tags are many, more are refused.
+    let set = |n: usize| file::set_xattr(&path, &format!("user.t{n}"), b"1", 0);
+    let refused = (0..2000).map(set).find_map(Result::err);
+    let refused = refused.and_then(|error| error.raw_os_error());
+    assert_eq!(refused, Some(Errno::ENOSPC as i32));
+    assert!(up.log().contains("1024 tags"), "{}", up.log());
+    assert_eq!(found(&up, "t1000 = 1"), ["a"]);
+}
+
+#[test]
+fn others_find_what_they_could_list() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    let mode = |path: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(up.at(path), mode).expect("chmod");
+    };
+    mode("", 0o755);
+    for (name, group) in [("open", 0), ("group", 4500), ("closed", 0)] {
+        std::fs::create_dir(up.at(name)).expect("made");
+        chown(up.at(name), None, Some(group)).expect("chown");
+        file::write(&up.at(format!("{name}/f")), "");
+        tag(&up.at(format!("{name}/f")), "t", "1");
+    }
+    mode("open", 0o755);
+    mode("group", 0o750);
+    mode("closed", 0o700);
+    let as_user = |uid: &str, groups: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", uid, "--regid", uid]);
+        command.args(groups);
+        command.args(["ls", ".slabfs/find/t = 1"]);
+        let out = tool::run(command.current_dir(up.mnt())).ok();
+        out.text().to_owned()
+    };
+    assert_eq!(as_user("4001", &["--clear-groups"]), "open%2Ff\n");
+    assert_eq!(
+        as_user("4001", &["--groups", "4500"]),
+        "group%2Ff\nopen%2Ff\n"
+    );
+    assert_eq!(found(&up, "t = 1").len(), 3);
+    let stat = ["--reuid", "4001", "--regid", "4001", "--clear-groups"];
+    let mut command = Command::new("setpriv");
+    command
+        .args(stat)
+        .args(["stat", ".slabfs/find/t = 1/closed%2Ff"]);
+    tool::run(command.current_dir(up.mnt())).fails(1, &["No such file"]);
+}
+
+#[test]
+fn the_index_is_derived() {
+    needs_mount!();
+    let mut up = Up::start();
+    let many = 300;
+    for n in 0..many {
+        let path = up.at(format!("f{n}"));
+        file::write(&path, "");
+        tag(&path, "n", n.to_string());
+    }
+    file::sync_dir(up.mnt()).expect("synced");
+    let all = |up: &Up| found(up, &format!("n in 0..{many}")).len();
+    assert_eq!(all(&up), many);
+    // Killed: the journal tells what the index missed.
+    up.kill9();
+    up.start_again();
+    assert_eq!(all(&up), many);
+    let index = up.data().join("md/index");
+    assert!(index.is_dir(), "{}", index.display());
+    // Gone, and damaged: built anew, and said.
+    up.stop();
+    std::fs::remove_dir_all(&index).expect("removed");
+    up.start_again();
+    assert_eq!(all(&up), many);
+    up.stop();
+    for file in std::fs::read_dir(&index).expect("the index") {
+        let path = file.expect("a file").path();
+        let mut bytes = std::fs::read(&path).expect("bytes");
+        bytes.iter_mut().step_by(97).for_each(|byte| *byte ^= 0x55);
+        std::fs::write(&path, bytes).expect("spoiled");
+    }
+    up.start_again();
+    assert_eq!(all(&up), many);
+    assert!(up.log().contains("built anew"), "{}", up.log());
+}
