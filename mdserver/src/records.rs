@@ -6,7 +6,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use slabfs_model::layout::tiling::Record;
-use slabfs_model::{Hyperslab, Region, SessionId};
+use slabfs_model::{Hyperslab, Region, ServerId, SessionId};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -95,6 +95,9 @@ pub(crate) struct Object {
     pub(crate) reserves: SmallVec<[(SessionId, u64); 1]>,
     /// Who was told to clear a dead session's tail, and up to where.
     pub(crate) clearing: Option<(SessionId, u64)>,
+    /// Servers beside the stripe that may hold grid chunks of it: of a generation that was set apart
+    /// and never used, or copies of a move that did not come to its end.
+    pub(crate) strays: SmallVec<[ServerId; 2]>,
 }
 
 impl Inode {
@@ -213,6 +216,10 @@ pub(crate) struct LeaseRecord {
 pub(crate) struct ServerRecord {
     pub(crate) uuid: [u8; 16],
     pub(crate) addr: Option<String>,
+    /// The machine it runs on, by name.
+    pub(crate) host: String,
+    /// It is being emptied: no new chunks.
+    pub(crate) draining: bool,
 }
 
 /// The bytes of a record.

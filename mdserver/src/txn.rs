@@ -234,8 +234,8 @@ impl<'a> Txn<'a> {
 
     fn retire_all(&mut self, ino: Ino, object: &Object) -> Result<(), MdError> {
         let info = &object.info;
-        if info.is_grid() || object.spare > info.generation {
-            for &server in &info.stripe {
+        if info.is_grid() || object.spare > info.generation || !object.strays.is_empty() {
+            for &server in info.stripe.iter().chain(&object.strays) {
                 self.retire(server, RetireKey::Object(ino))?;
             }
         }

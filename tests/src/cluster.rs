@@ -185,6 +185,12 @@ impl Cluster {
         self.await_server(i);
     }
 
+    /// Gives data server `i` further flags, for its next start.
+    pub fn server_flags(&mut self, i: usize, flags: &[&str]) {
+        let flags = flags.iter().map(|&flag| flag.to_owned());
+        self.servers[i].args.extend(flags);
+    }
+
     /// Starts data server `i` and does not wait.
     pub fn launch_server(&mut self, i: usize) {
         self.servers[i].launch(&self.area, &[]);

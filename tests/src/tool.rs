@@ -165,3 +165,14 @@ pub fn stats(mount: &Path) -> serde_json::Value {
         .ok()
         .json()
 }
+
+/// `slabfs servers --json`.
+#[track_caller]
+pub fn servers(mount: &Path) -> Vec<serde_json::Value> {
+    let said = slabfs([
+        OsStr::new("servers"),
+        OsStr::new("--json"),
+        mount.as_os_str(),
+    ]);
+    said.ok().json().as_array().expect("servers").clone()
+}

@@ -67,6 +67,10 @@ pub(crate) struct MountArgs {
     /// How much read data to keep in memory
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub(crate) cache: u64,
+    /// The name of this machine, by which placement `local` finds the data servers on it (default:
+    /// the host's name)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Option<String>,
     /// Threads that answer the kernel (default: one a processor, at least 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use serde_json::{Map, Value};
 use slabfs_model::{
-    Codec, DType, DTypeError, Fill, Layout, MaxDim, Space, format_dims, format_max_dims,
+    Codec, DType, DTypeError, Fill, Layout, MaxDim, Placement, Space, format_dims, format_max_dims,
     parse_dims, parse_max_dims,
 };
 
@@ -59,6 +59,10 @@ pub(crate) struct MoreFields {
     /// How chunks are compressed: none, lz4, zstd:3, deflate:6, shuffle+zstd:3, …
     #[arg(long, value_name = "CODEC")]
     codec: Option<String>,
+    /// Which data server gets what is written next: dynamic (the emptiest), region (a block each),
+    /// object (all on one), local (the one on this machine), server:3
+    #[arg(long, value_name = "PLACEMENT")]
+    placement: Option<String>,
 }
 
 impl MoreFields {
@@ -184,6 +188,12 @@ impl Fields<'_> {
                 .map_err(|error| usage(format!("--codec: {error}")))?;
             put("codec", codec.to_string());
         }
+        if let Some(text) = &more.placement {
+            let placement: Placement = text
+                .parse()
+                .map_err(|error| usage(format!("--placement: {error}")))?;
+            put("placement", placement.to_string());
+        }
         Ok(spec)
     }
 }
@@ -241,6 +251,7 @@ mod tests {
             fill: text("nan"),
             layout: text("grid:8,8"),
             codec: text("shuffle+zstd:3"),
+            placement: text("server:2"),
         };
         let spec = spec(" 16,16 ", "<f4", more).expect("a spec");
         let told: Vec<_> = spec
@@ -254,6 +265,7 @@ mod tests {
             ("fill", Some("nan")),
             ("layout", Some("grid:8,8")),
             ("codec", Some("shuffle+zstd:3")),
+            ("placement", Some("server:2")),
         ] {
             assert!(told.contains(&pair), "{pair:?} in {told:?}");
         }

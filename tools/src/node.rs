@@ -240,11 +240,13 @@ pub(crate) struct DataNode {
 }
 
 impl DataNode {
-    /// Starts to serve `store` at `listener`, if there is one, and to report it to `registrar`.
+    /// Starts to serve `store` at `listener`, if there is one, and to report it to `registrar`, as on the
+    /// machine `host`.
     pub(crate) fn start(
         store: Arc<LocalStore>,
         registrar: Arc<dyn Registrar>,
         listener: Option<Listener>,
+        host: Option<String>,
     ) -> anyhow::Result<DataNode> {
         let reachable = listener
             .as_ref()
@@ -254,7 +256,10 @@ impl DataNode {
             Some(listener) => Some(DataServer::start(Arc::clone(&shared), listener)?),
             None => None,
         };
-        let options = HeartOptions::new(store.id(), reachable);
+        let mut options = HeartOptions::new(store.id(), reachable);
+        if let Some(host) = host {
+            options.host = host;
+        }
         let heart = Heart::start(shared, registrar, options)?;
         Ok(DataNode {
             store,
@@ -324,6 +329,7 @@ impl MountNode {
             dirty_limit: args.dirty_limit,
             cache_bytes: args.cache,
             read_only: args.read_only,
+            host: args.host.clone(),
             ..ClientOptions::default()
         };
         let client = Client::start(metadata, servers, options).map_err(|error| {

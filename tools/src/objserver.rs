@@ -32,6 +32,10 @@ pub(crate) struct Args {
     /// Where chunks are kept; made if it is missing
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    /// The name of this machine: mounts of the same name are near, for placement `local` (default: the
+    /// host's name)
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
     #[command(flatten)]
     net: NetArgs,
     #[command(flatten)]
@@ -57,7 +61,7 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     shutdown.check()?;
     let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
     let registrar = Arc::clone(&metadata) as Arc<dyn Registrar>;
-    let data = DataNode::start(store, registrar, Some(listener))?;
+    let data = DataNode::start(store, registrar, Some(listener), args.host.clone())?;
     Ok(Box::new(Running { data, metadata }))
 }
 

@@ -147,8 +147,26 @@ fn refused_selection(path: &Path) -> Option<String> {
 /// Declares several fields of an object at once.
 pub(crate) fn declare(path: &Path, spec: &Map<String, Value>) -> anyhow::Result<()> {
     let text = serde_json::to_string(spec).context("writing the settings as JSON")?;
-    let why = || rules::refused_spec(&info(path).ok()?, spec);
+    let why = || {
+        let rule = rules::refused_spec(&info(path).ok()?, spec);
+        rule.or_else(|| unknown_server(path, spec))
+    };
     xattr::set(path, SPEC, text.as_bytes()).map_err(|error| refused(path, error, why))
+}
+
+/// That a placement names a server which is not there, when it does.
+fn unknown_server(path: &Path, spec: &Map<String, Value>) -> Option<String> {
+    let named = spec.get("placement")?.as_str()?.strip_prefix("server:")?;
+    let status = Mount::of(path).ok()?.report("status".as_ref()).ok()?;
+    let known = status.get("servers")?.as_array()?.iter();
+    let known: Vec<String> = known.map(|server| server["id"].to_string()).collect();
+    if known.iter().any(|id| id == named) {
+        return None;
+    }
+    Some(format!(
+        "--placement: there is no data server {named}; there are {}, see `slabfs servers`",
+        known.join(", ")
+    ))
 }
 
 /// Gives an object with data new dims.

@@ -33,7 +33,9 @@ pub(crate) fn new_file() -> ArrayInfo {
         given: Given::default(),
         holds: false,
         generation: 0,
+        placement: slabfs_model::Placement::Dynamic,
         stripe: Vec::new(),
+        blocks: None,
         tiling: Version(0),
         chunk_limit: 0,
     }
@@ -86,6 +88,7 @@ pub(crate) fn change(spec: &Map<String, Value>) -> Option<SpecChange> {
             "fill" => change.fill = Some(text.to_owned()),
             "layout" => change.layout = Some(text.parse().ok()?),
             "codec" => change.codec = Some(text.parse().ok()?),
+            "placement" => change.placement = Some(text.parse().ok()?),
             _ => return None,
         }
     }

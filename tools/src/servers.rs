@@ -9,7 +9,10 @@ use crate::args::show_size;
 use crate::onmount::Mount;
 use crate::{output, table};
 
-/// Show the data servers behind a mount, whether they answer, and their space.
+/// Show the data servers behind a mount: whether they answer, what they hold, and their space.
+///
+/// States: online; away (not heard for some seconds); draining (being emptied, see `slabfs drain`); full
+/// (nearly: new chunks go elsewhere). In flight are bytes that mounts may still put there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs servers mnt
@@ -47,18 +50,18 @@ fn show(servers: &Value) -> String {
     let rows: Vec<Vec<String>> = servers
         .iter()
         .map(|server| {
-            let online = server
-                .get("online")
-                .and_then(Value::as_bool)
-                .unwrap_or(false);
+            let text = |key: &str| server.get(key).and_then(Value::as_str).unwrap_or("-");
             let place = match server.get("addr") {
                 Some(Value::String(addr)) => addr.clone(),
                 _ => "in the mount's process".to_owned(),
             };
             vec![
                 server.get("id").map(table::show).unwrap_or_default(),
-                if online { "online" } else { "away" }.to_owned(),
-                size(server, "used"),
+                text("host").to_owned(),
+                text("state").to_owned(),
+                size(server, "bytes"),
+                server.get("chunks").map(table::show).unwrap_or_default(),
+                size(server, "in_flight"),
                 size(server, "free"),
                 size(server, "total"),
                 place,
@@ -66,7 +69,17 @@ fn show(servers: &Value) -> String {
         })
         .collect();
     table::rows(
-        &["server", "state", "used", "free", "total", "address"],
+        &[
+            "server",
+            "host",
+            "state",
+            "bytes",
+            "chunks",
+            "in flight",
+            "free",
+            "total",
+            "address",
+        ],
         &rows,
     )
 }
@@ -79,8 +92,9 @@ mod tests {
     #[test]
     fn one_line_a_server() {
         let servers = json!([
-            {"id": 1, "online": true, "used": 1024, "free": 2048, "total": 3072, "addr": null},
-            {"id": 2, "online": false, "addr": "unix:/tmp/os2.sock"},
+            {"id": 1, "host": "node1", "state": "online", "bytes": 1024, "chunks": 3, "free": 2048,
+             "total": 3072, "addr": null},
+            {"id": 2, "host": "node2", "state": "away", "addr": "unix:/tmp/os2.sock"},
         ]);
         let text = show(&servers);
         let lines: Vec<&str> = text.lines().collect();

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut spec = fields.spec()?;
     if spec.is_empty() {
         return Err(usage(
-            "nothing to set: give --dims, --dtype, --max-dims, --fill, --layout or --codec",
+            "nothing to set: give --dims, --dtype, --max-dims, --fill, --layout, --codec or --placement",
         ));
     }
     let info = onmount::info(&args.path)?;

@@ -150,7 +150,12 @@ impl Behind {
             };
             let store = node::open_store(&server_dir(data, number))?;
             let registrar = self.metadata.registrar();
-            let server = DataNode::start(Arc::clone(&store), registrar, listener)?;
+            let server = DataNode::start(
+                Arc::clone(&store),
+                registrar,
+                listener,
+                args.mount.host.clone(),
+            )?;
             let id = server.registered();
             self.nodes.push(server);
             servers.add_local(id?, store);

@@ -44,6 +44,7 @@ pub(super) enum Scope {
 
 /// A box that is to become a chunk.
 struct NewChunk<'a> {
+    region: Region,
     slab: Hyperslab,
     stored: StoredChunk,
     name: ChunkName,
@@ -235,7 +236,11 @@ impl Client {
         for stream in &chosen {
             let mut progress = stream.progress.lock();
             progress.ended = true;
-            let whole = stream.whole(progress.len());
+            // What a full server did not take goes elsewhere, by way of memory.
+            let whole = match progress.full {
+                true => stream.whole(progress.stored),
+                false => stream.whole(progress.len()),
+            };
             if progress.cut.is_none() && whole < progress.len() {
                 let rest = self.rest_of(stream, &progress, whole)?;
                 self.runs_of_rest(object, geometry, stream, whole, &rest)?;
@@ -446,7 +451,8 @@ impl Client {
         boxes
     }
 
-    /// Each box of an `aligned` object becomes a chunk; the servers get theirs at the same time.
+    /// Each box of an `aligned` object becomes a chunk; the servers get theirs at the same time. What a
+    /// full server refuses goes to another one.
     fn put_boxes(
         &self,
         geometry: &Geometry,
@@ -455,25 +461,60 @@ impl Client {
         records: &mut Vec<(Hyperslab, Stored)>,
         written: &mut BTreeSet<(ServerId, ChunkName)>,
     ) -> Result<(), FsError> {
-        let mut chunks = Vec::new();
-        for region in self.boxes_of(cells, taken) {
-            let (chunk, server) = self.place()?;
+        let boxes = self.split(geometry, self.boxes_of(cells, taken));
+        let mut chunks = Vec::with_capacity(boxes.len());
+        for region in boxes {
+            self.counters().write.transfer(region.volume());
             let slab = Hyperslab::from_region(&region);
             let part = Hyperslab::whole(&region.shape);
-            let stored = StoredChunk {
-                chunk,
-                server,
-                codec: geometry.info.codec,
-            };
-            self.counters().write.transfer(region.volume());
-            chunks.push(NewChunk {
-                name: stored.name(),
-                form: stored.form(&slab, &geometry.info),
-                data: Payload::Runs(taken, cells).slices(&slab, &part),
-                slab,
-                stored,
-            });
+            let data = Payload::Runs(taken, cells).slices(&slab, &part);
+            chunks.push(self.new_chunk(geometry, &region, data)?);
         }
+        let mut sent = self.put_chunks(&chunks);
+        while let Err(StoreError::NoSpace) = sent {
+            // Each round finds one server or more full; with the last of them it ends.
+            if let Err(error) = self.put_elsewhere(geometry, &mut chunks) {
+                self.discard_new(&chunks);
+                return Err(error);
+            }
+            sent = self.put_chunks(&chunks);
+        }
+        if let Err(error) = sent {
+            self.discard_new(&chunks);
+            return Err(error.into());
+        }
+        for chunk in chunks {
+            written.insert((chunk.stored.server, chunk.name));
+            records.push((chunk.slab, Stored::Chunk(chunk.stored)));
+        }
+        Ok(())
+    }
+
+    fn new_chunk<'a>(
+        &self,
+        geometry: &Geometry,
+        region: &Region,
+        data: Slices<'a>,
+    ) -> Result<NewChunk<'a>, FsError> {
+        let (chunk, server) = self.place(geometry, region, region.volume())?;
+        let slab = Hyperslab::from_region(region);
+        let stored = StoredChunk {
+            chunk,
+            server,
+            codec: geometry.info.codec,
+        };
+        Ok(NewChunk {
+            name: stored.name(),
+            form: stored.form(&slab, &geometry.info),
+            data,
+            region: region.clone(),
+            slab,
+            stored,
+        })
+    }
+
+    /// Sends chunks. Sent again, those that are there already stay as they are.
+    fn put_chunks(&self, chunks: &[NewChunk<'_>]) -> Result<(), StoreError> {
         let slices: Vec<Vec<IoSlice<'_>>> = chunks.iter().map(|chunk| chunk.data.io()).collect();
         let pieces: Vec<WritePiece<'_>> = chunks
             .iter()
@@ -486,19 +527,54 @@ impl Client {
                 data,
             })
             .collect();
-        if let Err(error) = self.servers().write(&pieces) {
-            let names: Vec<(ServerId, ChunkName)> = chunks
-                .iter()
-                .map(|chunk| (chunk.stored.server, chunk.name.clone()))
-                .collect();
-            self.discard_chunks(&names);
-            return Err(error.into());
+        self.servers().write(&pieces)
+    }
+
+    /// Finds out which servers are full, and places anew what they were to take.
+    fn put_elsewhere(
+        &self,
+        geometry: &Geometry,
+        chunks: &mut [NewChunk<'_>],
+    ) -> Result<(), FsError> {
+        if !self.has_choice(geometry) {
+            return Err(StoreError::NoSpace.into());
         }
-        for chunk in chunks {
-            written.insert((chunk.stored.server, chunk.name));
-            records.push((chunk.slab, Stored::Chunk(chunk.stored)));
+        let servers: BTreeSet<ServerId> = chunks.iter().map(|chunk| chunk.stored.server).collect();
+        let mut full = BTreeSet::new();
+        for &server in &servers {
+            let its = chunks.iter().filter(|chunk| chunk.stored.server == server);
+            for chunk in its {
+                match self.put_chunks(std::slice::from_ref(chunk)) {
+                    Ok(()) => {}
+                    Err(StoreError::NoSpace) if self.full(geometry, server) => {
+                        full.insert(server);
+                        break;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
         }
+        let refused = chunks
+            .iter_mut()
+            .filter(|chunk| full.contains(&chunk.stored.server));
+        let mut left = Vec::new();
+        for chunk in refused {
+            left.push((chunk.stored.server, chunk.name.clone()));
+            let (id, server) = self.place(geometry, &chunk.region, chunk.region.volume())?;
+            chunk.stored.chunk = id;
+            chunk.stored.server = server;
+            chunk.name = chunk.stored.name();
+        }
+        self.discard_chunks(&left);
         Ok(())
+    }
+
+    fn discard_new(&self, chunks: &[NewChunk<'_>]) {
+        let names: Vec<(ServerId, ChunkName)> = chunks
+            .iter()
+            .map(|chunk| (chunk.stored.server, chunk.name.clone()))
+            .collect();
+        self.discard_chunks(&names);
     }
 
     /// Ends a stream's chunk on its server; `None` if nothing whole was ever written to it.

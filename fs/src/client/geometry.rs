@@ -5,8 +5,9 @@
 //! the form of its object does not change under it.
 
 use slabfs_mdserver::api::{ArrayInfo, Attr, Entry};
+use slabfs_model::layout::Blocks;
 use slabfs_model::layout::grid::Grid;
-use slabfs_model::{Coords, Hyperslab, Layout, MaxDim};
+use slabfs_model::{Coords, Hyperslab, Layout, MaxDim, Placement};
 
 use super::error::FsError;
 
@@ -23,6 +24,9 @@ pub(super) struct Geometry {
     pub(super) row: u64,
     /// The chunk grid, if the layout has one.
     pub(super) grid: Option<Grid>,
+    /// The cut of placement `region`: of a grid as it was when its chunks were begun, of other layouts as
+    /// it is now.
+    pub(super) blocks: Option<Blocks>,
 }
 
 impl Geometry {
@@ -46,7 +50,13 @@ impl Geometry {
                 Grid::of(layout, &space).map_err(|error| FsError::Invalid(error.to_string()))?
             }
         };
+        let extents = match grid {
+            Some(_) => info.blocks.clone(),
+            None => (info.placement == Placement::Region).then(|| info.extents()),
+        };
+        let blocks = extents.map(|extents| Blocks::new(&extents, space.elem, info.stripe.len()));
         Ok(Geometry {
+            blocks,
             info,
             attr: entry.attr.clone(),
             cells,

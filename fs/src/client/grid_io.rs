@@ -56,7 +56,10 @@ impl Client {
         if stripe.is_empty() {
             return Err(self.restripe(object)?);
         }
-        let server = grid.server(object.ino, &at, stripe);
+        let server = match &geometry.blocks {
+            Some(blocks) => stripe[blocks.of_cell(&grid.chunk_region(&at).offset) % stripe.len()],
+            None => grid.server(object.ino, &at, stripe),
+        };
         self.ensure_known(server)?;
         Ok(GridChunk {
             server,
@@ -77,7 +80,7 @@ impl Client {
     /// An object that was made before any data server was known gets its servers now, as soon as there is
     /// one. The error says to look at the object anew.
     fn restripe(&self, object: &Object) -> Result<FsError, FsError> {
-        self.online()?;
+        self.takers()?;
         // Opening an object is when the metadata service gives it servers.
         self.md().open(object.ino)?;
         self.releases.lock().push(object.ino);

@@ -5,6 +5,7 @@
 //!
 //! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
 //! - `write`, `runs`, `stream`, `grid_io` the three ways of a write; `flush` data first, then commit
+//! - `place` which data server gets a new chunk
 //! - `read`, `block_cache` committed bytes with what is newer painted over
 //! - `resize` whatever changes an object's form
 //! - `find` searches
@@ -30,6 +31,7 @@ mod namespace;
 mod object;
 mod open;
 mod payload;
+mod place;
 mod read;
 mod resize;
 mod runs;
@@ -45,7 +47,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Md};
-use slabfs_model::{ChunkId, ServerId};
+use slabfs_model::ServerId;
 use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};
 
@@ -57,6 +59,7 @@ pub use layout::{ChunkView, LayoutView};
 use block_cache::BlockCache;
 use flush::Scope;
 use object::{Object, State};
+use place::{Known, LeasedIds, Places};
 
 /// How often a request looks at an object's form anew before it gives up.
 const FORM_TRIES: usize = 16;
@@ -80,6 +83,8 @@ pub struct ClientOptions {
     pub chunk_limit: u64,
     /// How long a request waits for data servers that nobody has heard of yet.
     pub io_timeout: Duration,
+    /// The name of this machine, by which placement `local` finds its servers; the host's name if none.
+    pub host: Option<String>,
 }
 
 impl Default for ClientOptions {
@@ -93,6 +98,7 @@ impl Default for ClientOptions {
             tail_limit: 1 << 20,
             chunk_limit: CHUNK_LIMIT,
             io_timeout: Duration::from_secs(30),
+            host: None,
         }
     }
 }
@@ -109,11 +115,12 @@ pub struct Client {
     /// Bytes of unflushed data.
     dirty: AtomicI64,
     next_handle: AtomicU64,
-    next_server: AtomicU64,
-    /// Servers new chunks may go to, and all that this mount has been told of.
-    online: Mutex<Arc<Vec<ServerId>>>,
-    told: Mutex<Arc<Vec<ServerId>>>,
+    /// This machine, by name.
+    host: String,
+    /// The data servers this mount has been told of.
+    known: Mutex<Arc<Known>>,
     lease: Mutex<LeasedIds>,
+    places: Mutex<Places>,
     /// Chunks of closed objects that are not known to be on disk yet.
     settling: Mutex<Vec<Settling>>,
     /// Held by whoever works on that list, so that its head stays where it is.
@@ -124,13 +131,6 @@ pub struct Client {
     wake: Condvar,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
     lost: AtomicBool,
-}
-
-/// Chunk ids that are this session's to use.
-#[derive(Debug, Default)]
-struct LeasedIds {
-    next: u64,
-    end: u64,
 }
 
 /// What a closed object left to be synced in the background.
@@ -197,22 +197,6 @@ impl Client {
         })
     }
 
-    /// A chunk id nobody else has, and the server whose turn it is.
-    fn place(&self) -> Result<(ChunkId, ServerId), FsError> {
-        let online = self.online()?;
-        let turn = self.next_server.fetch_add(1, Ordering::Relaxed) as usize;
-        let server = online[turn % online.len()];
-        let mut lease = self.lease.lock();
-        if lease.next == lease.end {
-            let fresh = self.md.lease_chunks(LEASE)?;
-            lease.next = fresh.first.0;
-            lease.end = fresh.first.0 + u64::from(fresh.count);
-        }
-        let chunk = ChunkId(lease.next);
-        lease.next += 1;
-        Ok((chunk, server))
-    }
-
     /// Books what an object's dirty runs cost now.
     fn account(&self, state: &mut State) {
         let cost = state.runs.cost() + state.taken.as_ref().map_or(0, |taken| taken.cost());
@@ -249,6 +233,3 @@ impl Client {
         Ok(())
     }
 }
-
-/// Chunk ids asked for at once: one question for so many chunks.
-const LEASE: u32 = 1024;

@@ -14,7 +14,7 @@ use slabfs_mdserver::api::{
     Stored, StoredChunk, Truncate,
 };
 use slabfs_model::layout::boxes_of_run;
-use slabfs_model::{Coords, Hyperslab, Layout, Region};
+use slabfs_model::{Coords, Hyperslab, Layout, Placement, Region, gather};
 use slabfs_objstore::client::{WriteKind, WritePiece};
 
 use super::error::FsError;
@@ -23,6 +23,7 @@ use super::geometry::Geometry;
 use super::handle::Handle;
 use super::object::Object;
 use super::payload::Payload;
+use super::place::is_full;
 use super::{Client, FORM_TRIES};
 
 /// `fallocate` modes, as the kernel passes them.
@@ -259,7 +260,7 @@ impl Client {
     ) -> Result<Rewrite, FsError> {
         let mut rewrite = Rewrite {
             if_change: geometry.attr.change,
-            generation: None,
+            spare: None,
             records: Vec::new(),
         };
         let mut entry = Entry {
@@ -267,11 +268,13 @@ impl Client {
             info: Some(info.clone()),
         };
         if info.layout != Layout::Aligned {
-            let generation = self.md().spare_generation(object.ino)?;
-            rewrite.generation = Some(generation);
+            let spare = self.md().spare_generation(object.ino, info.placement)?;
             if let Some(info) = &mut entry.info {
-                info.generation = generation;
+                info.generation = spare.generation;
+                info.stripe.clone_from(&spare.stripe);
+                info.blocks = (info.placement == Placement::Region).then(|| info.extents());
             }
+            rewrite.spare = Some(spare);
         }
         let new = Geometry::new(&entry)?;
         let size = geometry.size();
@@ -331,24 +334,57 @@ impl Client {
                 self.write_grid(object, new, grid, &slab, &Payload::Packed(part))?;
                 continue;
             }
-            let (chunk, server) = self.place()?;
+            for piece in self.split(new, vec![region.clone()]) {
+                let mut inside = piece.clone();
+                for (offset, base) in inside.offset.iter_mut().zip(&region.offset) {
+                    *offset -= base;
+                }
+                let mut packed = vec![0; piece.volume() as usize];
+                gather(
+                    part,
+                    &region.shape,
+                    &Hyperslab::from_region(&inside),
+                    &mut packed,
+                );
+                self.store_chunk(object, new, &piece, &packed, rewrite)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores one chunk of a rewrite; where a server is full, on another one.
+    fn store_chunk(
+        &self,
+        object: &Object,
+        new: &Geometry,
+        region: &Region,
+        bytes: &[u8],
+        rewrite: &mut Rewrite,
+    ) -> Result<(), FsError> {
+        let slab = Hyperslab::from_region(region);
+        loop {
+            let (chunk, server) = self.place(new, region, bytes.len() as u64)?;
             let stored = StoredChunk {
                 chunk,
                 server,
                 codec: new.info.codec,
             };
             let name = stored.name();
-            self.servers().write(&[WritePiece {
+            let sent = self.servers().write(&[WritePiece {
                 server,
                 name: &name,
                 form: &stored.form(&slab, &new.info),
                 kind: WriteKind::Put,
-                data: &[IoSlice::new(part)],
-            }])?;
+                data: &[IoSlice::new(bytes)],
+            }]);
+            match sent {
+                Err(error) if is_full(&error) && self.full(new, server) => continue,
+                other => other?,
+            }
             object.state.lock().unsynced.insert((server, name));
             rewrite.records.push((slab, Stored::Chunk(stored)));
+            return Ok(());
         }
-        Ok(())
     }
 }
 

@@ -17,7 +17,8 @@ use super::block_cache::BlockCache;
 use super::error::FsError;
 use super::flush::Scope;
 use super::object::Object;
-use super::{Client, ClientOptions, LeasedIds, Settling};
+use super::place::Known;
+use super::{Client, ClientOptions, Settling};
 
 /// How often the background looks for old data and closed objects.
 const ROUND: Duration = Duration::from_millis(500);
@@ -38,9 +39,11 @@ impl Client {
         servers: Arc<Servers>,
         options: ClientOptions,
     ) -> Result<Arc<Client>, FsError> {
-        let host = nix::unistd::gethostname()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let host = options.host.clone().unwrap_or_else(|| {
+            nix::unistd::gethostname()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default()
+        });
         let (md, attached) = Md::attach(metadata, &host, std::process::id(), options.read_only)?;
         adopt_servers(&servers, &attached.servers);
         let local = !attached.servers.is_empty()
@@ -48,6 +51,7 @@ impl Client {
                 .servers
                 .iter()
                 .all(|server| servers.is_local(server.id));
+        let known = Known::of(&attached.servers, &host, |id| servers.is_local(id));
         let client = Arc::new(Client {
             md,
             cache: BlockCache::new(options.cache_bytes),
@@ -56,10 +60,10 @@ impl Client {
             objects: Mutex::default(),
             dirty: AtomicI64::new(0),
             next_handle: AtomicU64::new(1),
-            next_server: AtomicU64::new(0),
-            online: Mutex::new(Arc::new(online(&attached.servers))),
-            told: Mutex::new(Arc::new(told(&attached.servers))),
-            lease: Mutex::new(LeasedIds::default()),
+            known: Mutex::new(Arc::new(known)),
+            host,
+            lease: Mutex::default(),
+            places: Mutex::default(),
             settling: Mutex::default(),
             settling_closed: Mutex::default(),
             releases: Mutex::default(),
@@ -126,31 +130,31 @@ impl Client {
     /// Takes over the list of data servers.
     fn take_servers(&self, servers: &[ServerInfo]) {
         adopt_servers(&self.servers, servers);
-        *self.told.lock() = Arc::new(told(servers));
-        *self.online.lock() = Arc::new(online(servers));
+        let known = Known::of(servers, &self.host, |id| self.servers.is_local(id));
+        *self.known.lock() = Arc::new(known);
     }
 
     /// Servers new chunks may go to. Where none is online, as right after a start of the metadata service,
     /// one is waited for.
-    pub(super) fn online(&self) -> Result<Arc<Vec<slabfs_model::ServerId>>, FsError> {
-        let known = self.online.lock().clone();
-        if !known.is_empty() {
+    pub(super) fn takers(&self) -> Result<Arc<Known>, FsError> {
+        let known = self.known.lock().clone();
+        if !known.takers.is_empty() {
             return Ok(known);
         }
         self.await_servers(|client| {
-            let online = client.online.lock().clone();
-            (!online.is_empty()).then_some(online)
+            let known = client.known.lock().clone();
+            (!known.takers.is_empty()).then_some(known)
         })?
         .ok_or(FsError::NoServers)
     }
 
     /// Makes sure that this mount knows where a server is: one that has come since it attached is asked for.
     pub(super) fn ensure_known(&self, server: slabfs_model::ServerId) -> Result<(), FsError> {
-        if self.told.lock().contains(&server) {
+        if self.known.lock().all.contains(&server) {
             return Ok(());
         }
         // Whether it is found or not: the request itself says what is wrong with a server that is not.
-        self.await_servers(|client| client.told.lock().contains(&server).then_some(()))?;
+        self.await_servers(|client| client.known.lock().all.contains(&server).then_some(()))?;
         Ok(())
     }
 
@@ -301,18 +305,6 @@ impl Client {
         let detached = self.md.detach(synced.is_ok()).map_err(FsError::from);
         synced.and(detached)
     }
-}
-
-fn online(servers: &[ServerInfo]) -> Vec<slabfs_model::ServerId> {
-    servers
-        .iter()
-        .filter(|server| server.online)
-        .map(|server| server.id)
-        .collect()
-}
-
-fn told(servers: &[ServerInfo]) -> Vec<slabfs_model::ServerId> {
-    servers.iter().map(|server| server.id).collect()
 }
 
 fn adopt_servers(servers: &Servers, infos: &[ServerInfo]) {

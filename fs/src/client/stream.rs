@@ -59,6 +59,8 @@ pub(super) struct Progress {
     pub(super) cut: Option<u64>,
     /// The server has sealed it.
     pub(super) sealed: bool,
+    /// The server has no room for more of it.
+    pub(super) full: bool,
 }
 
 impl Progress {

@@ -24,6 +24,7 @@ use super::flush::Scope;
 use super::geometry::Geometry;
 use super::handle::{Handle, Want, Written};
 use super::payload::Payload;
+use super::place::is_full;
 use super::stream::{Progress, Stream};
 
 /// More open streams than this on one object are flushed: each holds a file open on a server.
@@ -285,7 +286,17 @@ impl Handle {
                     return Ok(Streamed::InTheWay);
                 }
                 stream.reach.fetch_add(take as u64, Ordering::AcqRel);
-                self.append(stream, &mut progress, &data[..take])?;
+                match self.append(stream, &mut progress, &data[..take]) {
+                    Err(FsError::Store(error))
+                        if is_full(&error) && self.client.full(geometry, stream.server) =>
+                    {
+                        progress.ended = true;
+                        progress.full = true;
+                        return Ok(Streamed::InTheWay);
+                    }
+                    other => other?,
+                }
+                self.client.spend(stream.server, take as u64);
                 self.grow(geometry, offset + take as u64);
                 drop(progress);
                 self.trim(
@@ -309,7 +320,8 @@ impl Handle {
         if object.state.lock().streams.len() >= STREAMS_LIMIT {
             return Ok(Streamed::InTheWay);
         }
-        let (chunk, server) = self.client.place()?;
+        let first = slab.bounds().unwrap_or_else(|| Region::whole(&shape));
+        let (chunk, server) = self.client.place(geometry, &first, 0)?;
         let form = ChunkForm {
             shape: shape.clone(),
             elem: geometry.info.space().elem as u32,
@@ -382,6 +394,10 @@ impl Handle {
         }
         let first = offset / row;
         let mut rows = (limit / row).min(shape[0].checked_sub(first)?);
+        if let (Some(blocks), None) = (&geometry.blocks, &self.selected) {
+            // Not over a cut of placement `region`.
+            rows = rows.min(blocks.rows_end(first)?.checked_sub(first)?);
+        }
         if shape.len() == 1 {
             // A chunk that is full ends with a whole element, too.
             let elem = geometry.info.dtype.size().max(1);
@@ -405,6 +421,9 @@ impl Handle {
                 parts.pop()?.1
             }
         };
+        if let (Some(blocks), Some(bounds)) = (&geometry.blocks, slab.bounds()) {
+            blocks.of_region(&bounds)?;
+        }
         Some((slab, region.shape))
     }
 

@@ -4,7 +4,8 @@
 //! |---|---|---|---|
 //! | `dtype`, `dims`, `max_dims`, `fill` | text | declares | no |
 //! | `layout`, `codec` | text | declares | on byte objects that were given them |
-//! | `spec` | JSON object of the six above | declares all of it at once | on arrays |
+//! | `placement` | text | any time, for what is written next | no |
+//! | `spec` | JSON object of the seven above | declares all of it at once | on arrays |
 //! | `resize` | no | dims text: `slabfs set --dims` | no |
 //! | `info` | JSON, see [`super::describe`] | no | no |
 //! | `chunks`, `version` | number | no | no |
@@ -21,7 +22,8 @@
 use serde_json::{Map, Value};
 use slabfs_mdserver::api::{ArrayInfo, Attr, SpecChange};
 use slabfs_model::{
-    Codec, Coords, DType, Layout, MaxDim, format_dims, format_max_dims, parse_dims, parse_max_dims,
+    Codec, Coords, DType, Layout, MaxDim, Placement, format_dims, format_max_dims, parse_dims,
+    parse_max_dims,
 };
 use thiserror::Error;
 
@@ -44,6 +46,8 @@ pub enum Attribute {
     Layout,
     /// How chunks are encoded.
     Codec,
+    /// Which data server gets what is written next.
+    Placement,
     /// All of those, as JSON.
     Spec,
     /// Grows or shrinks an array that has data.
@@ -56,13 +60,14 @@ pub enum Attribute {
     Version,
 }
 
-const TABLE: [(&str, Attribute); 11] = [
+const TABLE: [(&str, Attribute); 12] = [
     ("dtype", Attribute::Dtype),
     ("dims", Attribute::Dims),
     ("max_dims", Attribute::MaxDims),
     ("fill", Attribute::Fill),
     ("layout", Attribute::Layout),
     ("codec", Attribute::Codec),
+    ("placement", Attribute::Placement),
     ("spec", Attribute::Spec),
     ("resize", Attribute::Resize),
     ("info", Attribute::Info),
@@ -175,6 +180,7 @@ impl Attribute {
             Attribute::Fill => describe::fill(info),
             Attribute::Layout => info.layout.to_string(),
             Attribute::Codec => info.codec.to_string(),
+            Attribute::Placement => info.placement.to_string(),
             Attribute::Spec => describe::spec(info).to_string(),
             Attribute::Info => describe::object(attr, info, chunks).to_string(),
             Attribute::Chunks => chunks.to_string(),
@@ -225,7 +231,7 @@ impl Attribute {
         }
     }
 
-    /// Puts the text of one of the six fields into a change.
+    /// Puts the text of one of the seven fields into a change.
     fn put(self, text: &str, change: &mut SpecChange) -> Result<(), String> {
         match self {
             Attribute::Dtype => change.dtype = Some(parse::<DType>(text)?),
@@ -236,6 +242,7 @@ impl Attribute {
             Attribute::Fill => change.fill = Some(text.to_string()),
             Attribute::Layout => change.layout = Some(parse::<Layout>(text)?),
             Attribute::Codec => change.codec = Some(parse::<Codec>(text)?),
+            Attribute::Placement => change.placement = Some(parse::<Placement>(text)?),
             other => return Err(format!("\"{}\" is no part of a spec", other.name())),
         }
         Ok(())

@@ -11,7 +11,7 @@
 //! | `dtype`, `element_bytes` | element type in NumPy's letters, its size |
 //! | `dims` | elements an axis, slowest first |
 //! | `max_dims` | the same, `null` for an unlimited axis |
-//! | `fill`, `layout`, `codec` | as in the attributes |
+//! | `fill`, `layout`, `codec`, `placement` | as in the attributes |
 //! | `size`, `stored` | bytes of the object, bytes known to be stored for it |
 //! | `chunks` | chunks it is stored in |
 //! | `generation` | counts how often it was emptied |
@@ -43,6 +43,7 @@ pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
         "fill": fill(info),
         "layout": info.layout.to_string(),
         "codec": info.codec.to_string(),
+        "placement": info.placement.to_string(),
         "size": attr.size,
         "stored": attr.stored,
         "chunks": chunks,
@@ -75,6 +76,7 @@ pub fn spec(info: &ArrayInfo) -> Value {
         ("fill", fill(info)),
         ("layout", info.layout.to_string()),
         ("codec", info.codec.to_string()),
+        ("placement", info.placement.to_string()),
     ];
     let map: Map<String, Value> = texts
         .into_iter()

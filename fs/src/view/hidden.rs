@@ -116,10 +116,17 @@ pub fn servers(servers: &[ServerInfo]) -> Value {
             json!({
                 "id": server.id.0,
                 "addr": server.addr,
+                "host": server.host,
+                "state": state(server),
                 "online": server.online,
+                "draining": server.draining,
+                "full": server.full,
                 "total": server.total,
                 "free": server.free,
                 "used": server.used,
+                "bytes": server.stored,
+                "chunks": server.chunks,
+                "in_flight": server.in_flight,
             })
         })
         .collect();
@@ -134,6 +141,16 @@ pub fn status(session: u64, alone: bool, local: bool, servers: &[ServerInfo]) ->
         "in_process": local,
         "servers": self::servers(servers),
     })
+}
+
+/// What a server is up to, in one word.
+fn state(server: &ServerInfo) -> &'static str {
+    match server {
+        ServerInfo { online: false, .. } => "away",
+        ServerInfo { draining: true, .. } => "draining",
+        ServerInfo { full: true, .. } => "full",
+        ServerInfo { .. } => "online",
+    }
 }
 
 #[cfg(test)]
@@ -165,10 +182,16 @@ mod tests {
             id: ServerId(3),
             uuid: [0; 16],
             addr: None,
+            host: "node1".into(),
             online: true,
+            draining: false,
+            full: false,
             total: 10,
             free: 4,
             used: 6,
+            stored: 5,
+            chunks: 2,
+            in_flight: 0,
         };
         let value = status(9, true, true, &[server]);
         assert_eq!(value["servers"][0]["id"], 3);

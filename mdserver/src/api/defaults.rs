@@ -47,6 +47,8 @@ pub enum DefaultKey {
     Layout,
     /// The codec.
     Codec,
+    /// The placement.
+    Placement,
     /// All tags.
     Tags,
     /// One tag.
@@ -94,6 +96,7 @@ impl Defaults {
             DefaultKey::Fill => spec.fill = None,
             DefaultKey::Layout => spec.layout = None,
             DefaultKey::Codec => spec.codec = None,
+            DefaultKey::Placement => spec.placement = None,
             DefaultKey::Tags => self.tags.clear(),
             DefaultKey::Tag(key) => self.tags.retain(|(there, _)| there != key),
         }
@@ -159,6 +162,7 @@ impl SpecChange {
             fill,
             layout,
             codec,
+            placement,
         } = self.clone();
         Self {
             dtype: dtype.or(other.dtype),
@@ -167,6 +171,7 @@ impl SpecChange {
             fill: fill.or_else(|| other.fill.clone()),
             layout: layout.or_else(|| other.layout.clone()),
             codec: codec.or(other.codec),
+            placement: placement.or(other.placement),
         }
     }
 
@@ -178,6 +183,7 @@ impl SpecChange {
         left.fill.take_if(|_| other.fill.is_some());
         left.layout.take_if(|_| other.layout.is_some());
         left.codec.take_if(|_| other.codec.is_some());
+        left.placement.take_if(|_| other.placement.is_some());
         left
     }
 

@@ -1,7 +1,9 @@
 //! What the service knows of an object as an array, and the size rules that follow from it.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, ServerId, Space, Version};
+use slabfs_model::{
+    Codec, Coords, DType, Fill, Layout, MaxDim, Placement, ServerId, Space, Version,
+};
 
 use super::spec::SpecError;
 
@@ -41,8 +43,14 @@ pub struct ArrayInfo {
     pub holds: bool,
     /// Generation of its grid chunks and of its tiling; grows when the object is emptied.
     pub generation: u32,
-    /// The data servers its grid chunks are spread over; empty while no server was known.
+    /// Which data server gets what is written next.
+    pub placement: Placement,
+    /// The data servers its placement chose: all that its grid chunks are spread over, the one of
+    /// placement `object`, the one of each block of placement `region`. Empty while no server was known.
     pub stripe: Vec<ServerId>,
+    /// Of a grid of placement `region`: the extents ([`ArrayInfo::extents`]) by which its chunks were
+    /// spread when the stripe was chosen. They stay as they are when the dims change.
+    pub blocks: Option<Coords>,
     /// Grows with every commit that changes the tiling, and with every clip.
     pub tiling: Version,
     /// Largest chunk of the `aligned` layout, in bytes.
@@ -102,6 +110,24 @@ impl ArrayInfo {
             bytes = bytes.checked_mul(dim).ok_or(SpecError::TooLarge)?;
         }
         Ok(bytes)
+    }
+
+    /// Elements along each axis by which placement `region` cuts the array: its greatest dims, so that
+    /// the cut stays where it is when the array grows; 0 (no cut) along an axis without a limit, if
+    /// another axis can be cut.
+    #[must_use]
+    pub fn extents(&self) -> Coords {
+        let axes = self.max_dims.iter().zip(&self.dims);
+        let extents: Coords = axes
+            .map(|(max, _)| match max {
+                MaxDim::Fixed(max) => *max,
+                MaxDim::Unlimited => 0,
+            })
+            .collect();
+        if extents.iter().all(|&extent| extent <= 1) {
+            return self.dims.clone();
+        }
+        extents
     }
 
     /// Whether chunks have one fixed shape and are written in place.

@@ -1,15 +1,15 @@
 //! [`Md`]: a session with a metadata service, one method an operation.
 
 use parking_lot::Mutex;
-use slabfs_model::{Coords, SessionId, Tag, Version};
+use slabfs_model::{Coords, Placement, ServerId, SessionId, Tag, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
     Entry, Find, Found, Ino, Lease, MdError, Metadata, NewObject, Op, RenameFlags, Reply, Request,
-    ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, SpecChange, StatFs, TagChange,
-    TilingReply, XattrFlags,
+    ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, Spare, SpecChange, StatFs,
+    TagChange, TilingReply, XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -389,6 +389,16 @@ impl Md {
         expect!(self.call(Op::LeaseChunks { count })?, Reply::Lease(lease) => lease)
     }
 
+    /// Places for about `bytes`: how many may go to each server. `spent`: what went where since the
+    /// last time.
+    pub fn lease_places(
+        &self,
+        bytes: u64,
+        spent: Vec<(ServerId, u64)>,
+    ) -> Result<Vec<(ServerId, u64)>, MdError> {
+        expect!(self.call(Op::LeasePlaces { bytes, spent })?, Reply::Places(places) => places)
+    }
+
     /// Makes stored data part of an object; see [`Commit`].
     pub fn commit(&self, commit: Commit) -> Result<CommitReply, MdError> {
         expect!(self.call(Op::Commit(commit))?, Reply::Commit(reply) => *reply)
@@ -423,9 +433,10 @@ impl Md {
         expect!(self.call(Op::Reserve { ino, upto })?, Reply::Reserve(reply) => reply)
     }
 
-    /// A generation for grid chunks written before a [`Rewrite`].
-    pub fn spare_generation(&self, ino: Ino) -> Result<u32, MdError> {
-        expect!(self.call(Op::SpareGeneration { ino })?, Reply::Generation(number) => number)
+    /// A generation, and servers, for grid chunks written before a [`Rewrite`].
+    pub fn spare_generation(&self, ino: Ino, placement: Placement) -> Result<Spare, MdError> {
+        let op = Op::SpareGeneration { ino, placement };
+        expect!(self.call(op)?, Reply::Spare(spare) => spare)
     }
 
     /// Says that the data of all commits up to `version` is on the data servers' disks.

@@ -32,7 +32,7 @@ pub use op::{
 };
 pub use reply::{
     Attached, Beat, CommitReply, Created, DirEntry, Entry, Lease, Reply, ReserveReply, Resized,
-    ServerInfo, StatFs,
+    ServerInfo, Spare, StatFs,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TagChange, TagsPage};

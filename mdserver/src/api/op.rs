@@ -1,7 +1,7 @@
 //! What a client may ask for.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{Coords, Hyperslab, SessionId, Tag, Version};
+use slabfs_model::{Coords, Hyperslab, Placement, ServerId, SessionId, Tag, Version};
 use slabfs_objstore::server::ServerReport;
 
 use super::defaults::DefaultsChange;
@@ -135,8 +135,9 @@ pub struct Rewrite {
     /// [`super::Attr::change`] when the data was read; the op is [`super::MdError::Busy`] when
     /// something changed since.
     pub if_change: u64,
-    /// Generation of the new chunks when the new layout is a grid ([`Op::SpareGeneration`]).
-    pub generation: Option<u32>,
+    /// Generation and servers of the new chunks when the new layout is a grid, as
+    /// [`Op::SpareGeneration`] gave them.
+    pub spare: Option<super::Spare>,
     /// The new chunks when the new layout is `aligned`, in cells of the new declaration.
     pub records: Vec<(Hyperslab, Stored)>,
 }
@@ -324,6 +325,14 @@ pub enum Op {
         /// How many.
         count: u32,
     },
+    /// Places for bytes that are about to be written: how many on which server, so that all servers
+    /// come out with equal bytes. Replaces what the session had. Reply `Places`.
+    LeasePlaces {
+        /// Bytes the caller expects to write soon.
+        bytes: u64,
+        /// What it has put where since it asked last.
+        spent: Vec<(ServerId, u64)>,
+    },
     /// Makes stored data part of an object, in one step. Reply `Commit`.
     Commit(Commit),
     /// Sets the dims of an object that stays an array of that rank. Reply `Resized`. Data outside is
@@ -359,11 +368,13 @@ pub enum Op {
         /// Bytes of the object up to which data may be written.
         upto: u64,
     },
-    /// A generation for grid chunks that are written before a [`Rewrite`] makes them the object's.
-    /// Reply `Generation`.
+    /// A generation, and servers, for grid chunks that are written before a [`Rewrite`] makes them the
+    /// object's. Reply `Spare`.
     SpareGeneration {
         /// Object.
         ino: Ino,
+        /// The placement the object is to have.
+        placement: Placement,
     },
     /// The data of all commits up to a version is on the data servers' disks: what they replaced
     /// may be deleted (once the journal is, too).
@@ -428,6 +439,7 @@ impl Op {
                 | Self::Tags { .. }
                 | Self::Find(_)
                 | Self::Tiling { .. }
+                | Self::LeasePlaces { .. }
                 | Self::Sync
                 | Self::StatFs
                 | Self::Servers

@@ -75,6 +75,15 @@ pub struct Lease {
     pub count: u32,
 }
 
+/// Reply of [`super::Op::SpareGeneration`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spare {
+    /// The generation.
+    pub generation: u32,
+    /// The servers its chunks are spread over.
+    pub stripe: Vec<ServerId>,
+}
+
 /// Reply of [`super::Op::Commit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitReply {
@@ -121,14 +130,26 @@ pub struct ServerInfo {
     pub uuid: [u8; 16],
     /// Where it listens; `None` when it is in the metadata service's process.
     pub addr: Option<String>,
+    /// The machine it runs on, by name.
+    pub host: String,
     /// Whether it was heard lately.
     pub online: bool,
+    /// Whether it is being emptied: it gets no new chunks.
+    pub draining: bool,
+    /// Whether it has so little room left that new chunks go elsewhere.
+    pub full: bool,
     /// Bytes its disk has.
     pub total: u64,
     /// Bytes free there.
     pub free: u64,
-    /// Bytes its chunks take.
+    /// Bytes taken there, by whomever.
     pub used: u64,
+    /// Bytes its chunks take.
+    pub stored: u64,
+    /// Chunks it holds.
+    pub chunks: u64,
+    /// Bytes that sessions were told they may put there and that were not seen yet.
+    pub in_flight: u64,
 }
 
 /// Reply of [`super::Op::StatFs`]: totals over the data servers that are online.
@@ -182,7 +203,9 @@ pub enum Reply {
     /// Of `Reserve`.
     Reserve(ReserveReply),
     /// Of `SpareGeneration`.
-    Generation(u32),
+    Spare(Spare),
+    /// Of `LeasePlaces`: bytes that may go to each server.
+    Places(Vec<(ServerId, u64)>),
     /// Of `StatFs`.
     StatFs(StatFs),
     /// Of `Servers`.

@@ -1,14 +1,16 @@
-//! The rules by which dtype, dims, max dims, fill, layout and codec of an object may be set.
+//! The rules by which dtype, dims, max dims, fill, layout, codec and placement of an object may be set.
 //!
 //! [`SpecChange::resolve`] is the one place that knows them; it is pure, so that a client can ask
 //! beforehand what the service will say. In short: everything may be set while the object is empty,
 //! each thing alone and in any order; once it has data, dims and dtype may be set once more when the
 //! bytes come out the same, and the data is then stored anew in the new shape. Dims given before a
-//! dtype count elements of `u1` until the dtype comes, and are kept then.
+//! dtype count elements of `u1` until the dtype comes, and are kept then. The placement may be set at
+//! any time: it is where the next chunks go, and says nothing of those there are.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{
-    Codec, Coords, DType, Fill, Layout, MAX_RANK, MaxDim, Space, format_dims, format_max_dims,
+    Codec, Coords, DType, Fill, Layout, MAX_RANK, MaxDim, Placement, Space, format_dims,
+    format_max_dims,
 };
 use thiserror::Error;
 
@@ -33,6 +35,8 @@ pub struct SpecChange {
     pub layout: Option<Layout>,
     /// Codec of new chunks.
     pub codec: Option<Codec>,
+    /// Placement of new chunks.
+    pub placement: Option<Placement>,
 }
 
 /// What a change asks of the object's data.
@@ -227,6 +231,9 @@ impl SpecChange {
         }
         self.set_layout(now, &mut new)?;
         self.set_fill(now, &mut new)?;
+        if let Some(placement) = self.placement {
+            new.placement = placement;
+        }
         let plan = plan(now, &new, empty);
         Ok(Resolved { info: new, plan })
     }

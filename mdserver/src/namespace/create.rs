@@ -1,6 +1,6 @@
 //! New inodes, and new names for inodes.
 
-use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Tag, Version};
+use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Placement, Tag, Version};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ fn body(
                 Some(session) => smallvec![(session, CREATOR_RESERVE)],
                 None => smallvec![],
             };
-            let mut object = new_object(txn, ino);
+            let mut object = new_object(txn);
             object.reserves = reserves;
             let given = defaults
                 .map(|all| &all.spec)
@@ -201,14 +201,15 @@ fn body(
             if given.is_some() || !spec.is_empty() {
                 object.take(given.unwrap_or(&SpecChange::default()), spec, txn)?;
             }
+            txn.choose_stripe(ino, &mut object)?;
             Body::Object(Box::new(object))
         }
         Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Node,
     })
 }
 
-/// An empty byte object.
-fn new_object(txn: &Txn<'_>, ino: Ino) -> Object {
+/// An empty byte object that has no servers yet.
+fn new_object(txn: &Txn<'_>) -> Object {
     let options = &txn.core.options;
     let info = ArrayInfo {
         dtype: DType::BYTE,
@@ -221,7 +222,9 @@ fn new_object(txn: &Txn<'_>, ino: Ino) -> Object {
         given: Given::default(),
         holds: false,
         generation: 1,
-        stripe: txn.state.servers.stripe(ino.0),
+        placement: Placement::default(),
+        stripe: Vec::new(),
+        blocks: None,
         tiling: Version(1),
         chunk_limit: options.chunk_limit,
     };
@@ -233,6 +236,7 @@ fn new_object(txn: &Txn<'_>, ino: Ino) -> Object {
         stored: 0,
         reserves: smallvec![],
         clearing: None,
+        strays: smallvec![],
     }
 }
 

@@ -1,5 +1,6 @@
 //! What containers give to what is made in them: read and changed here, applied in `create`.
 
+use slabfs_model::Placement;
 use std::sync::Arc;
 
 use crate::api::{Defaults, DefaultsChange, Ino, MdError, Reply};
@@ -25,6 +26,9 @@ pub(crate) fn set_defaults(
     let mut inode = txn.inode(ino)?;
     let now = of(&inode)?.as_deref().cloned().unwrap_or_default();
     let new = now.changed(change)?;
+    if let Some(Placement::Server(id)) = new.spec.placement {
+        txn.state.servers.named(id)?;
+    }
     if new != now {
         if let Body::Directory { defaults, .. } = &mut Arc::make_mut(&mut inode).body {
             *defaults = (!new.is_empty()).then(|| Arc::new(new.clone()));

@@ -19,12 +19,9 @@ pub(crate) fn open(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
     let mut inode = txn.inode(ino)?;
     // Made while no data server was known: now there may be one.
     if inode.attr.kind == Kind::Object && inode.object()?.info.stripe.is_empty() {
-        let stripe = txn.state.servers.stripe(ino.0);
-        if !stripe.is_empty() {
-            std::sync::Arc::make_mut(&mut inode)
-                .object_mut()?
-                .info
-                .stripe = stripe;
+        let object = std::sync::Arc::make_mut(&mut inode).object_mut()?;
+        txn.choose_stripe(ino, object)?;
+        if !object.info.stripe.is_empty() {
             txn.put(inode);
             inode = txn.inode(ino)?;
         }

@@ -1,13 +1,20 @@
 //! Data servers: who is there, who is online, what each is to delete.
 //!
 //! A server is known by the uuid in its directory and keeps its [`ServerId`] for good, under whatever
-//! address it comes back. It is online while it was heard within the last seconds. Objects of a grid
-//! layout are spread over the servers known when they were made, round robin; where the chunks of an
-//! `aligned` object go is the client's choice among those that are online.
+//! address it comes back. It is online while it was heard within the last seconds.
+//!
+//! Where chunks go is settled here in two ways. The *stripe* of an object (`choose`) is what its
+//! placement comes to where that is arithmetic; it is chosen when the object is made, declared or
+//! emptied. Of the others a client chooses chunk by chunk, within *places* leased in advance (`lease`):
+//! bytes for each server, dealt so that all servers come out with equal bytes (`load`).
 
+mod choose;
+mod lease;
+mod load;
 mod register;
 mod retire;
 
+pub(crate) use lease::{Places, lease_places, return_places, void_places};
 pub(crate) use register::register;
 pub(crate) use retire::{RetireKey, Retired};
 
@@ -17,9 +24,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::{ServerInfo, StatFs};
 use crate::records::ServerRecord;
+use load::Load;
 
-/// Most servers one grid object is spread over.
-const MAX_STRIPE: usize = 64;
+/// The part of a disk, and at most so many bytes, that is kept back from new chunks.
+const RESERVE_PART: u64 = 64;
+const RESERVE_MOST: u64 = 256 << 20;
 
 /// A data server.
 #[derive(Debug)]
@@ -30,6 +39,11 @@ pub(crate) struct Server {
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) used: u64,
+    /// Chunks it holds.
+    pub(crate) chunks: u64,
+    /// It has so little room left that new chunks go elsewhere.
+    pub(crate) full: bool,
+    pub(crate) load: Load,
 }
 
 impl Server {
@@ -42,7 +56,21 @@ impl Server {
             total: 0,
             free: 0,
             used: 0,
+            chunks: 0,
+            full: false,
+            load: Load::default(),
         }
+    }
+
+    /// Whether the room left is no more than what is kept back: a server that is filled to the last
+    /// block cannot even delete.
+    pub(crate) fn is_short(&self) -> bool {
+        self.free <= (self.total / RESERVE_PART).min(RESERVE_MOST)
+    }
+
+    /// Whether it may get new chunks.
+    pub(crate) fn takes_chunks(&self) -> bool {
+        self.online && !self.record.draining && !self.full
     }
 }
 
@@ -77,10 +105,16 @@ impl Servers {
                 id,
                 uuid: server.record.uuid,
                 addr: server.record.addr.clone(),
+                host: server.record.host.clone(),
                 online: server.online,
+                draining: server.record.draining,
+                full: server.full,
                 total: server.total,
                 free: server.free,
                 used: server.used,
+                stored: server.load.stored,
+                chunks: server.chunks,
+                in_flight: server.load.leased,
             })
             .collect()
     }
@@ -88,22 +122,6 @@ impl Servers {
     /// Ids of all servers.
     pub(crate) fn ids(&self) -> Vec<ServerId> {
         self.by_id.keys().copied().collect()
-    }
-
-    /// The servers a new grid object is spread over: those online (all when none is), beginning at
-    /// another one each time.
-    pub(crate) fn stripe(&self, turn: u64) -> Vec<ServerId> {
-        let online = self.by_id.iter().filter(|(_, server)| server.online);
-        let mut ids: Vec<_> = online.map(|(&id, _)| id).collect();
-        if ids.is_empty() {
-            ids = self.ids();
-        }
-        if !ids.is_empty() {
-            let turn = (turn % ids.len() as u64) as usize;
-            ids.rotate_left(turn);
-        }
-        ids.truncate(MAX_STRIPE);
-        ids
     }
 
     /// Marks those as offline that were silent for too long.

@@ -13,7 +13,7 @@ use crate::records::{ServerRecord, encode};
 
 /// Things a server is ordered to delete in one reply.
 const MAX_ORDERS: usize = 8192;
-/// Longest address of a server, in bytes.
+/// Longest address or host name of a server, in bytes.
 const MAX_ADDR: usize = 4096;
 
 /// Takes a report and gives orders.
@@ -27,27 +27,26 @@ pub(crate) fn register(core: &Core, report: ServerReport) -> Result<ServerOrders
 }
 
 fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdError> {
-    if report
-        .addr
-        .as_ref()
-        .is_some_and(|addr| addr.len() > MAX_ADDR)
-    {
+    let long = |text: &String| text.len() > MAX_ADDR;
+    if report.addr.as_ref().is_some_and(long) || long(&report.host) {
         return Err(MdError::Invalid(
-            "the address of the data server is too long".to_owned(),
+            "the address or host name of the data server is too long".to_owned(),
         ));
     }
     let mut state = core.state();
     let state = &mut *state;
     let mut batch = Batch::new();
-    let record = ServerRecord {
-        uuid: report.uuid,
-        addr: report.addr,
-    };
-    let id = match state.servers.by_uuid.get(&record.uuid) {
+    let id = match state.servers.by_uuid.get(&report.uuid) {
         Some(&id) => id,
         None => ServerId(state.ids.server),
     };
     let known = state.servers.by_id.get(&id);
+    let record = ServerRecord {
+        uuid: report.uuid,
+        addr: report.addr,
+        host: report.host,
+        draining: known.is_some_and(|server| server.record.draining),
+    };
     if known.is_none() {
         batch.put(keys::NEXT_SERVER, encode(&(id.0 + 1))?);
     }
@@ -93,10 +92,24 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
     }
     server.record = record;
     server.online = true;
-    server.heard = Some(Instant::now());
+    let now = Instant::now();
+    server.heard = Some(now);
     server.total = report.space.total;
     server.free = report.space.free;
     server.used = report.space.used;
+    server.chunks = report.chunks;
+    server.load.report(report.stored, now);
+    let full = server.is_short();
+    if full != server.full {
+        server.full = full;
+        state.servers.version += 1;
+        let free = report.space.free;
+        if full {
+            tracing::warn!(server = %id, free, "data server is nearly full: new chunks go elsewhere");
+        } else {
+            tracing::info!(server = %id, free, "data server has room again");
+        }
+    }
     let delete = state.retired.ready(id, core.kv.synced(), MAX_ORDERS);
     Ok((ServerOrders { id, delete }, new))
 }

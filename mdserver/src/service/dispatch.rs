@@ -93,6 +93,7 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
         Op::Release { inos } => namespace::release(core, ctx, &inos),
         Op::Tiling { ino, known, after } => tilings::tiling(core, ino, known, after),
         Op::LeaseChunks { count } => sessions::lease_chunks(core, ctx, count),
+        Op::LeasePlaces { bytes, spent } => placement::lease_places(core, ctx, bytes, &spent),
         Op::Commit(commit) => tilings::commit(core, ctx, commit),
         Op::Resize { ino, dims, how } => tilings::resize(core, ctx, ino, &dims, how),
         Op::Declare {
@@ -102,7 +103,9 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
         } => tilings::declare(core, ctx, ino, &change, rewrite),
         Op::Clear { ino } => tilings::clear(core, ctx, ino),
         Op::Reserve { ino, upto } => tilings::reserve(core, ctx, ino, upto),
-        Op::SpareGeneration { ino } => tilings::spare_generation(core, ctx, ino),
+        Op::SpareGeneration { ino, placement } => {
+            tilings::spare_generation(core, ctx, ino, placement)
+        }
         Op::Settle { ino, version } => tilings::settle(core, ctx, ino, version),
         Op::Sync => {
             core.kv.sync()?;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::ServiceError;
 use crate::api::MdError;
 use crate::core::Core;
+use crate::placement::void_places;
 use crate::sessions;
 use crate::tilings;
 
@@ -102,7 +103,11 @@ fn forgive(core: &Core, now: Instant) {
 /// All there is to do now.
 pub(super) fn round(core: &Core) -> Result<(), MdError> {
     let now = Instant::now();
-    core.state().servers.watch(now, core.options.silence);
+    {
+        let mut state = core.state();
+        state.servers.watch(now, core.options.silence);
+        void_places(&mut state, now);
+    }
     if core.ids_low() {
         core.extend_ids()?;
     }

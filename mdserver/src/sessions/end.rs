@@ -13,7 +13,7 @@ use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::kv::{Batch, MetaKv};
 use crate::namespace::close;
-use crate::placement::RetireKey;
+use crate::placement::{RetireKey, return_places};
 use crate::records::{LeaseRecord, SessionRecord, decode, encode};
 
 /// Keys taken out in one batch.
@@ -55,7 +55,9 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
         let mut batch = Batch::new();
         batch.put(keys::session(id), encode(&record)?);
         core.kv.commit(batch)?;
-        state.sessions.live.remove(&id);
+        if let Some(session) = state.sessions.live.remove(&id) {
+            return_places(&mut state.servers, session.places);
+        }
         core.count_sessions(&state);
         core.answered.notify_all();
         tracing::info!(session = %id, host = record.host, pid = record.pid, clean, "session ended");

@@ -19,6 +19,7 @@ use slabfs_model::SessionId;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
 
+use crate::placement::Places;
 use crate::records::SessionRecord;
 
 /// Most replies kept for one session.
@@ -36,6 +37,7 @@ pub(crate) struct Session {
     pub(crate) record: SessionRecord,
     pub(crate) heard: Instant,
     pub(crate) leases: Leases,
+    pub(crate) places: Places,
     /// Numbers of requests whose replies are kept.
     kept: BTreeSet<u64>,
     /// Numbers below this were given up: their replies are gone.
@@ -51,6 +53,7 @@ impl Session {
             record,
             heard: Instant::now(),
             leases: Leases::default(),
+            places: Places::default(),
             kept: BTreeSet::new(),
             floor: 0,
             running: HashSet::new(),

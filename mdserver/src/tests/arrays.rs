@@ -1,10 +1,10 @@
 //! Declarations and sizes through the service (the rules themselves are tested with
 //! [`crate::api::SpecChange`]).
 
-use slabfs_model::{Coords, Layout, parse_dims, parse_max_dims};
+use slabfs_model::{Coords, Layout, Placement, ServerId, parse_dims, parse_max_dims};
 
 use super::support::*;
-use crate::api::{MdError, ResizeHow, Rewrite, SpecChange, Truncate};
+use crate::api::{MdError, ResizeHow, Rewrite, Spare, SpecChange, Truncate};
 
 fn dims(text: &str) -> Coords {
     parse_dims(text).unwrap()
@@ -106,7 +106,7 @@ fn bytes_become_an_array() {
     let lease = md.lease_chunks(1).unwrap();
     let mut rewrite = Rewrite {
         if_change: md.getattr(ino).unwrap().attr.change - 1,
-        generation: None,
+        spare: None,
         records: vec![(slab(&[0, 0], &[4, 4]), stored(&lease, 0))],
     };
     let result = md.declare(ino, change.clone(), Some(rewrite.clone()));
@@ -125,23 +125,45 @@ fn an_array_moves_to_a_grid() {
     let (_service, md) = ready();
     let ino = array(&md, "a", &[4, 4]);
     put(&md, ino, &[0, 0], &[4, 4]).unwrap();
-    let spare = md.spare_generation(ino).unwrap();
+    let spare = md.spare_generation(ino, Placement::Dynamic).unwrap();
     let change = SpecChange {
         layout: Some("grid:2,2".parse().unwrap()),
         ..SpecChange::default()
     };
-    let rewrite = |generation| Rewrite {
+    let rewrite = |spare| Rewrite {
         if_change: md.getattr(ino).unwrap().attr.change,
-        generation,
+        spare,
         records: vec![],
     };
     let declare = |rewrite| md.declare(ino, change.clone(), Some(rewrite));
     assert!(matches!(declare(rewrite(None)), Err(MdError::Invalid(_))));
-    assert_eq!(declare(rewrite(Some(spare + 1))), Err(MdError::Stale));
-    let now = info(declare(rewrite(Some(spare))).unwrap());
-    assert_eq!(now.generation, spare);
+    let wrong = [
+        Spare {
+            generation: spare.generation + 1,
+            ..spare.clone()
+        },
+        Spare {
+            stripe: vec![ServerId(9)],
+            ..spare.clone()
+        },
+        Spare {
+            stripe: vec![],
+            ..spare.clone()
+        },
+    ];
+    for wrong in wrong {
+        assert_eq!(declare(rewrite(Some(wrong))), Err(MdError::Stale));
+    }
+    let now = info(declare(rewrite(Some(spare.clone()))).unwrap());
+    assert_eq!(
+        (now.generation, &now.stripe),
+        (spare.generation, &spare.stripe)
+    );
     assert!(now.is_grid() && now.holds);
-    assert_eq!(info(md.clear(ino).unwrap()).generation, spare + 1);
+    assert_eq!(
+        info(md.clear(ino).unwrap()).generation,
+        spare.generation + 1
+    );
 }
 
 #[test]

@@ -44,7 +44,10 @@ fn report() -> ServerReport {
         uuid: UUID,
         id: None,
         addr: Some("unix:os".into()),
+        host: "node1".into(),
         space,
+        chunks: 0,
+        stored: 0,
         deleted: vec![],
     }
 }

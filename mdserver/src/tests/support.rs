@@ -61,7 +61,10 @@ pub(crate) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -
             uuid,
             id: None,
             addr: None,
+            host: "node1".into(),
             space,
+            chunks: 0,
+            stored: 0,
             deleted,
         })
         .unwrap()

@@ -23,6 +23,7 @@ pub(crate) fn clear(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> 
         object.info.holds = false;
         object.info.tiling = Version(object.info.tiling.0 + 1);
         txn.next_generation(ino, object)?;
+        txn.choose_stripe(ino, object)?;
         new.refresh()?;
         new.attr.mtime = now;
         txn.put(inode);

@@ -1,12 +1,12 @@
 //! Declarations: dtype, dims and so on, by the rules of [`SpecChange::resolve`].
 
-use slabfs_model::Version;
 use slabfs_model::layout::tiling::Tiling;
+use slabfs_model::{Placement, Version};
 use std::sync::Arc;
 
 use super::commit::weight;
 use super::validate::{check, check_servers};
-use crate::api::{Ino, MdError, Reply, Resolved, Rewrite, SpecChange, SpecPlan, inherit};
+use crate::api::{Ino, MdError, Reply, Resolved, Rewrite, Spare, SpecChange, SpecPlan, inherit};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::namespace::byte_layout;
@@ -93,22 +93,27 @@ fn in_place(
         && old.dtype.size() == info.dtype.size()
         && old.layout == info.layout
         && old.fill == info.fill;
-    if !same_cells {
+    let other_place = old.placement != info.placement;
+    // Chunks of a grid that has data stay where they are until it is emptied.
+    let empty = old.is_empty();
+    let keeps_place = same_cells && (!other_place || old.is_grid() && !empty);
+    if !same_cells || other_place && old.is_grid() && empty {
         // Still the old layout: its chunks, if any are under way, are garbage.
         txn.next_generation(ino, object)?;
     }
-    take_info(txn, ino, object, info);
+    take_info(object, info);
+    if !keeps_place || object.info.stripe.is_empty() {
+        txn.choose_stripe(ino, object)?;
+    }
     Ok(())
 }
 
 /// Puts the new declaration in, keeping what is not part of it.
-fn take_info(txn: &Txn<'_>, ino: Ino, object: &mut Object, mut info: crate::api::ArrayInfo) {
+fn take_info(object: &mut Object, mut info: crate::api::ArrayInfo) {
     info.generation = object.info.generation;
     info.tiling = Version(object.info.tiling.0 + 1);
     info.stripe = std::mem::take(&mut object.info.stripe);
-    if info.stripe.is_empty() {
-        info.stripe = txn.state.servers.stripe(ino.0);
-    }
+    info.blocks = object.info.blocks.take();
     object.info = info;
 }
 
@@ -126,13 +131,20 @@ fn rewritten(
     let size = inode.attr.size;
     let object = inode.object_mut()?;
     let checked = check(rewrite.records, &info.cells()?)?;
-    match (info.is_grid(), rewrite.generation) {
-        (true, Some(generation)) if checked.records.is_empty() => {
+    let mut stripe = None;
+    match (info.is_grid(), rewrite.spare) {
+        (true, Some(spare)) if checked.records.is_empty() => {
+            let generation = spare.generation;
             if generation <= object.info.generation || generation > object.spare {
+                return Err(MdError::Stale);
+            }
+            let known = &txn.state.servers.by_id;
+            if spare.stripe.is_empty() || spare.stripe.iter().any(|id| !known.contains_key(id)) {
                 return Err(MdError::Stale);
             }
             txn.set_generation(ino, object, generation)?;
             object.stored = size;
+            stripe = Some(spare.stripe);
         }
         (false, None) => txn.next_generation(ino, object)?,
         _ => {
@@ -140,7 +152,11 @@ fn rewritten(
             return Err(MdError::Invalid(text.to_owned()));
         }
     }
-    take_info(txn, ino, object, info);
+    take_info(object, info);
+    match stripe {
+        Some(stripe) => object.take_stripe(stripe),
+        None => txn.choose_stripe(ino, object)?,
+    }
     object.info.holds = true;
     check_servers(&txn.state, &checked.records)?;
     let leases = txn.state.session(session)?.leases.using(&checked.chunks)?;
@@ -165,18 +181,25 @@ fn rewritten(
     Ok(leases)
 }
 
-/// Sets a generation apart for grid chunks that are written before a [`Rewrite`].
-pub(crate) fn spare_generation(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+/// Sets a generation and servers apart for grid chunks that are written before a [`Rewrite`].
+pub(crate) fn spare_generation(
+    core: &Core,
+    ctx: &Ctx,
+    ino: Ino,
+    placement: Placement,
+) -> Result<Reply, MdError> {
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
     let object = Arc::make_mut(&mut inode).object_mut()?;
     let spare = object.spare.checked_add(1);
     object.spare =
         spare.ok_or_else(|| MdError::Invalid("rewritten too often; copy it".to_owned()))?;
-    if object.info.stripe.is_empty() {
-        object.info.stripe = txn.state.servers.stripe(ino.0);
-    }
-    let spare = object.spare;
+    let stripe = txn.stripe_for(ino, placement)?;
+    object.strays_on(&stripe);
+    let spare = Spare {
+        generation: object.spare,
+        stripe,
+    };
     txn.put_quietly(inode);
-    txn.commit(Reply::Generation(spare))
+    txn.commit(Reply::Spare(spare))
 }

@@ -100,7 +100,7 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
         }
     };
     if changed.info.stripe.is_empty() {
-        changed.info.stripe = txn.state.servers.stripe(ino.0);
+        txn.choose_stripe(ino, &mut changed)?;
     }
     *Arc::make_mut(&mut inode).object_mut()? = changed;
     txn.put_quietly(inode);

@@ -159,8 +159,11 @@ impl Txn<'_> {
         object: &mut Object,
         generation: u32,
     ) -> Result<(), MdError> {
-        if object.info.is_grid() || object.spare > object.info.generation {
-            for &server in &object.info.stripe {
+        if object.info.is_grid()
+            || object.spare > object.info.generation
+            || !object.strays.is_empty()
+        {
+            for &server in object.info.stripe.iter().chain(&object.strays) {
                 self.retire(server, RetireKey::Generation(ino, generation))?;
             }
         }

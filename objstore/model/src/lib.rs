@@ -38,6 +38,7 @@ pub use dtype::{ByteOrder, DType, DTypeError, DTypeKind};
 pub use fill::{Fill, FillError};
 pub use hyperslab::{Axis, Cut, Hyperslab, intersect};
 pub use ids::{ChunkId, ObjectId, ServerId, SessionId, Version};
+pub use layout::placement::{Placement, PlacementError};
 pub use layout_name::{Layout, LayoutError};
 pub use region::Region;
 pub use selection::{Selection, SelectionError};

@@ -14,7 +14,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use slabfs_model::ServerId;
 
-use super::{Registrar, Retire, ServerReport};
+use super::{Registrar, Retire, ServerReport, tally::Tally};
 use crate::{
     addr::Addr,
     error::{Result, StoreError},
@@ -31,16 +31,22 @@ pub struct HeartOptions {
     pub uuid: [u8; 16],
     /// Where mounts reach the server; nothing for a store inside a mount's process.
     pub addr: Option<Addr>,
+    /// The machine it runs on, by name.
+    pub host: String,
     /// Time between two reports.
     pub interval: Duration,
 }
 
 impl HeartOptions {
-    /// A report every second.
+    /// A report every second, from this machine.
     pub fn new(uuid: [u8; 16], addr: Option<Addr>) -> HeartOptions {
+        let host = nix::unistd::gethostname()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         HeartOptions {
             uuid,
             addr,
+            host,
             interval: Duration::from_secs(1),
         }
     }
@@ -164,9 +170,10 @@ impl Drop for Heart {
 
 fn beat(shared: &Shared) {
     let mut done = Vec::new();
+    let mut tally = Tally::default();
     let mut burst = 0;
     loop {
-        match report(shared, &mut done) {
+        match report(shared, &mut tally, &mut done) {
             Ok(orders) => {
                 done = carry_out(shared.store.as_ref(), orders);
                 // Acknowledge at once, and get what comes next.
@@ -199,13 +206,17 @@ fn beat(shared: &Shared) {
 }
 
 /// One report. What it acknowledges stays in `done` if it does not arrive.
-fn report(shared: &Shared, done: &mut Vec<Retire>) -> Result<Vec<Retire>> {
+fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<Vec<Retire>> {
     let known = shared.state.lock().id;
+    let held = tally.step(shared.store.as_ref())?;
     let report = ServerReport {
         uuid: shared.options.uuid,
         id: known,
         addr: shared.options.addr.as_ref().map(ToString::to_string),
+        host: shared.options.host.clone(),
         space: shared.store.space()?,
+        chunks: held.chunks,
+        stored: held.bytes,
         deleted: done.clone(),
     };
     let orders = shared.registrar.heartbeat(report)?;

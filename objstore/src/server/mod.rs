@@ -15,6 +15,7 @@ mod heart;
 #[cfg(test)]
 pub(crate) mod memory;
 mod orders;
+mod tally;
 #[cfg(test)]
 mod tests;
 

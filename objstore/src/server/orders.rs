@@ -20,8 +20,14 @@ pub struct ServerReport {
     pub id: Option<ServerId>,
     /// Where mounts reach it; nothing for a store inside a mount's own process.
     pub addr: Option<String>,
+    /// The machine it runs on, by name: mounts of the same name are near.
+    pub host: String,
     /// Its room.
     pub space: Space,
+    /// Chunks it holds; of a large store as of the last walk over all of them.
+    pub chunks: u64,
+    /// Bytes those take.
+    pub stored: u64,
     /// Orders of earlier replies that have been carried out and are on disk.
     pub deleted: Vec<Retire>,
 }

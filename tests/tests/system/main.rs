@@ -23,6 +23,7 @@ mod hangs;
 mod journal;
 mod mapping;
 mod naive;
+mod placements;
 mod plain;
 mod posix;
 mod processes;

@@ -17,7 +17,9 @@ fn info(dtype: &str, dims: &[u64]) -> ArrayInfo {
         given: GivenParts::default(),
         holds: false,
         generation: 0,
+        placement: slabfs_model::Placement::Dynamic,
         stripe: Vec::new(),
+        blocks: None,
         tiling: Version(0),
         chunk_limit: 1 << 26,
     }

@@ -34,7 +34,9 @@ fn file() -> ArrayInfo {
         given: Given::default(),
         holds: false,
         generation: 1,
+        placement: slabfs_model::Placement::Dynamic,
         stripe: Vec::new(),
+        blocks: None,
         tiling: Version(1),
         chunk_limit: 64 << 20,
     }

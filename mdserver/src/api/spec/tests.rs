@@ -16,7 +16,9 @@ fn bytes(size: u64) -> ArrayInfo {
         given: Given::default(),
         holds: size > 0,
         generation: 1,
+        placement: slabfs_model::Placement::Dynamic,
         stripe: Vec::new(),
+        blocks: None,
         tiling: Version(1),
         chunk_limit: 64 << 20,
     }

@@ -149,13 +149,19 @@ impl Grid {
             return ServerId(0);
         }
         let steps = std::iter::once(&1).chain(&STEPS);
-        let first = xxh3_64(&object.0.to_le_bytes()) % count;
+        let first = first_of(object, stripe.len()) as u64;
         let sum = at.iter().rev().zip(steps).fold(first, |sum, (&at, &step)| {
             // Numbers of servers fit 32 bits, so the product fits 64.
             (sum + (at % count) * (step % count)) % count
         });
         stripe[sum as usize]
     }
+}
+
+/// Which server of a stripe of `count` the first chunk of an object goes to; 0 for an empty stripe.
+#[must_use]
+pub fn first_of(object: ObjectId, count: usize) -> usize {
+    (xxh3_64(&object.0.to_le_bytes()) % (count as u64).max(1)) as usize
 }
 
 /// One axis of a selection, cut at the chunk boundaries.

@@ -7,6 +7,8 @@
 //! - [`Grid`], the `grid` and `canonical` layouts: chunks of one shape, so nothing is recorded and the
 //!   place and the server of a chunk are arithmetic.
 //!
+//! [`Placement`](crate::Placement) says which data server gets a chunk; its arithmetic is in [`placement`].
+//!
 //! [`coalesce`](coalesce()) is the way into the first: it turns the dirty byte runs of a flush into few
 //! boxes. All geometry here is in cells.
 //!
@@ -15,6 +17,7 @@
 
 pub mod coalesce;
 pub mod grid;
+pub mod placement;
 pub mod tiling;
 
 mod flat;
@@ -22,4 +25,5 @@ mod rtree;
 
 pub use coalesce::{Run, boxes_of_run, coalesce};
 pub use grid::{Grid, GridPart};
+pub use placement::{Blocks, object_server};
 pub use tiling::{Part, Record, Tiling, TilingError};

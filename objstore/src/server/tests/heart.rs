@@ -55,6 +55,7 @@ fn the_heart_registers_deletes_and_acknowledges() {
         reports: Mutex::new(reports),
     });
     let options = HeartOptions {
+        host: "node1".into(),
         uuid: [6; 16],
         addr: Some(Addr::Tcp("node:1".into())),
         interval: Duration::from_millis(5),

@@ -1,0 +1,158 @@
+//! The stripe of an object: what its placement comes to when it is made, declared or emptied.
+//!
+//! | placement | stripe |
+//! |---|---|
+//! | `object` | the one server that the hash of the object says |
+//! | `region` | all servers in the order of their numbers, a block each |
+//! | `dynamic` | all servers, so turned that the first chunk goes to the emptiest |
+//! | `local` | the server on the caller's machine, else the nearest |
+//! | `server:N` | that one |
+//!
+//! *All servers* are those that may get new chunks: online, not draining, not full; if there is none,
+//! those that only are not draining. Of a grid the stripe says where chunks are, and so it never changes
+//! but together with them. Of an `aligned` object it says where the next chunks go.
+
+use slabfs_model::layout::{grid::first_of, object_server};
+use slabfs_model::{ObjectId, Placement, ServerId};
+use smallvec::SmallVec;
+use std::time::Instant;
+
+use super::Servers;
+use super::load::NEW_OBJECT;
+use crate::api::{Ino, MdError};
+use crate::records::Object;
+use crate::txn::Txn;
+
+/// Most servers one object is spread over.
+const MAX_STRIPE: usize = 64;
+
+impl Servers {
+    /// The servers that may get new chunks; where none may, those that should not but can.
+    pub(crate) fn takers(&self) -> Vec<ServerId> {
+        let those = |fits: &dyn Fn(&super::Server) -> bool| -> Vec<ServerId> {
+            let found = self.by_id.iter().filter(|(_, server)| fits(server));
+            found.map(|(&id, _)| id).collect()
+        };
+        let mut found = those(&super::Server::takes_chunks);
+        if found.is_empty() {
+            found = those(&|server| server.online && !server.record.draining);
+        }
+        if found.is_empty() {
+            found = those(&|server| !server.record.draining);
+        }
+        found
+    }
+
+    fn emptiest(&self, ids: &[ServerId]) -> usize {
+        let book = |id: &ServerId| {
+            self.by_id
+                .get(id)
+                .map_or(u64::MAX, |server| server.load.book)
+        };
+        let places = 0..ids.len();
+        places.min_by_key(|&at| book(&ids[at])).unwrap_or(0)
+    }
+
+    /// The servers a placement comes to for an object, asked for from a machine; empty while no server
+    /// is known.
+    fn stripe(
+        &mut self,
+        ino: Ino,
+        placement: Placement,
+        host: &str,
+    ) -> Result<Vec<ServerId>, MdError> {
+        let mut ids = self.takers();
+        match placement {
+            Placement::Server(id) => return self.named(id),
+            Placement::Object => {
+                return Ok(object_server(ino, &ids).into_iter().collect());
+            }
+            Placement::Local => return Ok(self.near(&ids, host).into_iter().collect()),
+            Placement::Region => ids.truncate(MAX_STRIPE),
+            Placement::Dynamic => {
+                let emptiest = self.emptiest(&ids);
+                ids.rotate_left(emptiest);
+                if let Some(server) = ids.first().and_then(|id| self.by_id.get_mut(id)) {
+                    server.load.expect(NEW_OBJECT, Instant::now());
+                }
+                ids.truncate(MAX_STRIPE);
+                let first = first_of(ino, ids.len());
+                ids.rotate_right(first);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// A server by its number.
+    pub(crate) fn named(&self, id: ServerId) -> Result<Vec<ServerId>, MdError> {
+        if self.by_id.contains_key(&id) {
+            return Ok(vec![id]);
+        }
+        let known: Vec<String> = self.by_id.keys().map(ToString::to_string).collect();
+        Err(MdError::Invalid(format!(
+            "there is no data server {id}; there are {}; `slabfs servers` shows them",
+            known.join(", ")
+        )))
+    }
+
+    /// The emptiest server on a machine; if there is none, the same one for all that is asked from it.
+    fn near(&self, ids: &[ServerId], host: &str) -> Option<ServerId> {
+        let there = |id: &&ServerId| {
+            let server = self.by_id.get(id);
+            server.is_some_and(|server| server.record.host == host)
+        };
+        let here: Vec<ServerId> = ids.iter().filter(there).copied().collect();
+        match here.get(self.emptiest(&here)) {
+            Some(&id) => Some(id),
+            None => slabfs_model::layout::placement::near_server(host, ids),
+        }
+    }
+}
+
+impl Txn<'_> {
+    /// The servers a placement comes to for an object, asked for by the caller's machine.
+    pub(crate) fn stripe_for(
+        &mut self,
+        ino: Ino,
+        placement: Placement,
+    ) -> Result<Vec<ServerId>, MdError> {
+        let host = match self.ctx.session {
+            Some(id) => self.state.session(id)?.record.host.clone(),
+            None => String::new(),
+        };
+        self.state.servers.stripe(ino, placement, &host)
+    }
+
+    /// Gives an object the servers its placement comes to now. Its chunks, if it is a grid, are of a new
+    /// generation.
+    pub(crate) fn choose_stripe(
+        &mut self,
+        ino: ObjectId,
+        object: &mut Object,
+    ) -> Result<(), MdError> {
+        let stripe = self.stripe_for(ino, object.info.placement)?;
+        object.take_stripe(stripe);
+        Ok(())
+    }
+}
+
+impl Object {
+    /// Takes a stripe; what lay on the old one may leave strays there.
+    pub(crate) fn take_stripe(&mut self, stripe: Vec<ServerId>) {
+        let old = std::mem::replace(&mut self.info.stripe, stripe);
+        self.strays_on(&old);
+        let is_grid = self.info.is_grid();
+        self.info.blocks =
+            (is_grid && self.info.placement == Placement::Region).then(|| self.info.extents());
+    }
+
+    /// Remembers servers beside the stripe that may hold grid chunks of the object.
+    pub(crate) fn strays_on(&mut self, servers: &[ServerId]) {
+        let mut strays: SmallVec<[ServerId; 2]> = std::mem::take(&mut self.strays);
+        strays.extend_from_slice(servers);
+        strays.sort_unstable();
+        strays.dedup();
+        strays.retain(|id| !self.info.stripe.contains(id));
+        self.strays = strays;
+    }
+}
