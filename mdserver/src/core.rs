@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::api::{Ino, MdError};
 use crate::cache::Cache;
+use crate::dump::Dumps;
 use crate::keys;
 use crate::kv::{Batch, KvError, MetaKv};
 use crate::placement::{Retired, Servers};
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) tilings: Tilings,
     /// The index of tags.
     pub(crate) tags: Live,
+    pub(crate) dumps: Dumps,
     state: Mutex<State>,
     /// Somebody waits for a request of the same number to end.
     pub(crate) answered: Condvar,
@@ -204,6 +206,7 @@ impl Core {
         let sessions = state.sessions.live.len() as u32;
         Self {
             kv,
+            dumps: Dumps::default(),
             tilings: Tilings::new(options.cached_records),
             tags,
             options,

@@ -42,6 +42,8 @@ pub(crate) const NEXT_SESSION: &[u8] = b"msession";
 /// Server numbers below this were given.
 pub(crate) const NEXT_SERVER: &[u8] = b"mserver";
 
+/// The store was loaded from a dump and has not been started since.
+pub(crate) const LOADED: &[u8] = b"mloaded";
 /// How many inodes there are.
 pub(crate) const INODES: &[u8] = b"minodes";
 

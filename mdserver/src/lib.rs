@@ -15,6 +15,7 @@
 pub mod api;
 pub mod check;
 pub mod client;
+pub mod dump;
 pub mod kv;
 pub mod server;
 pub mod service;

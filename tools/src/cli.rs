@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    call, config, create, demo, fsck, info, layout, logging, mdserver, mount, objserver, servers,
-    set, stats, stop, umount, up,
+    call, config, create, demo, fsck, info, layout, logging, mdserver, meta, mount, objserver,
+    servers, set, stats, stop, umount, up,
 };
 
 /// N-dimensional arrays as files.
@@ -58,6 +58,7 @@ enum Command {
     Servers(servers::Args),
     Call(call::Args),
     Fsck(fsck::Args),
+    Meta(meta::Args),
     Demo(demo::Args),
     #[command(name = demo::WRITER_COMMAND, hide = true)]
     DemoWriter(demo::WriterArgs),
@@ -92,6 +93,7 @@ impl Cli {
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
             Command::Call(args) => with_log(quiet_tool, || call::run(&args)),
             Command::Fsck(args) => with_log(quiet_tool, || fsck::run(&args)),
+            Command::Meta(args) => with_log(quiet_tool, || meta::run(&args)),
             Command::Demo(args) => with_log(quiet_tool, || demo::run(args)),
             Command::DemoWriter(args) => demo::write(&args),
         }

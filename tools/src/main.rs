@@ -19,6 +19,7 @@ mod layout;
 mod lifecycle;
 mod logging;
 mod mdserver;
+mod meta;
 mod mount;
 mod mountpoint;
 mod node;

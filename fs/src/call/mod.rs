@@ -10,6 +10,7 @@
 #[allow(dead_code, reason = "the ops that change something follow")]
 mod access;
 mod caller;
+mod dump;
 #[allow(dead_code, reason = "the ops that change something follow")]
 mod path;
 mod servers;
@@ -98,6 +99,7 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
         map: request,
     };
     match op.as_str() {
+        "dump" => dump::run(context, &arguments.read()?),
         "servers" => servers::run(context, &arguments.read()?),
         _ => Err(CallError::Unknown(op)),
     }

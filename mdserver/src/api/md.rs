@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
-    Entry, Find, Found, Ino, Lease, MdError, Metadata, NewObject, Op, RenameFlags, Reply, Request,
-    ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, Spare, SpecChange, StatFs,
-    TagChange, TilingReply, XattrFlags,
+    DumpPage, Entry, Find, Found, Ino, Lease, MdError, Metadata, NewObject, Op, RenameFlags, Reply,
+    Request, ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, Spare, SpecChange,
+    StatFs, TagChange, TilingReply, XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -452,6 +452,11 @@ impl Md {
     /// Totals over the data servers.
     pub fn statfs(&self) -> Result<StatFs, MdError> {
         expect!(self.call(Op::StatFs)?, Reply::StatFs(totals) => totals)
+    }
+
+    /// A page of a dump of all metadata; see [`Op::Dump`].
+    pub fn dump(&self, ticket: Option<u64>, offset: u64) -> Result<DumpPage, MdError> {
+        expect!(self.call(Op::Dump { ticket, offset })?, Reply::Dump(page) => page)
     }
 
     /// The data servers.

@@ -31,8 +31,8 @@ pub use op::{
     XattrFlags,
 };
 pub use reply::{
-    Attached, Beat, CommitReply, Created, DirEntry, Entry, Lease, Reply, ReserveReply, Resized,
-    ServerInfo, Spare, StatFs,
+    Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Lease, Reply, ReserveReply,
+    Resized, ServerInfo, Spare, StatFs,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TagChange, TagsPage};

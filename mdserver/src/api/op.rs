@@ -390,6 +390,13 @@ pub enum Op {
     StatFs,
     /// The data servers. Reply `Servers`.
     Servers,
+    /// A page of a dump of all metadata; without a ticket a new dump is begun. Reply `Dump`.
+    Dump {
+        /// Which dump, as its first page said.
+        ticket: Option<u64>,
+        /// The first byte wanted.
+        offset: u64,
+    },
     /// A data server says that it is there. Reply `Orders`. Needs no session.
     RegisterServer(ServerReport),
 }
@@ -443,6 +450,7 @@ impl Op {
                 | Self::Sync
                 | Self::StatFs
                 | Self::Servers
+                | Self::Dump { .. }
                 | Self::RegisterServer(_)
         )
     }

@@ -66,6 +66,17 @@ pub struct Created {
     pub created: bool,
 }
 
+/// Reply of [`super::Op::Dump`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DumpPage {
+    /// Which dump it is.
+    pub ticket: u64,
+    /// Bytes of the whole dump; `None` while it is not ready: ask again with the ticket.
+    pub total: Option<u64>,
+    /// What stands at the offset that was asked for; empty at the end.
+    pub bytes: Vec<u8>,
+}
+
 /// Reply of [`super::Op::LeaseChunks`]: the ids `first .. first + count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
@@ -208,6 +219,8 @@ pub enum Reply {
     Places(Vec<(ServerId, u64)>),
     /// Of `StatFs`.
     StatFs(StatFs),
+    /// Of `Dump`.
+    Dump(DumpPage),
     /// Of `Servers`.
     Servers(Vec<ServerInfo>),
     /// Of `RegisterServer`.

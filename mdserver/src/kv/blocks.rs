@@ -37,7 +37,15 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Opens the checkpoint in `path` that reaches to `lsn`, if all of it is good.
     pub(super) fn open(path: &Path, lsn: u64) -> Result<Self, Broken> {
-        let mut reader = Reader::open_file(path, lsn)?;
+        Self::check(path, Reader::open_file(path, lsn)?)
+    }
+
+    /// Opens the checkpoint in `path`, whatever commit it reaches to, if all of it is good.
+    pub(super) fn open_any(path: &Path) -> Result<Self, Broken> {
+        Self::check(path, Reader::open_any(path)?)
+    }
+
+    fn check(path: &Path, mut reader: Reader) -> Result<Self, Broken> {
         let mut spans: Vec<Span> = Vec::new();
         while let Some(span) = reader.span()? {
             if spans.last().is_some_and(|last| last.first >= span.first) {

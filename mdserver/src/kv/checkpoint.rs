@@ -7,6 +7,7 @@
 
 use super::blocks::Span;
 use super::disk::{CHECKPOINT_TEMP, Ground, Id, checkpoint_name, le32, le64, remove, sync_dir};
+use super::error::other_version;
 use super::{KvError, Lsn, Pair};
 use crc_fast::crc32_iscsi as crc32c;
 use std::fs::{self, File};
@@ -59,9 +60,7 @@ impl Head {
         match le32(bytes, 8) {
             VERSION => {}
             version => {
-                return Err(format!(
-                    "format version {version}; this program reads {VERSION}"
-                ));
+                return Err(other_version(version, VERSION));
             }
         }
         let mut store = Id::default();
@@ -262,18 +261,24 @@ impl Reader {
 
     /// Opens the checkpoint in `path` that reaches to `lsn`.
     pub(super) fn open_file(path: &Path, lsn: u64) -> Result<Self, Broken> {
+        let reader = Self::open_any(path)?;
+        if reader.head.lsn.0 == lsn {
+            return Ok(reader);
+        }
+        Err(Broken {
+            offset: 0,
+            detail: format!("it is the checkpoint of commit {}", reader.head.lsn),
+        })
+    }
+
+    /// Opens the checkpoint in `path`, whatever commit it reaches to.
+    pub(super) fn open_any(path: &Path) -> Result<Self, Broken> {
         let broken = |detail: String| Broken { offset: 0, detail };
         let mut file = File::open(path).map_err(|error| broken(error.to_string()))?;
         let mut header = [0; HEADER];
         file.read_exact(&mut header)
             .map_err(|error| broken(format!("no header: {error}")))?;
         let head = Head::decode(&header).map_err(broken)?;
-        if head.lsn.0 != lsn {
-            return Err(broken(format!(
-                "it is the checkpoint of commit {}",
-                head.lsn
-            )));
-        }
         Ok(Self {
             file,
             offset: HEADER as u64,

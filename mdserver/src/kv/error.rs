@@ -96,6 +96,13 @@ pub struct Damage {
     pub detail: String,
 }
 
+/// What is said of a file of a format this program does not read.
+pub(super) fn other_version(found: u32, known: u32) -> String {
+    format!(
+        "format version {found}; this program reads {known}: start the slabfs that wrote it, and copy the data out and into a new data directory (nothing was changed)"
+    )
+}
+
 /// How many keys a message names before it only counts them.
 const KEYS_SHOWN: usize = 8;
 

@@ -8,6 +8,7 @@
 //! `docs/formats/journal.md` draws all of it.
 
 use super::disk::{Id, le32, le64};
+use super::error::other_version;
 use super::{Batch, Lsn, MAX_BATCH, MAX_KEY};
 use crc_fast::crc32_iscsi as crc32c;
 
@@ -58,9 +59,7 @@ impl Header {
         }
         let version = le32(bytes, 8);
         if version != VERSION {
-            return Err(format!(
-                "format version {version}; this program reads {VERSION}"
-            ));
+            return Err(other_version(version, VERSION));
         }
         let (mut store, mut boot) = (Id::default(), Id::default());
         store.copy_from_slice(&bytes[16..32]);

@@ -14,7 +14,8 @@ use super::reconcile::Surroundings;
 use super::scan::wrong;
 use super::truth::{SLED, damaged, find};
 use super::verify::open_index;
-use super::{KvError, Lsn};
+use super::{KvError, Lsn, Snapshot};
+use std::fs::File;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -201,6 +202,19 @@ impl Engine {
             writer.push(&key, &value)?;
         }
         writer.finish()
+    }
+
+    /// The newest checkpoint, open for reading.
+    pub(super) fn newest_checkpoint(&self) -> Result<Snapshot, KvError> {
+        // While the lock is held it is not replaced, and so not removed.
+        let kept = self.kept.lock();
+        let path = self.dir.join(checkpoint_name(kept.newest.lsn.0));
+        let file = File::open(&path).map_err(|error| KvError::io("open", &path, &error))?;
+        Ok(Snapshot {
+            file,
+            bytes: kept.newest_bytes,
+            last: kept.newest.lsn,
+        })
     }
 
     /// Removes what no kept checkpoint needs.

@@ -5,7 +5,7 @@ use super::disk::Ground;
 use super::engine::Engine;
 use super::frame::HEADER;
 use super::start::{Started, retire, start};
-use super::{Batch, BeforeCheckpoint, KvError, Lsn, MetaKv, Pair, Recovery, upkeep};
+use super::{Batch, BeforeCheckpoint, KvError, Lsn, MetaKv, Pair, Recovery, Snapshot, upkeep};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -164,6 +164,19 @@ impl MetaKv for LocalKv {
 
     fn before_checkpoint(&self, work: BeforeCheckpoint) {
         *self.engine.before_checkpoint.lock() = Some(work.into());
+    }
+
+    fn ask_snapshot(&self) -> Result<u64, KvError> {
+        self.engine.check_open()?;
+        Ok(self.engine.signals.ask_checkpoint())
+    }
+
+    fn snapshot(&self, number: u64, patience: Duration) -> Result<Option<Snapshot>, KvError> {
+        self.engine.check_open()?;
+        if !self.engine.signals.wait_for_checkpoint(number, patience)? {
+            return Ok(None);
+        }
+        self.engine.newest_checkpoint().map(Some)
     }
 
     fn close(&self) -> Result<(), KvError> {

@@ -35,6 +35,7 @@ mod frame;
 mod housekeeping;
 mod index;
 mod journal;
+mod load;
 mod local;
 mod memory;
 mod memtable;
@@ -55,14 +56,28 @@ mod walk;
 
 pub use batch::Batch;
 pub use error::{Damage, KvError};
+pub use load::Source;
 pub use local::{KvOptions, LocalKv};
 pub use memory::MemoryKv;
 pub use recovery::Recovery;
 
 use std::fmt;
+use std::fs::File;
+use std::time::Duration;
 
 /// A key with its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// All pairs of a store at one moment, in a file.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The checkpoint.
+    pub file: File,
+    /// Its length.
+    pub bytes: u64,
+    /// The last commit in it.
+    pub last: Lsn,
+}
 
 /// What is done before a checkpoint; see [`MetaKv::before_checkpoint`].
 pub type BeforeCheckpoint = Box<dyn Fn(Lsn) + Send + Sync>;
@@ -128,6 +143,19 @@ pub trait MetaKv: Send + Sync {
     /// anybody holds while committing.
     fn before_checkpoint(&self, work: BeforeCheckpoint) {
         drop(work);
+    }
+
+    /// Asks for a file with all pairs as they stand at one moment from now on; the number is for
+    /// [`MetaKv::snapshot`]. Writing goes on meanwhile.
+    fn ask_snapshot(&self) -> Result<u64, KvError> {
+        Err(KvError::Invalid("this store keeps no files".to_owned()))
+    }
+
+    /// The file that was asked for, a checkpoint, open for reading; `None` when it takes longer than
+    /// `patience`. It stays readable as long as it is open.
+    fn snapshot(&self, number: u64, patience: Duration) -> Result<Option<Snapshot>, KvError> {
+        let _ = (number, patience);
+        Err(KvError::Invalid("this store keeps no files".to_owned()))
     }
 
     /// Syncs everything, marks the store as cleanly closed and releases it. Later calls fail with

@@ -156,6 +156,25 @@ impl Signals {
         board.result.clone().unwrap_or(Ok(()))
     }
 
+    /// Waits at most for `patience` for the checkpoint of request `number`; false when it takes longer.
+    pub(super) fn wait_for_checkpoint(
+        &self,
+        number: u64,
+        patience: Duration,
+    ) -> Result<bool, KvError> {
+        let until = Instant::now() + patience;
+        let mut board = self.board.lock();
+        while board.done < number {
+            if board.ended || board.stop {
+                return Err(KvError::Closed);
+            }
+            if self.changed.wait_until(&mut board, until).timed_out() {
+                return Ok(board.done >= number);
+            }
+        }
+        board.result.clone().unwrap_or(Ok(())).map(|()| true)
+    }
+
     /// The checkpoint for all requests up to `number` was written, or failed.
     pub(super) fn checkpoint_done(&self, number: u64, result: Result<(), KvError>) {
         let mut board = self.board.lock();

@@ -138,7 +138,8 @@ impl Surroundings for Alone {
     }
 }
 
-fn create(dir: &Path) -> Result<(), KvError> {
+/// Makes the directory, if need be.
+pub(super) fn create(dir: &Path) -> Result<(), KvError> {
     if dir.is_dir() {
         return Ok(());
     }
@@ -177,7 +178,8 @@ fn store_of(found: &Found) -> Result<Id, KvError> {
     }
 }
 
-fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
+/// Keeps others out.
+pub(super) fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
     let path = dir.join("LOCK");
     let opened = OpenOptions::new()
         .create(true)

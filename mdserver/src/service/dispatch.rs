@@ -4,7 +4,7 @@ use crate::api::{MdError, Op, Reply, Request};
 use crate::core::{Core, Ctx};
 use crate::namespace::Place;
 use crate::sessions::{Admission, admit, answered};
-use crate::{namespace, placement, sessions, tags, tilings};
+use crate::{dump, namespace, placement, sessions, tags, tilings};
 
 /// Answers a request. `remote`: it comes from another process.
 pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply, MdError> {
@@ -115,6 +115,7 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
             let state = core.state();
             Ok(Reply::StatFs(state.servers.totals(state.ids.inodes)))
         }
+        Op::Dump { ticket, offset } => dump::page(core, ticket, offset).map(Reply::Dump),
         Op::Servers => Ok(Reply::Servers(core.state().servers.list())),
         Op::Attach { .. } | Op::RegisterServer(_) | Op::Heartbeat { .. } | Op::Detach { .. } => {
             Err(MdError::Protocol("answered elsewhere".to_owned()))

@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::api::{MdError, Reply, Request};
 use crate::core::Core;
 use crate::kv::{KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
+pub(crate) use start::FORMAT;
 use upkeep::Upkeep;
 
 /// Bounds and times of a service.

@@ -19,7 +19,7 @@ use crate::sessions::{Session, finish_ended};
 use crate::tags::Live;
 
 /// The format of the whole store.
-const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 2;
 /// Pairs read from the store at a time.
 const PAGE: usize = 4096;
 
@@ -33,6 +33,9 @@ pub(super) fn start(
     index: Option<(&Path, Lsn)>,
 ) -> Result<(Core, Recovery), MdError> {
     check_format(&*kv)?;
+    let loaded = number::<bool>(&*kv, keys::LOADED)?.unwrap_or(false);
+    // What was done between the dump and its loading is gone like what a damage took.
+    let lossy = lossy || loaded;
     let tags = match index {
         Some((dir, last)) => Live::open(dir, &*kv, last, lossy)?,
         None => Live::in_memory(&*kv)?,
@@ -43,6 +46,11 @@ pub(super) fn start(
     servers(&*kv, &mut state)?;
     retired(&*kv, &mut state)?;
     sessions(&*kv, &mut state, &mut recovery, lossy)?;
+    if loaded {
+        let mut batch = Batch::new();
+        batch.delete(keys::LOADED);
+        kv.commit(batch)?;
+    }
     let orphans = orphans(&*kv, &state)?;
     recovery.inodes = state.ids.inodes;
     recovery.sessions = state.sessions.live.len();

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod defaults;
+mod dumps;
 mod find;
 mod million;
 mod names;

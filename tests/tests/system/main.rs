@@ -12,6 +12,7 @@ mod damage;
 mod descriptors;
 mod dims;
 mod directories;
+mod dumps;
 mod durability;
 mod extremes;
 mod fsck;

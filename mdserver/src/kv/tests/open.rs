@@ -239,3 +239,44 @@ fn the_hook_runs_before_each_checkpoint() {
     let expected = vec![(Lsn(5), vec![0]), (Lsn(7), vec![0, 5])];
     assert_eq!(*seen.lock(), expected);
 }
+
+/// Sets the format version of a file and makes the header's checksum fit again.
+fn set_version(path: &Path, version: u32, header: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    let crc = crc_fast::crc32_iscsi(&bytes[..header - 4]);
+    bytes[header - 4..header].copy_from_slice(&crc.to_le_bytes());
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn files_of_another_version_are_refused_and_left_alone() {
+    let dir = TempDir::new().unwrap();
+    let (kv, _) = open(dir.path());
+    put_all(&kv, 0..5);
+    kv.checkpoint().unwrap();
+    put_all(&kv, 5..9);
+    drop(kv);
+    let checkpoint = dir.path().join(super::super::disk::checkpoint_name(5));
+    for (path, header) in [(last_journal(dir.path()), 80), (checkpoint, 64)] {
+        for version in [0, 2, u32::MAX] {
+            let copy = killed(dir.path());
+            let path = copy.path().join(path.file_name().unwrap());
+            set_version(&path, version, header);
+            let bytes = fs::read(&path).unwrap();
+            for options in [quiet(), accepting()] {
+                let text = LocalKv::open(copy.path(), options).unwrap_err().to_string();
+                let name = path.file_name().unwrap().to_str().unwrap();
+                for words in [
+                    name,
+                    &format!("version {version};"),
+                    "start the slabfs that wrote it",
+                ] {
+                    assert!(text.contains(words), "{text}");
+                }
+            }
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+    }
+    assert_eq!(all(&open(dir.path()).0), model_of(0..9));
+}

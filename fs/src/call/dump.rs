@@ -1,0 +1,39 @@
+//! `dump`: all of the metadata at one moment, page by page (`slabfs meta dump`).
+
+use std::fmt::Write;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{CallError, Context};
+
+/// Which page of which dump.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Request {
+    /// As the first reply said; a new dump without one.
+    #[serde(default)]
+    ticket: Option<u64>,
+    /// The first byte wanted.
+    #[serde(default)]
+    offset: u64,
+}
+
+/// `{"op": "dump", "ticket": T, "offset": N}` → `{"ticket": T, "total": BYTES, "hex": TEXT}`; `total` is
+/// null while the dump is being made.
+pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallError> {
+    let caller = &context.caller;
+    if !caller.is_root() && caller.uid != nix::unistd::getuid().as_raw() {
+        return Err(CallError::Denied(
+            "a dump holds the names and tags of everybody: only root, and who mounted, may have it"
+                .to_owned(),
+        ));
+    }
+    let page = context.client.md().dump(request.ticket, request.offset)?;
+    let mut hex = String::with_capacity(2 * page.bytes.len());
+    for byte in &page.bytes {
+        // Writing to a string does not fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    Ok(json!({"ticket": page.ticket, "total": page.total, "hex": hex}))
+}

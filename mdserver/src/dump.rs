@@ -1,0 +1,146 @@
+//! Dumps: all of the metadata at one moment in one file, taken while the service serves, and the way
+//! back from it. `docs/formats/dump.md` says what the file holds.
+//!
+//! A dump is a checkpoint. The service has one written, holds it open, and gives it in pages, so
+//! neither side needs memory for it. What is loaded differs from what was dumped in two ways: the
+//! next numbers of inodes, chunks and sessions are far ahead, so that none is given again that was
+//! given after the dump, and all sessions are over.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::api::{DumpPage, MdError};
+use crate::core::Core;
+use crate::keys;
+use crate::kv::{KvError, Lsn, Snapshot, Source};
+use crate::records::{decode, encode};
+use crate::service::FORMAT;
+
+/// Bytes of a page.
+pub const PAGE: usize = 1 << 20;
+/// How long a request waits for the checkpoint before it says that it takes longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Dumps that are given at once; the oldest makes way for one more.
+const OPEN: usize = 4;
+/// How far the next numbers move on.
+const AHEAD: u64 = 1 << 32;
+
+/// The dumps that are being given.
+#[derive(Debug, Default)]
+pub(crate) struct Dumps {
+    open: Mutex<BTreeMap<u64, Snapshot>>,
+}
+
+/// One page of the dump `ticket`; without a ticket a new one is begun.
+pub(crate) fn page(core: &Core, ticket: Option<u64>, offset: u64) -> Result<DumpPage, MdError> {
+    let ticket = match ticket {
+        Some(ticket) => ticket,
+        None => core.kv.ask_snapshot()?,
+    };
+    let known = core.dumps.open.lock().contains_key(&ticket);
+    if !known {
+        if offset > 0 {
+            return Err(MdError::Invalid(
+                "this dump is not there any more: others were begun since, or the service was started anew; begin again".to_owned(),
+            ));
+        }
+        let Some(snapshot) = core.kv.snapshot(ticket, PATIENCE)? else {
+            return Ok(DumpPage {
+                ticket,
+                total: None,
+                bytes: Vec::new(),
+            });
+        };
+        let mut open = core.dumps.open.lock();
+        open.insert(ticket, snapshot);
+        if open.len() > OPEN {
+            open.pop_first();
+        }
+    }
+    let open = core.dumps.open.lock();
+    let snapshot = open
+        .get(&ticket)
+        .ok_or_else(|| MdError::Invalid("too many dumps at once; begin again".to_owned()))?;
+    let total = snapshot.bytes;
+    let len = total.saturating_sub(offset).min(PAGE as u64) as usize;
+    let mut bytes = vec![0; len];
+    let read = snapshot.file.read_exact_at(&mut bytes, offset);
+    read.map_err(|error| MdError::Io(format!("cannot read the dump: {error}")))?;
+    drop(open);
+    if len == 0 {
+        core.dumps.open.lock().remove(&ticket);
+    }
+    Ok(DumpPage {
+        ticket,
+        total: Some(total),
+        bytes,
+    })
+}
+
+/// What was loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loaded {
+    /// The last commit before the dump.
+    pub last: Lsn,
+    /// Keys there are.
+    pub pairs: u64,
+    /// The length of the dump.
+    pub bytes: u64,
+}
+
+/// Reads the dump in `file` from end to end.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn check(file: &Path) -> Result<(), MdError> {
+    open(file).map(|_| ())
+}
+
+fn open(file: &Path) -> Result<Source, MdError> {
+    let source = Source::open(file).map_err(refused)?;
+    let format = source.get(keys::FORMAT).map_err(refused)?;
+    let format: u32 = match format {
+        Some(bytes) => decode(keys::FORMAT, &bytes)?,
+        None => return Err(MdError::Io(format!("{} holds no metadata", file.display()))),
+    };
+    if format == FORMAT {
+        return Ok(source);
+    }
+    Err(MdError::Io(format!(
+        "{} holds metadata of format {format}, and this program knows {FORMAT}; load it with a slabfs of the version that wrote it",
+        file.display()
+    )))
+}
+
+/// Checks the dump in `file` and makes a metadata directory of it in `dir`, which must be empty or
+/// missing. Nothing is made of a dump that is damaged or of a format that this program does not know.
+///
+/// # Errors
+/// Says what is wrong with the file or the directory, and what to do.
+pub fn load(file: &Path, dir: &Path) -> Result<Loaded, MdError> {
+    let source = open(file)?;
+    let mut other = BTreeMap::new();
+    for key in [keys::NEXT_INO, keys::NEXT_CHUNK, keys::NEXT_SESSION] {
+        if let Some(bytes) = source.get(key).map_err(refused)? {
+            let next: u64 = decode(key, &bytes)?;
+            other.insert(key.to_vec(), encode(&next.saturating_add(AHEAD))?);
+        }
+    }
+    other.insert(keys::LOADED.to_vec(), encode(&true)?);
+    let pairs = source.load(dir, other).map_err(refused)?;
+    Ok(Loaded {
+        last: source.last(),
+        pairs,
+        bytes: source.bytes(),
+    })
+}
+
+fn refused(error: KvError) -> MdError {
+    match error {
+        KvError::Invalid(text) => MdError::Io(text),
+        other => other.into(),
+    }
+}
