@@ -196,6 +196,10 @@ proptest! {
                     md = attach(&service);
                 }
                 Step::PowerLoss => {
+                    let mut found = Vec::new();
+                    crate::check::metadata(&Lossy::open(&disk), &mut |one| found.push(one)).unwrap();
+                    let empty = disk.lock().is_empty();
+                    prop_assert!(found.is_empty() || empty, "{found:#?}");
                     service = open(&disk);
                     md = attach(&service);
                 }
