@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// The --data of an objserver; once for each
     #[arg(long, value_name = "DIR")]
     chunks: Vec<PathBuf>,
-    /// Read the data of every chunk as well
+    /// Read the data of every chunk as well, and look for every tag in the index
     #[arg(long)]
     deep: bool,
     /// Delete chunks that nobody names, if nothing else was found
@@ -69,6 +69,8 @@ struct Report {
     /// Findings beyond those kept.
     more: u64,
     removed: u64,
+    /// Entries of tags looked for in the index.
+    entries: Option<u64>,
 }
 
 /// Findings that are kept; a store that is broken everywhere does not fill the memory too.
@@ -190,10 +192,15 @@ fn examine(places: &Places, args: &Args) -> anyhow::Result<Report> {
             return Err(error).with_context(|| format!("cannot check {}", dir.display()));
         }
     };
-    report.recovery = Some(recovery);
     let facts = check::metadata(&kv, &mut |finding| report.tell(finding))
         .with_context(|| format!("cannot check {}", dir.display()))?;
     report.census = facts.census;
+    if args.deep {
+        let looked = check::index(&kv, dir, &recovery, &mut |finding| report.tell(finding))
+            .with_context(|| format!("cannot check the index in {}", dir.display()))?;
+        report.entries = Some(looked);
+    }
+    report.recovery = Some(recovery);
     look(&kv, &facts, places, args, &mut report)?;
     kv.close()
         .with_context(|| format!("closing {}", dir.display()))?;
@@ -303,6 +310,9 @@ fn as_text(report: &Report, args: &Args) -> String {
             "metadata: {inodes} inodes, {names} names, {attributes} attributes, {tiles} chunk records, {sessions} sessions, {servers} data servers\n"
         ));
     }
+    if let Some(entries) = report.entries {
+        out.push_str(&format!("index: {entries} entries looked for\n"));
+    }
     let how = if args.deep { "read" } else { "looked at" };
     for (id, looked) in &report.servers {
         out.push_str(&format!(
@@ -336,6 +346,7 @@ fn as_json(report: &Report) -> serde_json::Value {
         "not_listed": report.more,
         "metadata": report.census,
         "recovery": report.recovery.as_ref().map(ToString::to_string),
+        "index_entries": report.entries,
         "servers": report.servers,
         "deleted": report.removed,
     })

@@ -27,6 +27,8 @@ pub enum Class {
     Orphan,
     /// Extended attributes: of nothing, or another number of them.
     Attribute,
+    /// A tag that searches do not find.
+    Index,
     /// A record of a tiling, or of a chunk that was replaced.
     Tile,
     /// A chunk id that is used twice, or that is ordered to be deleted and used.
@@ -68,6 +70,7 @@ impl Class {
             Self::Directory => "directory",
             Self::Orphan => "orphan",
             Self::Attribute => "attribute",
+            Self::Index => "index",
             Self::Tile => "tile",
             Self::ChunkId => "chunk-id",
             Self::Session => "session",

@@ -6,7 +6,7 @@
 //! each data server ([`Facts::chunks`]).
 //!
 //! One file a family: `inodes`, `names`, `attributes`, `tilings`, `sessions`, `servers`, `counters`
-//! for the records, `chunks` for the data. In memory are one row an inode (96 bytes) and one a chunk
+//! for the records, `index` for the index of tags, `chunks` for the data. In memory are one row an inode (96 bytes) and one a chunk
 //! (40 bytes), everything else is read in pages.
 //!
 //! Deliberately elsewhere: journal, checkpoints and index, which [`crate::kv`] checks whenever it is
@@ -16,6 +16,7 @@ mod attributes;
 mod chunks;
 mod counters;
 mod finding;
+mod index;
 mod inodes;
 mod names;
 mod servers;
@@ -26,6 +27,7 @@ mod tilings;
 
 pub use chunks::{Depth, Looked};
 pub use finding::{Class, Finding};
+pub use index::index;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

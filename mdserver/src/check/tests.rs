@@ -720,3 +720,49 @@ fn chunks_whose_bytes_are_damaged() {
     };
     filled.finds(Depth::Heads, Class::MissingChunk, &name);
 }
+
+#[test]
+fn tags_that_are_not_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    beat(&service, vec![]);
+    let md = attach(&service);
+    let a = array(&md, "a", &[8, 8]);
+    for name in ["user.k", "user.other"] {
+        md.setxattr(a, name.as_bytes(), b"value", XattrFlags::Either)
+            .unwrap();
+    }
+    service.close().unwrap();
+    drop((md, service));
+    let look = || {
+        let (kv, recovery) = super::open(dir.path()).unwrap();
+        let mut found = Vec::new();
+        let looked = super::index(&kv, dir.path(), &recovery, &mut |one| found.push(one)).unwrap();
+        kv.close().unwrap();
+        (looked, found)
+    };
+    let (looked, found) = look();
+    assert!(looked > 5 && found.is_empty(), "{looked}: {found:#?}");
+    {
+        let (kv, recovery) = super::open(dir.path()).unwrap();
+        let index = dir.path().join("index");
+        let live = crate::tags::Live::open(&index, &kv, recovery.last, false).unwrap();
+        let mut gone = crate::tags::Entries::default();
+        gone.gone(a, "k", slabfs_model::Tag::auto(b"value".to_vec()));
+        live.after(&gone);
+        live.close(&kv).unwrap();
+        kv.close().unwrap();
+    }
+    let (_, found) = look();
+    assert!(!found.is_empty());
+    for finding in found {
+        assert_eq!(finding.class, Class::Index);
+        assert!(finding.detail.contains("\"k\""), "{finding}");
+    }
+    std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let (looked, found) = look();
+    assert!(
+        looked > 5 && found.is_empty(),
+        "it is built anew: {found:#?}"
+    );
+}

@@ -221,6 +221,13 @@ impl Live {
             .map_err(|error| self.failed(error))
     }
 
+    /// Whether the index has this entry.
+    pub(crate) fn has(&self, entry: &[u8]) -> Result<bool, MdError> {
+        let mut found = self.iter(entry, &keys::after(entry))?;
+        let first = found.next().map_err(|error| self.failed(error))?;
+        Ok(first.is_some())
+    }
+
     /// Takes note of an error of the index.
     pub(crate) fn failed(&self, error: IndexError) -> MdError {
         if !error.needs_rebuild() {
@@ -321,7 +328,7 @@ fn catch_up(index: &Index, lsn: Lsn, kv: &dyn MetaKv, missed: &[Vec<u8>]) -> Res
 
 /// Calls `work` for each row of attributes with the entries it makes, and whether it is an inode's
 /// first.
-fn each_row(
+pub(crate) fn each_row(
     kv: &dyn MetaKv,
     mut work: impl FnMut(bool, Vec<Vec<u8>>) -> Result<(), MdError>,
 ) -> Result<(), MdError> {

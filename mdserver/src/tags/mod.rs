@@ -24,4 +24,4 @@ mod subject;
 
 pub(crate) use change::{tag, tags};
 pub(crate) use find::find;
-pub(crate) use live::{Entries, Live};
+pub(crate) use live::{Entries, Live, each_row};

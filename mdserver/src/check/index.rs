@@ -1,0 +1,50 @@
+//! The index of tags: every tag is found in it. Entries of tags that are gone may stay; searches verify.
+
+use std::path::Path;
+
+use super::{CheckError, Class, Finding, Walk};
+use crate::kv::{MetaKv, Recovery};
+use crate::tags::{Live, each_row};
+
+/// Brings the index of the store in `dir` up as a start does, and looks for each tag in it; how many
+/// entries that were.
+///
+/// # Errors
+/// When the store cannot be read. An index that cannot be used is a finding: the service builds it anew.
+pub fn index(
+    kv: &dyn MetaKv,
+    dir: &Path,
+    recovery: &Recovery,
+    tell: &mut dyn FnMut(Finding),
+) -> Result<u64, CheckError> {
+    let mut walk = Walk { kv, tell };
+    let lossy = recovery.unsynced.is_some() || !recovery.losses.is_empty();
+    let last = kv.sync()?;
+    let live = match Live::open(&dir.join("index"), kv, last, lossy) {
+        Ok(live) => live,
+        Err(error) => {
+            walk.tell(Class::Index, "the index of tags", error);
+            return Ok(0);
+        }
+    };
+    let mut looked = 0;
+    let read = each_row(kv, |_, entries| {
+        for entry in &entries {
+            looked += 1;
+            if !live.has(entry)? {
+                let ino = crate::tags::entry::ino_of(entry).unwrap_or_default();
+                let key = crate::tags::entry::key_of(entry).unwrap_or_default();
+                walk.tell(
+                    Class::Index,
+                    format!("inode {ino}"),
+                    format!("is not found by its tag {key:?}; remove DIR/index, it is built anew"),
+                );
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = read.and_then(|()| live.close(kv)) {
+        walk.tell(Class::Index, "the index of tags", error);
+    }
+    Ok(looked)
+}
