@@ -12,6 +12,7 @@
 //! | [`service`] | one process: started, ready, stopped, killed, its log |
 //! | [`up`] | everything in one process: `slabfs up` |
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
+//! | [`lossy`] | a socket that loses replies |
 //! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and what they said |
 //! | [`mod@array`] | the naive array that mounts are compared with |
@@ -27,6 +28,7 @@ pub mod cluster;
 pub mod disk;
 pub mod file;
 pub mod inputs;
+pub mod lossy;
 pub mod mounts;
 pub mod poll;
 pub mod random;

@@ -25,12 +25,12 @@ fn truth(dir: &Path) -> Vec<PathBuf> {
 
 /// The journal file that is being written, and how long it is.
 fn journal(dir: &Path) -> (PathBuf, u64) {
-    let files = truth(dir).into_iter().filter(|path| {
+    let mut files = truth(dir).into_iter().filter(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         // One without a record has its header only.
         name.starts_with("journal-") && path.metadata().unwrap().len() > 80
     });
-    let path = files.last().unwrap();
+    let path = files.next_back().unwrap();
     let len = path.metadata().unwrap().len();
     (path, len)
 }

@@ -22,6 +22,7 @@ mod growth;
 mod guide;
 mod hangs;
 mod journal;
+mod lost_replies;
 mod mapping;
 mod naive;
 mod placements;

@@ -1,0 +1,99 @@
+//! Replies of the metadata service that get lost: the mount sends its requests again, and each happens
+//! once. Done twice, a create would find its file there, a rename would not find it, a record would be
+//! there twice.
+
+use std::io::Write;
+use std::path::Path;
+
+use slabfs_tests::lossy::Lossy;
+use slabfs_tests::{Area, Cluster, Service, file, mounts, needs_mount, slabfs};
+
+const STEPS: usize = 150;
+
+#[test]
+fn what_is_sent_again_happens_once() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 0);
+    let area = Area::new();
+    let md = cluster.area().at("md.s");
+    let lossy = Lossy::start(area.at("p.s"), &md, 12, 95);
+    let mnt = area.mkdir("m");
+    let args = ["mount", "--md", lossy.addr(), &mnt.display().to_string()]
+        .map(str::to_owned)
+        .to_vec();
+    let mut mount = Service::start(area.path(), "mount", &args);
+    mount.ready();
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let dir = mnt.join(format!("w{worker}"));
+            scope.spawn(move || work(&dir));
+        }
+    });
+    (0..2).for_each(|worker| check(&mnt.join(format!("w{worker}"))));
+    assert!(lossy.lost() > 50, "only {} replies were lost", lossy.lost());
+    println!("{} replies were lost", lossy.lost());
+    mount.stop();
+    mounts::detach(&mnt);
+    (0..2).for_each(|server| cluster.stop_server(server));
+    cluster.stop_md();
+    let stores = [0, 1].map(|i| cluster.server_data(i).display().to_string());
+    let data = cluster.md_data().display().to_string();
+    slabfs([
+        "fsck", "--deep", "--data", &data, "--chunks", &stores[0], "--chunks", &stores[1],
+    ])
+    .ok();
+}
+
+/// Operations that cannot be done twice.
+#[track_caller]
+fn work(dir: &Path) {
+    let at = |name: String| dir.join(name);
+    std::fs::create_dir(dir).expect("made once");
+    let mut log = std::fs::OpenOptions::new()
+        .append(true)
+        .create_new(true)
+        .open(at("log".into()))
+        .expect("made once");
+    for i in 0..STEPS {
+        drop(file::open_new(&at(format!("new{i}"))));
+        let name = at(format!("f{i}"));
+        std::fs::rename(at(format!("new{i}")), &name).expect("renamed once");
+        file::set_xattr(&name, "user.n", i.to_string(), libc::XATTR_CREATE).expect("set once");
+        std::fs::hard_link(&name, at(format!("l{i}"))).expect("linked once");
+        log.write_all(format!("record {i:6}\n").as_bytes())
+            .expect("appended");
+        if i % 3 == 0 {
+            log.sync_all().expect("synced");
+        }
+        match i % 4 {
+            0 => std::fs::remove_file(at(format!("l{i}"))).expect("removed once"),
+            1 => file::remove_xattr(&name, "user.n").expect("removed once"),
+            2 => std::fs::create_dir(at(format!("d{i}"))).expect("made once"),
+            _ => std::os::unix::fs::symlink("to", at(format!("s{i}"))).expect("made once"),
+        }
+    }
+    file::close(log).expect("stored");
+}
+
+#[track_caller]
+fn check(dir: &Path) {
+    let log = String::from_utf8(file::read(&dir.join("log"))).expect("text");
+    let wanted: String = (0..STEPS).map(|i| format!("record {i:6}\n")).collect();
+    assert_eq!(log, wanted);
+    for i in 0..STEPS {
+        use std::os::unix::fs::MetadataExt;
+        let name = dir.join(format!("f{i}"));
+        let links = if i % 4 == 0 { 1 } else { 2 };
+        let meta = std::fs::metadata(&name).expect("there");
+        assert_eq!(meta.nlink(), links, "f{i}");
+        let tags = file::list_xattrs(&name)
+            .iter()
+            .filter(|name| *name == "user.n")
+            .count();
+        assert_eq!(tags, usize::from(i % 4 != 1), "f{i}");
+    }
+    let names = std::fs::read_dir(dir).expect("listed").count();
+    let linked = (0..STEPS).filter(|i| i % 4 != 0).count();
+    let more = (0..STEPS).filter(|i| i % 4 > 1).count();
+    assert_eq!(names, 1 + STEPS + linked + more);
+}
