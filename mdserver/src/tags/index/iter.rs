@@ -58,30 +58,29 @@ pub struct Iter {
 
 impl Iter {
     /// The next entry; nothing at the end of the range. After an error, which says that the index is to
-    /// be rebuilt or that the disk does not answer, entries may be missing.
+    /// be rebuilt or that the disk does not answer, there is nothing more.
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<Option<&[u8]>, IndexError> {
-        if self.ended {
-            return Ok(None);
-        }
-        loop {
+        while !self.ended {
+            // An error is the end, too: the sources may stand anywhere.
+            self.ended = true;
             if !self.merge.advance()? {
-                self.ended = true;
-                return Ok(None);
+                break;
             }
             if self
                 .to
                 .as_ref()
                 .is_some_and(|to| self.merge.key() >= &to[..])
             {
-                self.ended = true;
-                return Ok(None);
+                break;
             }
+            self.ended = false;
             if !self.merge.gone() {
                 return Ok(Some(self.merge.key()));
             }
         }
+        Ok(None)
     }
 
     /// Goes forward so that [`Self::next`] gives the first entry that is not less than `key`; never
@@ -90,6 +89,8 @@ impl Iter {
         if self.ended {
             return Ok(());
         }
-        self.merge.seek(key)
+        let sought = self.merge.seek(key);
+        self.ended = sought.is_err();
+        sought
     }
 }

@@ -60,118 +60,138 @@ impl Cursor {
     }
 }
 
-/// Where the merge stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The sources must be compared.
-    Compare,
-    /// The entry of source `lead` was given out; `rival`, if any, has the least entry of the others.
-    Given {
-        /// Whose entry it was.
-        lead: usize,
-        /// Who comes next at the latest.
-        rival: Option<usize>,
-    },
-    /// Nothing is left.
-    End,
-}
-
 /// Several sources, newest first, as one.
 #[derive(Debug)]
 pub(super) struct Merge {
     sources: Vec<Cursor>,
-    state: State,
+    /// Sources that stand at an entry, as a heap: the least entry first, of the same ones the newest.
+    /// Meaningless until `ready`.
+    heap: Vec<usize>,
+    ready: bool,
+    /// The entry of the first in the heap was given out.
+    given: bool,
+    /// Where in the heap the least entry of the others is; behind its end when there are none.
+    rival: usize,
 }
 
 impl Merge {
     /// All of `sources`, which stand where reading begins.
     pub(super) fn new(sources: Vec<Cursor>) -> Self {
         Self {
+            heap: Vec::with_capacity(sources.len()),
             sources,
-            state: State::Compare,
+            ready: false,
+            given: false,
+            rival: 1,
         }
     }
 
     /// Steps to the next entry; false at the end.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<bool, IndexError> {
-        if let State::Given { lead, rival } = self.state {
+        if self.given {
+            let lead = self.heap[0];
             self.sources[lead].advance()?;
             // While one source is alone in front, nobody else has to be asked.
             let first = &self.sources[lead];
-            let alone = match rival {
-                None => first.valid(),
-                Some(rival) => first.valid() && first.key() < self.sources[rival].key(),
-            };
-            if alone {
-                return Ok(true);
-            }
-        }
-        self.compare()
-    }
-
-    /// Finds the least entry, steps the older sources with the same one over it.
-    fn compare(&mut self) -> Result<bool, IndexError> {
-        let mut lead: Option<usize> = None;
-        for (at, source) in self.sources.iter().enumerate() {
-            if source.valid() && lead.is_none_or(|lead| source.key() < self.sources[lead].key()) {
-                lead = Some(at);
-            }
-        }
-        let Some(lead) = lead else {
-            self.state = State::End;
-            return Ok(false);
-        };
-        let mut rival: Option<usize> = None;
-        for at in 0..self.sources.len() {
-            if at == lead || !self.sources[at].valid() {
-                continue;
-            }
-            if self.sources[at].key() == self.sources[lead].key() {
-                self.sources[at].advance()?;
-                if !self.sources[at].valid() {
-                    continue;
+            if first.valid() {
+                let rival = self.heap.get(self.rival);
+                if rival.is_none_or(|&rival| first.key() < self.sources[rival].key()) {
+                    return Ok(true);
                 }
             }
-            if rival.is_none_or(|rival| self.sources[at].key() < self.sources[rival].key()) {
-                rival = Some(at);
+        }
+        self.choose()
+    }
+
+    /// Puts the least entry first, and steps the older sources that have the same one over it.
+    fn choose(&mut self) -> Result<bool, IndexError> {
+        if self.ready {
+            self.settle(0);
+        } else {
+            self.heap.clear();
+            self.heap
+                .extend((0..self.sources.len()).filter(|&at| self.sources[at].valid()));
+            for at in (0..self.heap.len() / 2).rev() {
+                self.sink(at);
+            }
+            self.ready = true;
+        }
+        self.given = !self.heap.is_empty();
+        for child in [1, 2] {
+            // What stands between the first and one that is the same is the same too.
+            while child < self.heap.len() && self.key_at(child) == self.key_at(0) {
+                let source = self.heap[child];
+                self.sources[source].advance()?;
+                self.settle(child);
             }
         }
-        self.state = State::Given { lead, rival };
-        Ok(true)
+        self.rival = if 2 < self.heap.len() && self.less(2, 1) {
+            2
+        } else {
+            1
+        };
+        Ok(self.given)
+    }
+
+    fn key_at(&self, at: usize) -> &[u8] {
+        self.sources[self.heap[at]].key()
+    }
+
+    fn less(&self, a: usize, b: usize) -> bool {
+        (self.key_at(a), self.heap[a]) < (self.key_at(b), self.heap[b])
+    }
+
+    /// Gives the source at `at`, which is the first or right below it and has stepped forward or
+    /// ended, its place.
+    fn settle(&mut self, at: usize) {
+        if at < self.heap.len() && !self.sources[self.heap[at]].valid() {
+            self.heap.swap_remove(at);
+        }
+        self.sink(at);
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let mut least = at;
+            for child in [left, right] {
+                if child < self.heap.len() && self.less(child, least) {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            self.heap.swap(at, least);
+            at = least;
+        }
     }
 
     /// The entry given out last; nothing before the first and behind the last.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
-        match self.state {
-            State::Given { lead, .. } => self.sources[lead].key(),
-            State::Compare | State::End => &[],
-        }
+        if self.given { self.key_at(0) } else { &[] }
     }
 
     /// Whether the entry given out last is gone.
     #[inline]
     pub(super) fn gone(&self) -> bool {
-        match self.state {
-            State::Given { lead, .. } => self.sources[lead].gone(),
-            State::Compare | State::End => false,
-        }
+        self.given && self.sources[self.heap[0]].gone()
     }
 
     /// Goes forward so that the next entry given out is the first one not less than `key`.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<(), IndexError> {
-        if let State::Given { lead, .. } = self.state
-            && self.sources[lead].key() >= key
-        {
+        if self.given && self.key_at(0) >= key {
             return Ok(());
         }
+        // In this order an error on the way leaves nothing that could be given out wrongly.
+        (self.ready, self.given) = (false, false);
         for source in &mut self.sources {
             if source.valid() && source.key() < key {
                 source.seek(key)?;
             }
         }
-        self.state = State::Compare;
         Ok(())
     }
 }
