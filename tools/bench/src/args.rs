@@ -16,16 +16,18 @@ use crate::systems::Kind;
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Option<Hidden>,
+    pub(crate) command: Option<Command>,
     #[command(flatten)]
     args: Args,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Hidden {
+pub(crate) enum Command {
     /// One of the benchmark's own filesystems
     #[command(hide = true)]
     Fs(crate::fuse::FsArgs),
+    /// Search, tags and names of the metadata service, beside SQLite with the same data
+    Search(crate::search::SearchArgs),
 }
 
 /// What to measure.

@@ -30,6 +30,26 @@ pub(crate) fn process(child: Child, name: &'static str) -> u32 {
     pid
 }
 
+/// Ends a noted process by `signal` now, and waits for it; by SIGTERM it must end well.
+pub(crate) fn end_now(pid: u32, signal: Signal) -> anyhow::Result<()> {
+    let found = {
+        let mut left = LEFT.lock();
+        let is_it = |left: &Left| matches!(left, Left::Process(child, _) if child.id() == pid);
+        let at = left.iter().position(is_it);
+        at.map(|at| left.remove(at))
+    };
+    let Some(Left::Process(mut child, name)) = found else {
+        anyhow::bail!("process {pid} is none of this program's");
+    };
+    let id = i32::try_from(pid).context("a process id")?;
+    kill(Pid::from_raw(id), signal).context("ending a process")?;
+    if signal == Signal::SIGKILL {
+        child.wait().context("waiting for a process")?;
+        return Ok(());
+    }
+    end(&mut child, name)
+}
+
 /// Notes a mount that is to be unmounted if it is there still.
 pub(crate) fn mount(path: PathBuf) {
     LEFT.lock().push(Left::Mount(path));

@@ -7,8 +7,11 @@
 //! Every case runs on one system after the other, once a round, so that all of them meet the same
 //! machine; medians of the rounds and their ratios are printed beside the targets (`results`).
 //!
+//! `slabfs-bench search` measures the metadata service beside SQLite (`search`).
+//!
 //! Run it by `tools/bench/run`, which builds and brings the programs it needs. It drives the `slabfs`
-//! binary and uses none of its crates, so that what is measured is what people run.
+//! binary, so that what is measured is what people run; of its crates `search` alone uses the client of
+//! the metadata service.
 
 mod args;
 mod backing;
@@ -17,6 +20,7 @@ mod fuse;
 mod groups;
 mod load;
 mod results;
+mod search;
 mod systems;
 mod targets;
 
@@ -26,7 +30,8 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let result = match args::Cli::parse().command {
-        Some(args::Hidden::Fs(fs)) => fuse::serve(&fs),
+        Some(args::Command::Fs(fs)) => fuse::serve(&fs),
+        Some(args::Command::Search(search)) => search::run(&search),
         None => args::Args::from_cli().and_then(run),
     };
     match result {

@@ -206,7 +206,8 @@ fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
-fn show(value: f64) -> String {
+/// A number with three digits that mean something.
+pub(crate) fn show(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")
     } else {
@@ -223,7 +224,7 @@ fn show_request(kib: u64) -> String {
 }
 
 /// Columns as wide as they need; the last one as it is.
-fn aligned(lines: &[Vec<String>]) -> String {
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| {
         lines

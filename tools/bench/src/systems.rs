@@ -141,14 +141,9 @@ struct Starter {
 
 impl Starter {
     fn new(args: &Args) -> anyhow::Result<Starter> {
+        let slabfs = binary(args.slabfs.as_deref())?;
         let own = std::env::current_exe().context("finding this program")?;
         let beside = own.parent().context("finding this program's directory")?;
-        let slabfs = args.slabfs.clone().unwrap_or_else(|| beside.join("slabfs"));
-        ensure!(
-            slabfs.is_file(),
-            "there is no slabfs binary at {}; build it or give --slabfs PATH",
-            slabfs.display()
-        );
         let name = format!("slabfs-bench-{}", std::process::id());
         let new = |parent: &Path| -> anyhow::Result<PathBuf> {
             let dir = parent.join(&name);
@@ -159,7 +154,6 @@ impl Starter {
         };
         let work = new(args.work.as_deref().unwrap_or(Path::new("/dev/shm")))?;
         let disk = new(args.disk.as_deref().unwrap_or(beside))?;
-        let slabfs = slabfs.canonicalize().context("finding the slabfs binary")?;
         Ok(Starter { slabfs, work, disk })
     }
 
@@ -240,8 +234,20 @@ impl Starter {
     }
 }
 
-/// Starts a process and waits until it says `ready:`.
-fn spawn(mut command: Command, name: &'static str) -> anyhow::Result<u32> {
+/// The slabfs binary: the one given, or the one beside this program.
+pub(crate) fn binary(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let slabfs = given.map_or_else(|| own.with_file_name("slabfs"), Path::to_owned);
+    ensure!(
+        slabfs.is_file(),
+        "there is no slabfs binary at {}; build it or give --slabfs PATH",
+        slabfs.display()
+    );
+    slabfs.canonicalize().context("finding the slabfs binary")
+}
+
+/// Starts a process and waits until it says `ready:`; gives its id.
+pub(crate) fn spawn(mut command: Command, name: &'static str) -> anyhow::Result<u32> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     cleanup::prepare(&mut command);
     let mut child: Child = command

@@ -1,4 +1,5 @@
-//! What is to be reached, as the project's issue on speed and memory says it.
+//! What is to be reached, as the project's issues on speed and memory, and on the metadata service, say
+//! it.
 
 use crate::results::Case;
 use crate::systems::Kind;
@@ -53,4 +54,33 @@ pub(crate) fn of(case: &Case) -> Vec<Target> {
             .to_vec(),
         _ => Vec::new(),
     }
+}
+
+/// A bound for a number of `slabfs-bench search`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Bound {
+    /// At least.
+    AtLeast(f64),
+    /// At most.
+    AtMost(f64),
+}
+
+/// The target of a line of `slabfs-bench search`, as the issue on the metadata service says it, for four
+/// clients and up to a million objects; some lines have none.
+pub(crate) fn of_search(what: &str) -> Option<Bound> {
+    Some(match what {
+        "exact" | "prefix" | "range" => Bound::AtLeast(20_000.0),
+        "suffix" | "infix" => Bound::AtLeast(2000.0),
+        "common and rare: times an exact one" => Bound::AtMost(1.5),
+        "tag puts" => Bound::AtLeast(12_000.0),
+        "tag puts in batches of 100" => Bound::AtLeast(20_000.0),
+        "creates" => Bound::AtLeast(15_000.0),
+        "creates in batches of 100" => Bound::AtLeast(60_000.0),
+        "opens" => Bound::AtLeast(30_000.0),
+        "start after a clean stop" | "start after kill -9" => Bound::AtMost(5.0),
+        "memory at the end" | "memory at most, under load" | "memory at most since the start" => {
+            Bound::AtMost(1024.0)
+        }
+        _ => return None,
+    })
 }

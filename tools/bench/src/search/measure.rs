@@ -1,0 +1,277 @@
+//! One size: what is done to both, in which order, and what is noted of it.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use nix::sys::signal::Signal;
+use slabfs_mdserver::api::Ino;
+
+use super::SearchArgs;
+use super::clients::rate;
+use super::data::{Data, Look, PER_CONTAINER, Value, mix};
+use super::slabfs::{self, Server};
+use super::sqlite::{self, Sqlite};
+use super::table::{Line, Table};
+
+/// Objects or tags of a batch.
+const BATCH: u64 = 100;
+
+/// Measures one size.
+pub(super) fn size(
+    args: &SearchArgs,
+    binary: &Path,
+    dir: &Path,
+    data: Data,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    let mut run = Run::start(args, binary, dir, data)?;
+    run.load(table, dir)?;
+    let mut exact = f64::NAN;
+    for look in Look::ALL {
+        let rate = run.queries(table, look)?;
+        if look == Look::Exact {
+            exact = rate;
+        }
+        if look == Look::Both {
+            // What the common tag costs beside the rare one by itself.
+            run.note(
+                table,
+                "common and rare: times an exact one",
+                "",
+                exact / rate,
+                None,
+            );
+        }
+    }
+    run.puts(table, "tag puts", 1)?;
+    run.puts(table, "tag puts in batches of 100", BATCH)?;
+    run.names(table)?;
+    run.restarts(table)
+}
+
+/// What a size is measured with.
+struct Run<'a> {
+    args: &'a SearchArgs,
+    data: Data,
+    server: Server,
+    clients: Vec<slabfs::Client>,
+    /// Inodes of the objects, by number.
+    inos: Vec<Ino>,
+    sqlite: Vec<sqlite::Client>,
+}
+
+impl<'a> Run<'a> {
+    fn start(args: &'a SearchArgs, binary: &Path, dir: &Path, data: Data) -> anyhow::Result<Self> {
+        let (server, _) = Server::start(binary, dir)?;
+        let clients = (0..args.clients)
+            .map(|_| server.connect())
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            args,
+            data,
+            server,
+            clients,
+            inos: Vec::new(),
+            sqlite: Vec::new(),
+        })
+    }
+
+    fn note(
+        &self,
+        table: &mut Table,
+        what: &str,
+        unit: &'static str,
+        slabfs: f64,
+        sqlite: Option<f64>,
+    ) {
+        table.add(Line {
+            objects: self.data.objects,
+            what: what.to_owned(),
+            unit,
+            slabfs,
+            sqlite,
+        });
+    }
+
+    fn load(&mut self, table: &mut Table, dir: &Path) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let client = self.clients.first_mut().context("no client")?;
+        for container in 0..self.data.objects / PER_CONTAINER {
+            self.inos.extend(client.load(self.data, container)?);
+        }
+        client.sync()?;
+        let slabfs = started.elapsed().as_secs_f64();
+        let mut sqlite = None;
+        if !self.args.no_sqlite {
+            let started = Instant::now();
+            let database = Sqlite::load(&dir.join("sqlite"), self.data)?;
+            sqlite = Some(started.elapsed().as_secs_f64());
+            let clients = (0..self.args.clients).map(|_| database.connect());
+            self.sqlite = clients.collect::<Result<_, _>>()?;
+        }
+        self.note(table, "load, one client", "s", slabfs, sqlite);
+        Ok(())
+    }
+
+    fn queries(&mut self, table: &mut Table, look: Look) -> anyhow::Result<f64> {
+        let (data, time) = (self.data, self.args.time());
+        let group = |client: u64, at: u64| mix(at * 64 + client) % data.groups();
+        let counted = |found: Vec<String>| {
+            let wanted = look.results();
+            ensure!(
+                found.len() == wanted,
+                "{} found {}, not {wanted}: {found:?}",
+                look.name(),
+                found.len()
+            );
+            Ok(Some(1))
+        };
+        let slabfs = rate(&mut self.clients, time, |client, number, at| {
+            counted(client.query(data, look, group(number, at))?)
+        })?;
+        let sqlite = self.beside(|clients| {
+            rate(clients, time, |client, number, at| {
+                counted(client.query(data, look, group(number, at))?)
+            })
+        })?;
+        self.note(table, look.name(), "queries/s", slabfs, sqlite);
+        Ok(slabfs)
+    }
+
+    /// Measures SQLite too, if it takes part.
+    fn beside(
+        &mut self,
+        measure: impl FnOnce(&mut [sqlite::Client]) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<Option<f64>> {
+        if self.sqlite.is_empty() {
+            return Ok(None);
+        }
+        measure(&mut self.sqlite).map(Some)
+    }
+
+    /// Tags put on objects anywhere, numbers and texts in turn; a query afterwards sees the last ones.
+    fn puts(&mut self, table: &mut Table, what: &str, batch: u64) -> anyhow::Result<()> {
+        let (data, time, inos) = (self.data, self.args.time(), &self.inos);
+        let mark = |number: u64, at: u64, place: u64| {
+            let mixed = mix((at * 64 + number) * 128 + place + batch);
+            let value = match mixed % 2 {
+                0 => Value::Int((mixed >> 40) as i64),
+                _ => Value::Text(format!("mark {:x}", mixed >> 40)),
+            };
+            // Every client has objects of its own.
+            let own = data.objects / 64;
+            (number % 64 * own + (mixed >> 8) % own, value)
+        };
+        let slabfs = rate(&mut self.clients, time, |client, number, at| {
+            let marks: Vec<_> = (0..batch)
+                .map(|place| mark(number, at, place))
+                .map(|(object, value)| (inos[object as usize], value))
+                .collect();
+            client.put(&marks)?;
+            Ok(Some(marks.len()))
+        })?;
+        let client = self.clients.first_mut().context("no client")?;
+        client.put(&[(inos[7], Value::Text(format!("seen {batch}")))])?;
+        let found = client.find(&format!("mark = \"seen {batch}\""))?;
+        ensure!(
+            found == [Data::path(7)],
+            "the last tag is not found: {found:?}"
+        );
+        let sqlite = self.beside(|clients| {
+            rate(clients, time, |client, number, at| {
+                let marks: Vec<_> = (0..batch).map(|place| mark(number, at, place)).collect();
+                client.put(&marks)?;
+                Ok(Some(marks.len()))
+            })
+        })?;
+        self.note(table, what, "tags/s", slabfs, sqlite);
+        Ok(())
+    }
+
+    /// Objects created and opened, each client in a container of its own.
+    fn names(&mut self, table: &mut Table) -> anyhow::Result<()> {
+        let (time, inos) = (self.args.time(), &self.inos);
+        let mut parents = Vec::new();
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            parents.push(client.container(&format!("new-{number}"))?);
+        }
+        let creates = rate(&mut self.clients, time, |client, number, at| {
+            client.create(parents[number as usize], &format!("one-{at}"))?;
+            Ok(Some(1))
+        })?;
+        let batches = rate(&mut self.clients, time, |client, number, at| {
+            let names: Vec<String> = (0..BATCH)
+                .map(|place| format!("many-{at}-{place}"))
+                .collect();
+            client
+                .create_many(parents[number as usize], &names)
+                .map(Some)
+        })?;
+        let opened =
+            |number: u64, at: u64| inos[(mix(at * 64 + number) % inos.len() as u64) as usize];
+        let opens = rate(&mut self.clients, time, |client, number, at| {
+            client.open(opened(number, at))?;
+            if at % 256 == 255 {
+                client.release((at - 255..=at).map(|at| opened(number, at)).collect())?;
+            }
+            Ok(Some(1))
+        })?;
+        self.note(table, "creates", "objects/s", creates, None);
+        self.note(
+            table,
+            "creates in batches of 100",
+            "objects/s",
+            batches,
+            None,
+        );
+        self.note(table, "opens", "objects/s", opens, None);
+        Ok(())
+    }
+
+    fn restarts(&mut self, table: &mut Table) -> anyhow::Result<()> {
+        let (_, most) = self.server.memory()?;
+        self.note(table, "memory at most, under load", "MiB", most, None);
+        self.clients.clear();
+        let clean = self.server.restart(Signal::SIGTERM)?;
+        self.note(
+            table,
+            "start after a clean stop",
+            "s",
+            clean.as_secs_f64(),
+            None,
+        );
+        let killed = self.server.restart(Signal::SIGKILL)?;
+        self.note(
+            table,
+            "start after kill -9",
+            "s",
+            killed.as_secs_f64(),
+            None,
+        );
+        // What was there is found, and found quickly.
+        let mut client = self.server.connect()?;
+        let started = Instant::now();
+        for group in (0..self.data.groups()).step_by((self.data.groups() / 1000).max(1) as usize) {
+            for look in Look::ALL {
+                let found = client.query(self.data, look, group)?;
+                ensure!(
+                    found.len() == look.results(),
+                    "after the restart {} found {found:?}",
+                    look.name()
+                );
+            }
+        }
+        self.note(
+            table,
+            "6000 queries after it, one client",
+            "s",
+            started.elapsed().as_secs_f64(),
+            None,
+        );
+        let (now, most) = self.server.memory()?;
+        self.note(table, "memory at the end", "MiB", now, None);
+        self.note(table, "memory at most since the start", "MiB", most, None);
+        Ok(())
+    }
+}
