@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::Verbosity;
 use crate::{
     call, config, create, demo, fsck, info, layout, logging, mdserver, meta, mount, objserver,
-    servers, set, stats, stop, umount, up,
+    servers, set, stats, stop, tag, tags, umount, untag, up,
 };
 
 /// N-dimensional arrays as files.
@@ -56,6 +56,9 @@ enum Command {
     Layout(layout::Args),
     Stats(stats::Args),
     Servers(servers::Args),
+    Tag(tag::Args),
+    Untag(untag::Args),
+    Tags(tags::Args),
     Call(call::Args),
     Fsck(fsck::Args),
     Meta(meta::Args),
@@ -91,6 +94,9 @@ impl Cli {
             Command::Layout(args) => with_log(quiet_tool, || layout::run(&args)),
             Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
+            Command::Tag(args) => with_log(quiet_tool, || tag::run(&args)),
+            Command::Untag(args) => with_log(quiet_tool, || untag::run(&args)),
+            Command::Tags(args) => with_log(quiet_tool, || tags::run(&args)),
             Command::Call(args) => with_log(quiet_tool, || call::run(&args)),
             Command::Fsck(args) => with_log(quiet_tool, || fsck::run(&args)),
             Command::Meta(args) => with_log(quiet_tool, || meta::run(&args)),

@@ -1,8 +1,10 @@
-//! `slabfs create`: a new array. Everything is checked before the file appears.
+//! `slabfs create`: new arrays. Everything is checked before a file appears.
+//!
+//! [`like`] takes properties from another array, [`many`] makes many objects in one request.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use serde_json::{Map, Value};
@@ -15,9 +17,16 @@ use crate::failure::usage;
 use crate::onmount::{self, Mount};
 use crate::rules;
 
-/// Create an array.
+mod like;
+mod many;
+
+pub(crate) use like::assigned;
+
+/// Create an array, or many.
 ///
-/// The array reads as the fill value until something is written; nothing is stored for that.
+/// The array reads as the fill value until something is written; nothing is stored for that. What is not
+/// given comes from the array of --like, and then from the defaults of the directory (`slabfs set
+/// --default-dtype …`); its tags and default tags are set as well.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs create mnt/temp --dims 16,16 --dtype f4
@@ -28,20 +37,44 @@ use crate::rules;
       chunks are compressed
   slabfs create mnt/db --dims 1024,1024 --dtype i4 --layout grid:64,64
       fixed chunks of 64 x 64, for small updates all over the array
+  slabfs create mnt/temp2 --like mnt/temp --fill nan
+      dims, max dims, dtype, fill, layout, codec and placement of another array, but for the fill
+  slabfs create mnt/run1 --from-json objects.jsonl
+      many objects in one request, below mnt/run1; a line (or a member of one JSON array) each:
+      {\"path\": \"temp\", \"dims\": [16, 16], \"dtype\": \"f4\", \"tags\": {\"step\": 3}}
+
+Keys of --from-json are path, dims, dtype, max_dims, fill, layout, codec, placement and tags; without dims it is an
+ordinary file. Objects are made in batches of up to 1024 lines; a batch is made wholly or not at all,
+and an error names its line and how many objects were made before.
 
 All of it can be changed later as far as `slabfs set --help` says.
 The same by hand: touch mnt/temp; setfattr -n user.slabfs.dims -v 16,16 mnt/temp; …")]
 pub(crate) struct Args {
-    /// The new file, on a slabfs mount
+    /// The new file, on a slabfs mount; with --from-json the directory that the paths are below
     path: PathBuf,
     /// Length of every axis, slowest first: 16,16 (`scalar` for a single element)
-    #[arg(long, value_name = "N,N,…")]
-    dims: String,
+    #[arg(long, value_name = "N,N,…", required_unless_present_any = ["like", "from_json"])]
+    dims: Option<String>,
     /// Element type, in NumPy's letters: i1 i2 i4 i8 u1 … f2 f4 f8 c8 c16 b1 S8 U8 V12
     #[arg(long, value_name = "TYPE")]
-    dtype: String,
+    dtype: Option<String>,
     #[command(flatten)]
     more: MoreFields,
+    /// Take everything that is not given from this array (or selection); not its data, nor its tags
+    #[arg(long, value_name = "OTHER")]
+    like: Option<PathBuf>,
+    /// With --like: its tags, too
+    #[arg(long, requires = "like")]
+    tags: bool,
+    /// A tag of the new array; several times for several
+    #[arg(long = "tag", value_name = "KEY=VALUE", conflicts_with = "from_json")]
+    tag: Vec<String>,
+    /// Make the objects that this file describes; - is stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dims", "dtype", "max_dims", "fill", "layout", "codec", "placement", "like"])]
+    from_json: Option<PathBuf>,
+    /// With --from-json: make directories that are missing first
+    #[arg(short, long, requires = "from_json")]
+    parents: bool,
 }
 
 /// What can be said of an array besides dims and type.
@@ -87,42 +120,40 @@ pub(crate) struct Fields<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let fields = Fields {
-        dims: Some(&args.dims),
-        dtype: Some(&args.dtype),
+    if let Some(file) = &args.from_json {
+        return many::run(&args.path, file, args.parents);
+    }
+    let directory = directory_of(&args.path)?;
+    let mut spec = Fields {
+        dims: args.dims.as_deref(),
+        dtype: args.dtype.as_deref(),
         more: Some(&args.more),
-    };
-    let spec = fields.spec()?;
+    }
+    .spec()?;
+    if let Some(other) = &args.like {
+        spec = like::with(spec, other)?;
+    }
+    if !spec.contains_key("dtype") && onmount::default_dtype(&directory).is_none() {
+        return Err(usage(format!(
+            "give --dtype, e.g. f4: {} has no default (see `slabfs set --help`)",
+            directory.display()
+        )));
+    }
     let change = rules::change(&spec);
     if let Some(why) = change.and_then(|change| rules::refused_change(&rules::new_file(), &change))
     {
         return Err(usage(why));
     }
-    let directory = match args.path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    if !directory.exists() && directory.symlink_metadata().is_err() {
-        return Err(anyhow!(
-            "the directory {0} does not exist; make it with `mkdir -p {0}`",
-            directory.display()
-        ));
+    let mut tags = like::assigned(&args.tag)?;
+    if let (true, Some(other)) = (args.tags, &args.like) {
+        tags = like::tags_with(tags, other)?;
     }
-    Mount::of(&directory)?;
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&args.path);
-    match made {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            return Err(anyhow!(
-                "{} exists already; `slabfs set` changes an array, `slabfs info` shows it",
-                args.path.display()
-            ));
-        }
-        Err(error) => return Err(onmount::explain(&args.path, error)),
+    let mount = Mount::of(&directory)?;
+    if !tags.is_empty() {
+        spec.insert("tags".to_owned(), Value::Object(tags));
+        return many::one(&mount, &args.path, spec);
     }
+    make(&args.path)?;
     onmount::declare(&args.path, &spec).inspect_err(|_| {
         // The half-made object is of no use; the error that matters is the one being returned.
         if let Err(error) = std::fs::remove_file(&args.path) {
@@ -132,6 +163,38 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             );
         }
     })
+}
+
+/// The directory of a path, which has to be there.
+fn directory_of(path: &Path) -> anyhow::Result<PathBuf> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    if !directory.exists() && directory.symlink_metadata().is_err() {
+        return Err(anyhow!(
+            "the directory {0} does not exist; make it with `mkdir -p {0}`",
+            directory.display()
+        ));
+    }
+    Ok(directory)
+}
+
+/// Makes the empty file that is declared then.
+fn make(path: &Path) -> anyhow::Result<()> {
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    match made {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(exists(path)),
+        Err(error) => Err(onmount::explain(path, error)),
+    }
+}
+
+fn exists(path: &Path) -> anyhow::Error {
+    anyhow!(
+        "{} exists already; `slabfs set` changes an array, `slabfs info` shows it",
+        path.display()
+    )
 }
 
 impl Fields<'_> {

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::{onmount, output, table};
 
-/// Show what a file is: dims, element type, layout, size, chunks.
+/// Show what a file is: dims, element type, layout, size, chunks; of a directory its defaults.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs info mnt/temp
   slabfs info 'mnt/temp@[0:10,:]'      shape and bytes of a selection
   slabfs info mnt/temp --json | jq .dims")]
 pub(crate) struct Args {
-    /// A file on a slabfs mount, or a selection of one
+    /// A file on a slabfs mount, a selection of one, or a directory
     path: PathBuf,
     /// As JSON, for programs
     #[arg(long)]
@@ -21,12 +21,38 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.path.is_dir() {
+        return container(args);
+    }
     let info = onmount::info(&args.path)?;
     if args.json {
         output::json(&info)
     } else {
         output::print(&table::lines(&readable(info)))
     }
+}
+
+/// A directory: what it gives to the objects made in it.
+fn container(args: &Args) -> anyhow::Result<()> {
+    onmount::Mount::of(&args.path)?;
+    let defaults = onmount::defaults(&args.path)?;
+    if args.json {
+        return output::json(&json!({ "kind": "container", "defaults": defaults }));
+    }
+    let mut lines = serde_json::Map::new();
+    lines.insert("kind".to_owned(), json!("container"));
+    for (key, value) in defaults.as_object().into_iter().flatten() {
+        match (key.as_str(), value) {
+            ("tags", Value::Object(tags)) => lines.extend(
+                tags.iter()
+                    .map(|(tag, value)| (format!("default tag {tag}"), value.clone())),
+            ),
+            _ => {
+                lines.insert(format!("default {key}"), value.clone());
+            }
+        }
+    }
+    output::print(&table::lines(&Value::Object(lines)))
 }
 
 /// The same for people: dims as the flags take them, and without what only the rules of a change need.

@@ -34,7 +34,10 @@ mod set;
 mod stats;
 mod stop;
 mod table;
+mod tag;
+mod tags;
 mod umount;
+mod untag;
 mod up;
 
 use std::process::ExitCode;

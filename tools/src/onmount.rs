@@ -21,6 +21,9 @@ const INFO: &str = "user.slabfs.info";
 /// Attributes that a selection has as well.
 const DTYPE: &str = "user.slabfs.dtype";
 const DIMS: &str = "user.slabfs.dims";
+/// Attributes of a directory.
+const DEFAULTS: &str = "user.slabfs.defaults";
+const DEFAULT_DTYPE: &str = "user.slabfs.default.dtype";
 /// Attribute that takes several settings at once.
 const SPEC: &str = "user.slabfs.spec";
 /// Attribute that takes new dims of an object that has data.
@@ -142,6 +145,38 @@ fn refused_selection(path: &Path) -> Option<String> {
     let now = rules::present(&serde_json::from_slice(&text).ok()?)?;
     let name = path.file_name()?.to_str()?;
     rules::refused_selection(&now, &name[name.rfind("@[")? + 1..])
+}
+
+/// What can be set of an array, or of a selection of one, each as text.
+pub(crate) fn spec(path: &Path) -> anyhow::Result<Map<String, Value>> {
+    if selection(path).is_none() {
+        let info = info(path)?;
+        if info.get("kind").and_then(Value::as_str) != Some("array") {
+            bail!("{} is an ordinary file; give an array", path.display());
+        }
+    }
+    let text = xattr::get(path, SPEC).map_err(|error| explain(path, error))?;
+    serde_json::from_slice(&text)
+        .with_context(|| format!("{}: the attribute {SPEC} is not JSON", path.display()))
+}
+
+/// The dtype that a directory gives to new arrays.
+pub(crate) fn default_dtype(directory: &Path) -> Option<String> {
+    String::from_utf8(xattr::get(directory, DEFAULT_DTYPE).ok()?).ok()
+}
+
+/// What a directory on a mount gives to what is made in it.
+pub(crate) fn defaults(directory: &Path) -> anyhow::Result<Value> {
+    match xattr::get(directory, DEFAULTS) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| {
+            format!(
+                "{}: the attribute {DEFAULTS} is not JSON",
+                directory.display()
+            )
+        }),
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(json!({})),
+        Err(error) => Err(explain(directory, error)),
+    }
 }
 
 /// Declares several fields of an object at once.

@@ -1,4 +1,4 @@
-//! `slabfs set`: change an array.
+//! `slabfs set`: change an array, or what a directory gives to new ones.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,9 @@ use crate::failure::usage;
 use crate::onmount;
 use crate::rules::{self, Order};
 
-/// Change an array: make it longer or shorter, or declare what it is.
+mod defaults;
+
+/// Change an array: make it longer or shorter, or declare what it is; or change a directory's defaults.
 ///
 /// Which changes are allowed depends on whether the file has data, see below. What is refused changes
 /// nothing.
@@ -35,7 +37,15 @@ Examples:
                                           let the first axis grow without limit, and grow it
   slabfs set mnt/raw --dims 100,80 --dtype f4
                                           declare 32000 bytes that were written as a plain file
-  slabfs set mnt/empty --codec lz4        choose a codec before anything is written"
+  slabfs set mnt/empty --codec lz4        choose a codec before anything is written
+  slabfs set mnt/run1 --default-dtype f4 --default-codec lz4 --default-tag project=climate
+                                          what arrays made in mnt/run1 are if nobody says otherwise
+  slabfs set mnt/run1 --clear-default codec --clear-default tag:project
+                                          take some back (`all`: all of them)
+
+Defaults are of directories. Directories made inside inherit them; objects that are there stay as they
+are. Ordinary files take layout, codec, placement and tags; dtype and fill wait until the file is made an array. A
+default that does not go with what is given, e.g. a codec with --layout grid:8,8, is left out."
 )]
 pub(crate) struct Args {
     /// The file, on a slabfs mount
@@ -48,6 +58,8 @@ pub(crate) struct Args {
     dtype: Option<String>,
     #[command(flatten)]
     more: MoreFields,
+    #[command(flatten)]
+    defaults: defaults::DefaultArgs,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -57,6 +69,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         more: Some(&args.more),
     };
     let mut spec = fields.spec()?;
+    if !args.defaults.is_empty() {
+        if !spec.is_empty() {
+            return Err(usage(
+                "defaults are of directories, the other flags of files: give one kind at a time",
+            ));
+        }
+        return defaults::run(&args.path, &args.defaults);
+    }
+    if args.path.is_dir() {
+        return Err(usage(format!(
+            "{} is a directory: give --default-dtype, --default-fill, --default-layout, --default-codec, \
+             --default-placement, --default-tag or --clear-default",
+            args.path.display()
+        )));
+    }
     if spec.is_empty() {
         return Err(usage(
             "nothing to set: give --dims, --dtype, --max-dims, --fill, --layout, --codec or --placement",

@@ -7,20 +7,22 @@
 //! Unlike every other request of a mount these do not come through a path that the kernel has checked. So
 //! an op finds what it works on by [`path`] alone, which asks of the caller what the kernel would ask.
 
-#[allow(dead_code, reason = "the ops that change something follow")]
 mod access;
 mod caller;
+mod create;
+mod defaults;
 mod dump;
-#[allow(dead_code, reason = "the ops that change something follow")]
 mod path;
 mod servers;
+mod tags;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use slabfs_mdserver::api::MdError;
+use slabfs_mdserver::api::{Ino, MdError};
 use thiserror::Error;
 
 use crate::client::{Client, FsError};
@@ -54,12 +56,32 @@ pub enum CallError {
     /// The caller may not.
     #[error("{0}")]
     Denied(String),
+    /// One of several things that were asked for.
+    #[error("{path}{error}")]
+    At {
+        /// Which, from 0.
+        index: usize,
+        /// What it is about, where the error does not say: a path with ": " behind it, or nothing.
+        path: String,
+        /// What is wrong with it.
+        error: Box<CallError>,
+    },
     /// There is no such op.
     #[error("this mount knows no op {0:?}; is it of an older version than the command?")]
     Unknown(String),
     /// The reply would be too large.
     #[error("the answer has more than {REPLY_LIMIT} bytes; ask for less at a time")]
     TooLarge,
+}
+
+impl CallError {
+    /// Which of several things it is about, from 0.
+    pub fn index(&self) -> Option<usize> {
+        match self {
+            Self::At { index, .. } => Some(*index),
+            _ => None,
+        }
+    }
 }
 
 impl From<MdError> for CallError {
@@ -74,6 +96,28 @@ pub struct Context {
     pub client: Arc<Client>,
     /// Who asks.
     pub caller: Caller,
+    /// What ops have changed behind the kernel's back since it was last taken.
+    pub changed: Mutex<Changed>,
+}
+
+/// What the kernel may know otherwise.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// Stored names that have appeared or gone, with their directories.
+    pub names: Vec<(Ino, Vec<u8>)>,
+    /// Inodes with other attributes.
+    pub inodes: Vec<Ino>,
+}
+
+impl Context {
+    /// Of a call by `caller`.
+    pub fn new(client: Arc<Client>, caller: Caller) -> Context {
+        Context {
+            client,
+            caller,
+            changed: Mutex::default(),
+        }
+    }
 }
 
 /// Answers one request.
@@ -100,7 +144,11 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
     };
     match op.as_str() {
         "dump" => dump::run(context, &arguments.read()?),
+        "create" => create::run(context, arguments.read()?),
+        "defaults" => defaults::run(context, arguments.read()?),
         "servers" => servers::run(context, &arguments.read()?),
+        "tag" => tags::tag(context, arguments.read()?),
+        "tags" => tags::tags(context, &arguments.read()?),
         _ => Err(CallError::Unknown(op)),
     }
 }

@@ -34,6 +34,27 @@ impl PathText {
             Self::Bytes(bytes) => bytes,
         }
     }
+
+    /// This path as it counts from the container `from`; one that begins with a slash counts from the
+    /// root.
+    pub(super) fn within(self, from: &PathText) -> PathText {
+        if from.bytes().is_empty() || self.bytes().starts_with(b"/") {
+            return self;
+        }
+        match (from, &self) {
+            (Self::Text(from), Self::Text(path)) => Self::Text(format!("{from}/{path}")),
+            _ => Self::Bytes([from.bytes(), b"/", self.bytes()].concat()),
+        }
+    }
+
+    /// The container and the last name; both may be empty.
+    pub(super) fn split(&self) -> (&[u8], &[u8]) {
+        let bytes = self.bytes();
+        match bytes.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (&bytes[..at], &bytes[at + 1..]),
+            None => (b"", bytes),
+        }
+    }
 }
 
 impl fmt::Display for PathText {
@@ -123,7 +144,7 @@ fn directory(path: &PathText, entry: &Entry) -> Result<Ino, CallError> {
     }
 }
 
-fn stored(path: &PathText, name: &[u8]) -> Result<Vec<u8>, CallError> {
+pub(super) fn stored(path: &PathText, name: &[u8]) -> Result<Vec<u8>, CallError> {
     match Name::parse(name)? {
         Name::Plain(stored) => Ok(stored.into_owned()),
         Name::Selected(_) => Err(CallError::Invalid(format!(

@@ -2,7 +2,11 @@
 //!
 //! Writes put the request together, the first read starts it on a thread of the pool for calls, and every
 //! read is answered from the reply when that is there. A write at offset 0 after that begins the next
-//! request. Nothing here waits, so all of it may run on a session thread.
+//! request. Nothing that a session thread runs here waits.
+//!
+//! What a request has changed behind the kernel's back is forgotten by it before the reply, so that a
+//! command's effect is there when the command ends. That waits for the kernel, which may wait for session
+//! threads, the pool and invalidation threads; none of these waits for a thread of calls.
 
 use std::sync::Arc;
 
@@ -98,7 +102,7 @@ impl Call {
                 let request = std::mem::take(request);
                 *state = State::Running(vec![waiting]);
                 drop(state);
-                let call = self.clone();
+                let (call, mount) = (self.clone(), shared.clone());
                 shared.calls.submit(Box::new(move || {
                     // A panic on the way answers too.
                     let mut answer = Answer {
@@ -106,9 +110,12 @@ impl Call {
                         text: fault(
                             "a bug in this call; the log of the mount says more",
                             libc::EIO,
+                            None,
                         ),
                     };
                     answer.text = answered(call::run(&call.context, &request));
+                    let changed = std::mem::take(&mut *call.context.changed.lock());
+                    mount.inval.forget_changed(changed);
                 }));
             }
         }
@@ -150,15 +157,20 @@ fn answered(result: Result<serde_json::Value, call::CallError>) -> Vec<u8> {
     match text {
         Ok(text) => (text + "\n").into_bytes(),
         Err(error) => {
+            let index = error.index();
             let failure = Failure::from(error);
             let errno = report("call", 0, &failure).code();
-            fault(&failure.to_string(), errno)
+            fault(&failure.to_string(), errno, index)
         }
     }
 }
 
-fn fault(text: &str, errno: i32) -> Vec<u8> {
-    format!("{}\n", json!({ "error": text, "errno": errno })).into_bytes()
+fn fault(text: &str, errno: i32, index: Option<usize>) -> Vec<u8> {
+    let mut reply = json!({ "error": text, "errno": errno });
+    if let Some(index) = index {
+        reply["index"] = index.into();
+    }
+    format!("{reply}\n").into_bytes()
 }
 
 /// What of a text a read from `offset` gets.

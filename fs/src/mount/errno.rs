@@ -113,6 +113,7 @@ fn call_number(error: &CallError) -> Errno {
     match error {
         CallError::Client(error) => client_number(error),
         CallError::Name(_) | CallError::Invalid(_) => Errno::EINVAL,
+        CallError::At { error, .. } => call_number(error),
         CallError::Missing(_) => Errno::ENOENT,
         CallError::NotDirectory(_) => Errno::ENOTDIR,
         CallError::Denied(_) => Errno::EACCES,

@@ -14,9 +14,14 @@
 //! what comes after an invalidation is handed to it as a continuation. Write-backs themselves (they come
 //! with `FUSE_WRITE_CACHE`) never wait for an invalidation; those they cause are only queued.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 use fuser::{INodeNo, Notifier};
+
+use crate::call::Changed;
+use crate::view::name::escape;
 
 use super::pool::{Job, Pool};
 
@@ -70,6 +75,30 @@ impl Inval {
                 then();
             }
         }));
+    }
+
+    /// Forgets names and attributes that a call has changed; waits for the kernel, on the caller's thread.
+    ///
+    /// Names are forgotten under their directory's lock in the kernel, whose holder may wait for one of the
+    /// threads here: so this is for threads of calls only, for which nobody waits.
+    pub(super) fn forget_changed(&self, changed: Changed) {
+        let Some(notifier) = self.notifier.get() else {
+            return;
+        };
+        let Changed { names, mut inodes } = changed;
+        for (parent, name) in names {
+            let name = escape(&name);
+            let shown = OsStr::from_bytes(&name);
+            if let Err(error) = notifier.inval_entry(INodeNo(parent.0), shown) {
+                // It did not know the name.
+                tracing::trace!(%error, %parent, "a name was not forgotten");
+            }
+        }
+        inodes.sort_unstable();
+        inodes.dedup();
+        for inode in inodes {
+            forget_one(notifier, inode.0, Forget::Attributes);
+        }
     }
 
     /// Ends the threads, after what is queued.

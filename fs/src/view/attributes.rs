@@ -14,7 +14,7 @@
 //! `rsync -X`, in whatever order) makes the copy an array in one step: dims set before the dtype would be
 //! refused. Byte objects list none of these, so that plain files copy plainly.
 //!
-//! All other names: `user.*` and `trusted.*` are kept by the metadata service as they are. `security.*` is
+//! Those of directories are in [`super::defaults`]. All other names: `user.*` and `trusted.*` are kept by the metadata service as they are. `security.*` is
 //! never there, and neither it nor `system.*` (ACLs) can be set: the answers of a disk filesystem that was
 //! mounted without them, which every tool knows. The rules by which a change is allowed are not here but in
 //! `SpecChange::resolve`.
@@ -27,6 +27,7 @@ use slabfs_model::{
 };
 use thiserror::Error;
 
+use super::defaults::{self, DefaultAttribute};
 use super::describe;
 
 const PREFIX: &[u8] = b"user.slabfs.";
@@ -76,10 +77,12 @@ const TABLE: [(&str, Attribute); 12] = [
 ];
 
 /// Whose an attribute is, by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
     /// slabfs's own.
     Slabfs(Attribute),
+    /// slabfs's own, of containers.
+    Default(DefaultAttribute),
     /// In slabfs's name space, but there is no such attribute.
     Unknown,
     /// The user's: the metadata service keeps it.
@@ -123,6 +126,9 @@ pub enum AttributeError {
 
 /// Whose attribute a name names.
 pub fn owner(name: &[u8]) -> Owner {
+    if let Some(default) = defaults::attribute(name) {
+        return Owner::Default(default);
+    }
     if let Some(short) = name.strip_prefix(PREFIX) {
         return TABLE
             .iter()
@@ -261,8 +267,16 @@ fn parse_spec(text: &str) -> Result<SpecChange, String> {
     let map: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         format!("a spec is a JSON object, e.g. {{\"dtype\":\"f4\",\"dims\":\"16,16\"}}: {error}")
     })?;
+    spec_of_json(&map)
+}
+
+/// What a map of attributes' names and texts, or the JSON that says the same, declares.
+///
+/// # Errors
+/// In words: the key that cannot be, or the value.
+pub fn spec_of_json(map: &Map<String, Value>) -> Result<SpecChange, String> {
     let mut change = SpecChange::default();
-    for (key, value) in &map {
+    for (key, value) in map {
         let attribute = TABLE
             .iter()
             .find(|(name, _)| name == key)
@@ -281,6 +295,29 @@ fn parse_spec(text: &str) -> Result<SpecChange, String> {
         }
     }
     Ok(change)
+}
+
+/// A change as a map of attributes' names and texts; the inverse of [`spec_of_json`].
+pub fn json_of_spec(spec: &SpecChange) -> Map<String, Value> {
+    let texts = [
+        ("dtype", spec.dtype.map(|dtype| dtype.to_string())),
+        ("dims", spec.dims.as_ref().map(|dims| format_dims(dims))),
+        (
+            "max_dims",
+            spec.max_dims.as_ref().map(|max| format_max_dims(max)),
+        ),
+        ("fill", spec.fill.clone()),
+        ("layout", spec.layout.as_ref().map(ToString::to_string)),
+        ("codec", spec.codec.map(|codec| codec.to_string())),
+        (
+            "placement",
+            spec.placement.map(|placement| placement.to_string()),
+        ),
+    ];
+    texts
+        .into_iter()
+        .filter_map(|(name, text)| Some((name.to_owned(), Value::String(text?))))
+        .collect()
 }
 
 /// A value of a spec.

@@ -3,6 +3,7 @@
 //! - [`name`]: a path component: a plain name, a selection `obj@[...]`, or the escape `@@[`.
 //! - [`nodes`]: inode numbers of what has no inode of its own, selections and hidden files.
 //! - [`attributes`]: the `user.slabfs.*` extended attributes and what setting one asks for.
+//! - [`defaults`]: what containers give, as JSON and as attributes.
 //! - [`selection`]: the size and the attributes of a selection as a file.
 //! - [`describe`]: an object as the JSON that `user.slabfs.info` and `slabfs info` show.
 //! - [`search`]: the names in `.slabfs/find`.
@@ -12,6 +13,7 @@
 //! and no I/O: these are plain functions on what the metadata service said.
 
 pub mod attributes;
+pub mod defaults;
 pub mod describe;
 pub mod hidden;
 pub mod name;

@@ -3,7 +3,7 @@
 use slabfs_tests::tool::{create, info, layout, shell, stats};
 use slabfs_tests::{Area, Random, Up, file, mounts, needs_mount, poll, slabfs};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 15] = [
     "up",
     "mdserver",
     "objserver",
@@ -16,6 +16,9 @@ const COMMANDS: [&str; 12] = [
     "stats",
     "servers",
     "call",
+    "tag",
+    "untag",
+    "tags",
 ];
 
 #[test]
@@ -77,8 +80,30 @@ fn help_names_every_flag() {
             [&["--md", "MOUNTPOINT"][..], &running, &mount].concat(),
         ),
         ("umount", vec!["MOUNTPOINT"]),
-        ("create", [&["PATH"][..], &array].concat()),
-        ("set", [&["PATH"][..], &array].concat()),
+        (
+            "create",
+            [
+                &["PATH", "--like", "--tag", "--from-json", "--parents"][..],
+                &array,
+            ]
+            .concat(),
+        ),
+        (
+            "set",
+            [
+                &[
+                    "PATH",
+                    "--default-dtype",
+                    "--default-tag",
+                    "--clear-default",
+                ][..],
+                &array,
+            ]
+            .concat(),
+        ),
+        ("tag", vec!["KEY=VALUE", "--to"]),
+        ("untag", vec!["KEY", "--from"]),
+        ("tags", vec!["PATH", "--json"]),
         ("info", vec!["PATH", "--json"]),
         ("layout", vec!["PATH", "--svg", "--axes"]),
         ("stats", vec!["MOUNTPOINT", "--json"]),

@@ -29,6 +29,7 @@ mod placements;
 mod plain;
 mod posix;
 mod processes;
+mod props;
 mod races;
 mod real;
 mod search;

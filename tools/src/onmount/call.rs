@@ -23,6 +23,8 @@ pub(crate) struct Refused {
     pub(crate) errno: i32,
     /// What was wrong, and what to do.
     pub(crate) text: String,
+    /// Which of several things that were asked for it is about, from 0.
+    pub(crate) index: Option<usize>,
 }
 
 impl std::fmt::Display for Refused {
@@ -52,6 +54,10 @@ impl Mount {
             return Err(anyhow::Error::new(Refused {
                 errno: errno as i32,
                 text: text.to_owned(),
+                index: reply
+                    .get("index")
+                    .and_then(Value::as_u64)
+                    .and_then(|index| usize::try_from(index).ok()),
             }));
         }
         match reply.get_mut("ok") {
@@ -60,7 +66,6 @@ impl Mount {
         }
     }
 
-    #[allow(dead_code, reason = "the ops that name paths follow")]
     /// A path as the calls of this mount name it: from its root, and without symbolic links on the way.
     /// The last name need not exist and is not followed.
     pub(crate) fn inside(&self, path: &Path) -> anyhow::Result<Value> {
@@ -85,7 +90,6 @@ impl Mount {
     }
 }
 
-#[allow(dead_code, reason = "the ops that name paths follow")]
 /// Text, or a list of bytes where it is no UTF-8.
 fn as_json(path: &Path) -> Value {
     use std::os::unix::ffi::OsStrExt;

@@ -20,7 +20,7 @@ pub(in crate::mount) fn known_absent(name: &[u8]) -> Option<Errno> {
         Owner::Security => Some(Errno::ENODATA),
         Owner::Foreign => Some(Errno::EOPNOTSUPP),
         Owner::Unknown => Some(Errno::ENODATA),
-        Owner::Slabfs(_) | Owner::Kept => None,
+        Owner::Slabfs(_) | Owner::Default(_) | Owner::Kept => None,
     }
 }
 
@@ -43,6 +43,11 @@ fn value(shared: &Arc<Shared>, inode: u64, name: &[u8]) -> Outcome<Vec<u8>> {
     let none = || Err(MdError::NoData.into());
     match (shared.node(inode)?, owner(name)) {
         (Node::Plain(ino), Owner::Slabfs(attribute)) => of_object(shared, ino, attribute),
+        (Node::Plain(ino), Owner::Default(attribute)) => match shared.client.md().defaults(ino) {
+            Ok(defaults) => attribute.read(&defaults).ok_or(MdError::NoData.into()),
+            Err(MdError::NotDirectory) => none(),
+            Err(error) => Err(error.into()),
+        },
         (Node::Plain(ino), Owner::Kept) => Ok(shared.client.md().getxattr(ino, name)?),
         (Node::Selection(node), Owner::Slabfs(attribute)) => of_selection(shared, &node, attribute),
         (_, Owner::Foreign) => refused(

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use fuser::ReplyXattr;
-use slabfs_mdserver::api::Ino;
+use slabfs_mdserver::api::{Ino, Kind};
 
 use super::sized;
 use crate::mount::errno::{Outcome, report};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::attributes::{LISTED_OF_SELECTION, listed};
+use crate::view::defaults;
 use crate::view::nodes::Node;
 
 /// Replies with the names, each with its terminating zero.
@@ -44,10 +45,13 @@ fn names(shared: &Shared, caller: Caller, inode: u64) -> Outcome<Vec<u8>> {
 }
 
 fn of_inode(shared: &Shared, caller: Caller, ino: Ino, list: &mut Vec<u8>) -> Outcome<()> {
-    if let Some(info) = shared.client.getattr(ino)?.info {
+    let entry = shared.client.getattr(ino)?;
+    if let Some(info) = entry.info {
         listed(&info)
             .iter()
             .for_each(|name| push(list, name.as_bytes()));
+    } else if entry.attr.kind == Kind::Directory && !shared.client.md().defaults(ino)?.is_empty() {
+        push(list, defaults::ALL.as_bytes());
     }
     for name in shared.client.md().listxattr(ino)? {
         if caller.uid == 0 || !name.starts_with(b"trusted.") {

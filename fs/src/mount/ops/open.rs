@@ -126,10 +126,10 @@ fn call(shared: &Arc<Shared>, caller: Caller) -> Outcome<Open> {
         );
     }
     let Caller { uid, gid, pid } = caller;
-    Ok(Open::Call(Arc::new(Call::new(call::Context {
-        client: shared.client.clone(),
-        caller: call::Caller::of_process(uid, gid, pid),
-    }))))
+    Ok(Open::Call(Arc::new(Call::new(call::Context::new(
+        shared.client.clone(),
+        call::Caller::of_process(uid, gid, pid),
+    )))))
 }
 
 fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {

@@ -26,6 +26,20 @@ fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
             Errno::EINVAL,
             "an object keeps its dtype, dims, layout and codec; they can be set anew",
         ),
+        Owner::Default(attribute) => {
+            let ino = shared.plain(inode)?;
+            let md = shared.client.md();
+            let there = match md.defaults(ino) {
+                Ok(defaults) => attribute.read(&defaults).is_some(),
+                Err(MdError::NotDirectory) => false,
+                Err(error) => return Err(error.into()),
+            };
+            if !there {
+                return Err(MdError::NoData.into());
+            }
+            md.set_defaults(ino, attribute.remove())?;
+            Ok(())
+        }
         Owner::Kept => {
             let ino = shared.plain(inode)?;
             Ok(shared.client.md().removexattr(ino, name)?)

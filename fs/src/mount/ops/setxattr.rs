@@ -12,6 +12,7 @@ use slabfs_mdserver::api::{Ino, MdError, XattrFlags};
 use crate::mount::errno::{Failure, Outcome, refused, report};
 use crate::mount::shared::Shared;
 use crate::view::attributes::{Attribute, AttributeError, Change, Owner, owner};
+use crate::view::defaults::DefaultAttribute;
 
 /// Sets `name` to `value` and replies.
 pub(in crate::mount) fn answer(
@@ -45,6 +46,10 @@ fn set(
             check_flags(shared, ino, attribute, flags)?;
             Ok(Some((ino, change)))
         }
+        Owner::Default(attribute) => {
+            set_default(shared, ino, &attribute, value, flags)?;
+            Ok(None)
+        }
         Owner::Unknown => Err(AttributeError::Unknown {
             name: String::from_utf8_lossy(name).into_owned(),
         }
@@ -58,6 +63,32 @@ fn set(
             "attributes are user.* and trusted.* here",
         ),
     }
+}
+
+/// A default is set, of a container.
+fn set_default(
+    shared: &Shared,
+    ino: Ino,
+    attribute: &DefaultAttribute,
+    value: &[u8],
+    flags: XattrFlags,
+) -> Outcome<()> {
+    let md = shared.client.md();
+    let change = attribute.set(value)?;
+    let there = match md.defaults(ino) {
+        Ok(defaults) => attribute.read(&defaults).is_some(),
+        Err(MdError::NotDirectory) => {
+            return refused(Errno::EINVAL, "defaults are those of directories");
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match flags {
+        XattrFlags::Create if there => return Err(MdError::Exists.into()),
+        XattrFlags::Replace if !there => return Err(MdError::NoData.into()),
+        _ => {}
+    }
+    md.set_defaults(ino, change)?;
+    Ok(())
 }
 
 fn given(flags: i32) -> Outcome<XattrFlags> {

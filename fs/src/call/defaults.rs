@@ -1,0 +1,44 @@
+//! `defaults`: what a container gives to what is made in it.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use slabfs_mdserver::api::{DefaultsChange, MdError};
+
+use super::access::Want;
+use super::path::{PathText, find_for};
+use super::{CallError, Context};
+use crate::view::defaults;
+
+/// `{"op": "defaults", "path": …, "clear": ["dtype", "tag:x"], "set": {"dtype": "f4", "tags": {…}}}` →
+/// what they are then.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Request {
+    path: PathText,
+    #[serde(default)]
+    clear: Vec<String>,
+    #[serde(default)]
+    set: Map<String, Value>,
+}
+
+pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallError> {
+    let Request { path, clear, set } = request;
+    let md = context.client.md();
+    let now = if clear.is_empty() && set.is_empty() {
+        md.defaults(find_for(context, &path, Want::Read)?.attr.ino)
+    } else {
+        let ino = find_for(context, &path, Want::Write)?.attr.ino;
+        let clear: Result<Vec<_>, String> = clear.iter().map(|text| defaults::key(text)).collect();
+        let change = DefaultsChange {
+            clear: clear.map_err(CallError::Invalid)?,
+            set: defaults::from_json(set).map_err(CallError::Invalid)?,
+        };
+        context.changed.lock().inodes.push(ino);
+        md.set_defaults(ino, change)
+    };
+    match now {
+        Ok(now) => Ok(defaults::to_json(&now)),
+        Err(MdError::NotDirectory) => Err(CallError::NotDirectory(path.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}

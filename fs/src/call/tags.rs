@@ -1,0 +1,98 @@
+//! `tag` and `tags`: what people say about objects and containers.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use slabfs_mdserver::api::{Ino, Kind, MdError, TagChange};
+use slabfs_model::TagKind;
+
+use super::access::Want;
+use super::path::{PathText, find_for};
+use super::{CallError, Context};
+use crate::view::defaults::tags_of_json;
+
+/// `{"op": "tag", "changes": [{"path": …, "set": {"step": 3}, "remove": ["note"]}, …]}` →
+/// `{"tagged": N}`, all of it in one step.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tag {
+    changes: Vec<Change>,
+}
+
+/// The tags of one object or container.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    path: PathText,
+    #[serde(default)]
+    set: Map<String, Value>,
+    #[serde(default)]
+    remove: Vec<String>,
+}
+
+pub(super) fn tag(context: &Context, request: Tag) -> Result<Value, CallError> {
+    let count = request.changes.len();
+    let changes: Result<Vec<TagChange>, CallError> = request
+        .changes
+        .into_iter()
+        .enumerate()
+        .map(|(index, change)| {
+            resolved(context, change).map_err(|error| CallError::At {
+                index,
+                path: String::new(),
+                error: Box::new(error),
+            })
+        })
+        .collect();
+    let changes = changes?;
+    let inodes: Vec<Ino> = changes.iter().map(|change| change.ino).collect();
+    context.client.md().tag_many(changes)?;
+    context.changed.lock().inodes.extend(inodes);
+    Ok(json!({ "tagged": count }))
+}
+
+fn resolved(context: &Context, change: Change) -> Result<TagChange, CallError> {
+    let Change { path, set, remove } = change;
+    let entry = find_for(context, &path, Want::Write)?;
+    if !matches!(entry.attr.kind, Kind::Object | Kind::Directory) {
+        return Err(CallError::Invalid(format!(
+            "{path} cannot have tags; files and directories can"
+        )));
+    }
+    Ok(TagChange {
+        ino: entry.attr.ino,
+        set: tags_of_json(&Value::Object(set)).map_err(CallError::Invalid)?,
+        remove,
+    })
+}
+
+/// `{"op": "tags", "path": …, "keys": ["step"]}` → `{"step": 3}`; without `keys` all tags.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tags {
+    path: PathText,
+    #[serde(default)]
+    keys: Option<Vec<String>>,
+    /// Those that `setfattr` set as `{"auto": …}`, so that they can be set as they are.
+    #[serde(default)]
+    typed: bool,
+}
+
+pub(super) fn tags(context: &Context, request: &Tags) -> Result<Value, CallError> {
+    let ino = find_for(context, &request.path, Want::Read)?.attr.ino;
+    let tags = match context.client.md().tags(ino) {
+        Err(MdError::NotFound) => return Err(CallError::Missing(request.path.to_string())),
+        other => other?,
+    };
+    let wanted = |key: &String| request.keys.as_ref().is_none_or(|keys| keys.contains(key));
+    let map: Map<String, Value> = tags
+        .into_iter()
+        .filter(|(key, _)| wanted(key))
+        .map(|(key, tag)| match std::str::from_utf8(&tag.bytes) {
+            Ok(text) if request.typed && tag.kind == TagKind::Auto => {
+                (key, json!({ "auto": text }))
+            }
+            _ => (key, tag.to_json()),
+        })
+        .collect();
+    Ok(Value::Object(map))
+}

@@ -1,0 +1,77 @@
+//! The defaults of a directory.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::create::assigned;
+use crate::onmount::Mount;
+
+/// What can be said of a directory.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Defaults of a directory")]
+pub(crate) struct DefaultArgs {
+    /// Element type of arrays made in it
+    #[arg(long, value_name = "TYPE")]
+    default_dtype: Option<String>,
+    /// What unwritten elements of arrays made in it read as
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
+    default_fill: Option<String>,
+    /// How objects made in it are cut into chunks
+    #[arg(long, value_name = "LAYOUT")]
+    default_layout: Option<String>,
+    /// How chunks of objects made in it are compressed
+    #[arg(long, value_name = "CODEC")]
+    default_codec: Option<String>,
+    /// Which data servers get what is written to objects made in it
+    #[arg(long, value_name = "PLACEMENT")]
+    default_placement: Option<String>,
+    /// A tag of objects made in it; several times for several
+    #[arg(long = "default-tag", value_name = "KEY=VALUE")]
+    default_tag: Vec<String>,
+    /// Take a default away: dtype, fill, layout, codec, placement, tags, tag:NAME or all; several times for several
+    #[arg(long, value_name = "WHICH")]
+    clear_default: Vec<String>,
+}
+
+impl DefaultArgs {
+    /// The properties, by key.
+    fn given(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        [
+            ("dtype", &self.default_dtype),
+            ("fill", &self.default_fill),
+            ("layout", &self.default_layout),
+            ("codec", &self.default_codec),
+            ("placement", &self.default_placement),
+        ]
+        .into_iter()
+        .filter_map(|(key, text)| Some((key, text.as_ref()?)))
+    }
+
+    /// Whether nothing is said.
+    pub(super) fn is_empty(&self) -> bool {
+        self.given().next().is_none()
+            && self.default_tag.is_empty()
+            && self.clear_default.is_empty()
+    }
+}
+
+/// Changes the defaults of a directory; what is wrong with one the mount says.
+pub(super) fn run(path: &Path, args: &DefaultArgs) -> anyhow::Result<()> {
+    let mut set: Map<String, Value> = args
+        .given()
+        .map(|(key, text)| (key.to_owned(), json!(text)))
+        .collect();
+    let tags = assigned(&args.default_tag)?;
+    if !tags.is_empty() {
+        set.insert("tags".to_owned(), Value::Object(tags));
+    }
+    let mount = Mount::of(path)?;
+    mount.call(&json!({
+        "op": "defaults",
+        "path": mount.inside(path)?,
+        "clear": args.clear_default,
+        "set": set,
+    }))?;
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! `slabfs untag`: take tags away.
+
+use std::path::PathBuf;
+
+use serde_json::Map;
+
+use crate::tag;
+
+/// Remove tags of a file or directory, any number of them in one step.
+///
+/// A tag that is not there is no error.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs untag mnt/run1/temp step dt
+  slabfs untag mnt/run1/temp checked --from mnt/run1/wind mnt/run1/rain")]
+pub(crate) struct Args {
+    /// A file or directory on a slabfs mount
+    path: PathBuf,
+    /// Keys
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+    /// Further files and directories of the same mount that lose these tags
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    from: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    tag::change(&args.path, &args.from, &Map::new(), &args.keys)
+}
