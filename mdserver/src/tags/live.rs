@@ -12,6 +12,7 @@
 use slabfs_model::{ObjectId, Tag};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::entry::entries;
 use super::index::{Index, IndexError, IndexOptions, Iter, Loader};
@@ -22,6 +23,8 @@ use crate::kv::{Lsn, MetaKv};
 
 /// What is indexed and how entries are made: to be changed with [`super::entry`].
 const IDENTITY: [u8; 16] = *b"slabfs tags v1\0\0";
+/// How long one round of upkeep merges.
+const UPKEEP: Duration = Duration::from_secs(1);
 /// Rows read from the store at a time.
 const PAGE: usize = 512;
 /// Entries put into the index at a time when it is brought up.
@@ -162,7 +165,7 @@ impl Live {
 
     /// Builds it anew from the rows; complete up to `lsn`, and what is applied meanwhile stays.
     fn build(&self, kv: &dyn MetaKv, lsn: Lsn, why: &str) -> Result<(), MdError> {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let mut inodes = 0u64;
         self.index.rebuild(lsn, |loader: &mut Loader<'_>| {
             each_row(kv, |first, entries| {
@@ -271,12 +274,18 @@ impl Live {
             let lsn = kv.sync()?;
             self.build(kv, lsn, "it was damaged")?;
         }
-        if self.wants_persist() {
-            let lsn = kv.sync()?;
-            self.persist(kv, lsn)?;
+        // The same thread has other things to do: what is left of a long merge waits for the next round.
+        let began = Instant::now();
+        loop {
+            if self.wants_persist() {
+                let lsn = kv.sync()?;
+                self.persist(kv, lsn)?;
+            }
+            let more = self.index.merge().map_err(|error| self.failed(error))?;
+            if !more || began.elapsed() >= UPKEEP {
+                return Ok(());
+            }
         }
-        while self.index.merge().map_err(|error| self.failed(error))? {}
-        Ok(())
     }
 
     /// At the end: everything to disk.

@@ -60,6 +60,7 @@ impl Index {
     }
 
     fn empty(&self, published: &mut Published) -> Result<(), IndexError> {
+        published.merging = None;
         self.publish(published, Lsn(0), &[])?;
         let mut sealed = self.writer.lock();
         let mut view = self.view.write();

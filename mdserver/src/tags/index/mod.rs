@@ -53,6 +53,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use upkeep::Merging;
 
 /// The longest entry, in bytes.
 pub const MAX_ENTRY: usize = 128 << 10;
@@ -73,6 +74,8 @@ pub struct IndexOptions {
     pub load_bytes: usize,
     /// Bytes at which a leaf is full.
     pub leaf_bytes: usize,
+    /// Entries that one [`Index::merge`] merges at most.
+    pub merge_step: usize,
 }
 
 impl Default for IndexOptions {
@@ -83,6 +86,7 @@ impl Default for IndexOptions {
             dirty_bytes: 48 << 20,
             load_bytes: 64 << 20,
             leaf_bytes: 8 << 10,
+            merge_step: 1 << 20,
         }
     }
 }
@@ -103,11 +107,13 @@ pub struct Index {
     upkeep: Mutex<Published>,
 }
 
-/// What the manifest says of the index beside its runs.
+/// What the manifest says of the index beside its runs, and what is on its way there.
 #[derive(Debug)]
 struct Published {
     lsn: Lsn,
     next: u64,
+    /// A merge under way.
+    merging: Option<Merging>,
 }
 
 impl Index {
@@ -137,7 +143,11 @@ impl Index {
             view: RwLock::new(Arc::new(view)),
             visible: AtomicU64::new(0),
             writer: Mutex::new(lsn),
-            upkeep: Mutex::new(Published { lsn, next }),
+            upkeep: Mutex::new(Published {
+                lsn,
+                next,
+                merging: None,
+            }),
         };
         Ok((index, lsn))
     }

@@ -18,6 +18,38 @@ use std::sync::Arc;
 /// A run is merged with the newer ones when it has less than this many times their entries.
 const RATIO: u64 = 4;
 
+/// Sources on their way into a run.
+#[derive(Debug)]
+pub(super) struct Merging {
+    /// The newest of the runs that are merged, and how many of them there are: those behind it.
+    newest: u64,
+    count: usize,
+    /// Nothing lies under them: what is gone is left out.
+    oldest: bool,
+    writer: RunWriter,
+    sources: Merge,
+}
+
+impl Merging {
+    /// Takes the entry at which the sources stand.
+    #[inline]
+    fn take(&mut self) -> Result<(), IndexError> {
+        let gone = self.sources.gone();
+        if gone && self.oldest {
+            return Ok(());
+        }
+        self.writer.push(self.sources.key(), gone)
+    }
+
+    /// The run; none when nothing is left.
+    fn finish(self) -> Result<Option<Arc<Run>>, IndexError> {
+        if self.writer.entries() == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(self.writer.finish()?)))
+    }
+}
+
 impl Index {
     /// Says that this moment is that of commit `lsn`: all changes up to it are applied, and none
     /// behind. Takes microseconds, so it can be called under the lock that orders commits. Nothing is
@@ -78,31 +110,72 @@ impl Index {
         Ok(lsn)
     }
 
-    /// Merges runs where one merge is due; false when none was. Readers and writers go on meanwhile.
-    /// Call it until it answers false, after a [`Self::persist`].
+    /// Goes on with merging runs where that is due, for a moment (some ten milliseconds); false when there
+    /// is nothing more to do. Readers, writers and, between two calls, [`Self::persist`] go on meanwhile.
     pub fn merge(&self) -> Result<bool, IndexError> {
         let mut published = self.upkeep.lock();
+        let begun = match published.merging.take() {
+            Some(merging) => Some(merging),
+            None => self.begin_merge(&mut published)?,
+        };
+        let Some(mut merging) = begun else {
+            return Ok(false);
+        };
+        // An error drops what was begun, and its file with it.
+        for _ in 0..self.options.merge_step {
+            if !merging.sources.advance()? {
+                self.end_merge(&mut published, merging)?;
+                return Ok(true);
+            }
+            merging.take()?;
+        }
+        published.merging = Some(merging);
+        Ok(true)
+    }
+
+    fn begin_merge(&self, published: &mut Published) -> Result<Option<Merging>, IndexError> {
         // Runs change under `upkeep` alone.
         let all = self.view.read().runs.clone();
         let sizes: Vec<u64> = all.iter().map(|run| run.entries()).collect();
         let Some(count) = due(&sizes) else {
-            return Ok(false);
+            return Ok(None);
         };
         let mut sources = Vec::with_capacity(count);
         for run in &all[..count] {
             let cursor = RunCursor::new(Arc::clone(run), b"", None, false)?;
             sources.push(Cursor::Run(cursor));
         }
-        let run = self.write_run(&mut published, sources, count == all.len())?;
-        let runs: Vec<_> = run.iter().chain(&all[count..]).cloned().collect();
+        Ok(Some(Merging {
+            newest: all[0].number(),
+            count,
+            oldest: count == all.len(),
+            writer: self.new_run(published)?,
+            sources: Merge::new(sources),
+        }))
+    }
+
+    fn end_merge(&self, published: &mut Published, merging: Merging) -> Result<(), IndexError> {
+        let (newest, count) = (merging.newest, merging.count);
+        let run = merging.finish()?;
+        // What was persisted meanwhile stands before what was merged.
+        let all = self.view.read().runs.clone();
+        let from = all.iter().position(|run| run.number() == newest);
+        let from = from.unwrap_or(all.len());
+        let upto = (from + count).min(all.len());
+        let runs: Vec<_> = all[..from]
+            .iter()
+            .chain(&run)
+            .chain(&all[upto..])
+            .cloned()
+            .collect();
         let lsn = published.lsn;
-        if let Err(error) = self.publish(&mut published, lsn, &runs) {
+        if let Err(error) = self.publish(published, lsn, &runs) {
             self.abandon(run.as_slice());
             return Err(error);
         }
         self.replace_runs(runs);
-        drop_runs(&all[..count]);
-        Ok(true)
+        drop_runs(&all[from..upto]);
+        Ok(())
     }
 
     /// Makes `runs` the runs that readers see.
@@ -134,17 +207,17 @@ impl Index {
         sources: Vec<Cursor>,
         oldest: bool,
     ) -> Result<Option<Arc<Run>>, IndexError> {
-        let mut writer = self.new_run(published)?;
-        let mut merge = Merge::new(sources);
-        while merge.advance()? {
-            if !(oldest && merge.gone()) {
-                writer.push(merge.key(), merge.gone())?;
-            }
+        let mut merging = Merging {
+            newest: 0,
+            count: sources.len(),
+            oldest,
+            writer: self.new_run(published)?,
+            sources: Merge::new(sources),
+        };
+        while merging.sources.advance()? {
+            merging.take()?;
         }
-        if writer.entries() == 0 {
-            return Ok(None);
-        }
-        Ok(Some(Arc::new(writer.finish()?)))
+        merging.finish()
     }
 
     /// Removes runs that could not be published, unless the manifest names them nevertheless: its

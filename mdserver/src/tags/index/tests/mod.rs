@@ -19,6 +19,7 @@ fn small() -> IndexOptions {
         dirty_bytes: 16 << 10,
         load_bytes: 1 << 10,
         leaf_bytes: 96,
+        merge_step: 60,
     }
 }
 
