@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    call, config, create, demo, fsck, info, layout, logging, mdserver, meta, mount, objserver,
-    servers, set, stats, stop, tag, tags, umount, untag, up,
+    call, config, create, demo, find, fsck, info, layout, logging, mdserver, meta, mount,
+    objserver, servers, set, stats, stop, tag, tags, umount, untag, up,
 };
 
 /// N-dimensional arrays as files.
@@ -56,6 +56,7 @@ enum Command {
     Layout(layout::Args),
     Stats(stats::Args),
     Servers(servers::Args),
+    Find(find::Args),
     Tag(tag::Args),
     Untag(untag::Args),
     Tags(tags::Args),
@@ -94,6 +95,7 @@ impl Cli {
             Command::Layout(args) => with_log(quiet_tool, || layout::run(&args)),
             Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
+            Command::Find(args) => with_log(quiet_tool, || find::run(&args)),
             Command::Tag(args) => with_log(quiet_tool, || tag::run(&args)),
             Command::Untag(args) => with_log(quiet_tool, || untag::run(&args)),
             Command::Tags(args) => with_log(quiet_tool, || tags::run(&args)),

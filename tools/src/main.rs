@@ -13,6 +13,7 @@ mod daemon;
 mod demo;
 mod draw;
 mod failure;
+mod find;
 mod fsck;
 mod info;
 mod layout;

@@ -8,13 +8,15 @@ use serde_json::Value;
 
 /// Writes `text` to stdout as it is.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    bytes(text.as_bytes()).map(|_| ())
+}
+
+/// Writes bytes to stdout as they are; says whether anybody reads on.
+pub(crate) fn bytes(text: &[u8]) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to stdout"),
+    match stdout.write_all(text).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        result => result.context("cannot write to stdout").map(|()| true),
     }
 }
 

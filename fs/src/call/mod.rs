@@ -12,6 +12,7 @@ mod caller;
 mod create;
 mod defaults;
 mod dump;
+mod find;
 mod path;
 mod servers;
 mod tags;
@@ -143,6 +144,7 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
         map: request,
     };
     match op.as_str() {
+        "find" => find::run(context, arguments.read()?),
         "dump" => dump::run(context, &arguments.read()?),
         "create" => create::run(context, arguments.read()?),
         "defaults" => defaults::run(context, arguments.read()?),

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{Ino, Kind, MdError, TagChange};
-use slabfs_model::TagKind;
 
 use super::access::Want;
+use super::find::typed;
 use super::path::{PathText, find_for};
 use super::{CallError, Context};
 use crate::view::defaults::tags_of_json;
@@ -87,11 +87,9 @@ pub(super) fn tags(context: &Context, request: &Tags) -> Result<Value, CallError
     let map: Map<String, Value> = tags
         .into_iter()
         .filter(|(key, _)| wanted(key))
-        .map(|(key, tag)| match std::str::from_utf8(&tag.bytes) {
-            Ok(text) if request.typed && tag.kind == TagKind::Auto => {
-                (key, json!({ "auto": text }))
-            }
-            _ => (key, tag.to_json()),
+        .map(|(key, tag)| match request.typed {
+            true => (key, typed(&tag)),
+            false => (key, tag.to_json()),
         })
         .collect();
     Ok(Value::Object(map))

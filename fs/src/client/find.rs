@@ -36,7 +36,8 @@ impl Sort {
         }
     }
 
-    fn compare(&self, a: &Hit, b: &Hit) -> Ordering {
+    /// How two hits stand to each other in this order.
+    pub fn compare(&self, a: &Hit, b: &Hit) -> Ordering {
         let by = match self {
             Self::Path => Ordering::Equal,
             Self::Size => a.size.cmp(&b.size),

@@ -3,7 +3,7 @@
 use slabfs_tests::tool::{create, info, layout, shell, stats};
 use slabfs_tests::{Area, Random, Up, file, mounts, needs_mount, poll, slabfs};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "up",
     "mdserver",
     "objserver",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 15] = [
     "stats",
     "servers",
     "call",
+    "find",
     "tag",
     "untag",
     "tags",
@@ -100,6 +101,12 @@ fn help_names_every_flag() {
                 &array,
             ]
             .concat(),
+        ),
+        (
+            "find",
+            vec![
+                "QUERY", "--in", "--json", "--count", "--paths0", "--limit", "--sort", "--part",
+            ],
         ),
         ("tag", vec!["KEY=VALUE", "--to"]),
         ("untag", vec!["KEY", "--from"]),

@@ -239,6 +239,74 @@ fn tags_by_command_and_by_attribute() {
     command(mnt, &line).fails(1, &["not on a slabfs mount"]);
 }
 
+#[test]
+fn find_what_was_tagged() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    let mut lines = String::new();
+    for i in 0..3000 {
+        let tags = json!({"i": i, "mod": i % 7, "note": format!("n{i}x")});
+        let object = json!({"path": format!("s{}/o{i:04}", i % 3), "dims": [4, i + 1], "dtype": "f4", "tags": tags});
+        lines += &format!("{object}\n");
+    }
+    let list = up.area().at("list");
+    file::write(&list, &lines);
+    command(
+        mnt,
+        &format!("$S create . --from-json {} -p", list.display()),
+    )
+    .ok();
+    let found = |line: &str| -> Vec<String> {
+        let told = command(mnt, line).ok();
+        told.text().lines().map(str::to_owned).collect()
+    };
+    assert_eq!(found("$S find 'i = 1234'"), ["s1/o1234"]);
+    assert_eq!(found("$S find 'i in 10..12' --in s1"), ["s1/o0010"]);
+    assert_eq!(found("cd s1 && $S find 'i in 10..12'"), ["o0010"]);
+    let whole = format!(
+        "$S find 'note = *99x and i < 200' --in {} --sort i",
+        mnt.display()
+    );
+    let wanted = [99, 199].map(|i| format!("{}/s{}/o{i:04}", mnt.display(), i % 3));
+    assert_eq!(found(&whole), wanted);
+    assert_eq!(found("$S find 'mod = 3' --count"), ["429"]);
+    assert_eq!(
+        found("$S find 'has i' --sort i --limit 2"),
+        ["s0/o0000", "s1/o0001"]
+    );
+    assert_eq!(found("$S find 'has i' --limit 5").len(), 5);
+    let mut parts: Vec<String> = (0..4)
+        .flat_map(|part| found(&format!("$S find 'has i' --part {part}/4")))
+        .collect();
+    parts.sort();
+    parts.dedup();
+    assert_eq!(parts.len(), 3000);
+    let hit = command(mnt, "$S find 'i = 7' --json").ok().json();
+    assert_eq!(
+        [&hit["path"], &hit["tags"]["note"]],
+        [&json!("s1/o0007"), &json!("n7x")]
+    );
+    let zero = command(mnt, "$S find 'mod = 3 and i < 20' --paths0 | xargs -0 ls").ok();
+    assert_eq!(zero.text(), "s0/o0003\ns1/o0010\ns2/o0017\n");
+    // As soon as a tag is there, and no longer than it is.
+    command(mnt, "$S tag s0/o0000 fresh=1").ok();
+    assert_eq!(found("$S find 'has fresh'"), ["s0/o0000"]);
+    command(mnt, "$S untag s0/o0000 fresh").ok();
+    assert!(found("$S find 'has fresh'").is_empty());
+    // The mark stands below the place.
+    let wrong = command(mnt, "$S find 'i = 3 and (mod < 2'").fails(2, &["^"]);
+    assert!(
+        wrong.stderr.contains("i = 3 and (mod < 2"),
+        "{}",
+        wrong.stderr
+    );
+    command(mnt, "$S find 'i = 3' --part 4/4").fails(2, &["4/4"]);
+    command(mnt, "$S find 'i = 3' --in nothing").fails(1, &["does not exist"]);
+    let elsewhere = up.area().path().display();
+    command(mnt, &format!("cd {elsewhere} && $S find 'i = 3'")).fails(1, &["--in"]);
+}
+
 /// Dims that one mount sets are those that the other sees, through handles it has open as well.
 #[test]
 fn dims_change_while_others_have_it_open() {

@@ -1,0 +1,167 @@
+//! `find`: searches, a page at a time.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use slabfs_mdserver::api::{Caller, Hit, Kind, MAX_HITS};
+use slabfs_model::Tag;
+
+use super::path::{PathText, find as find_path};
+use super::{CallError, Context};
+use crate::client::Search;
+use crate::view::name::escape;
+
+/// Hits of a page where nobody says how many.
+const PAGE: u32 = 1024;
+
+/// `{"op": "find", "query": "step > 3", …}` → `{"hits": [{"path": …, …}, …], "next": …}`, or with
+/// `"count": true` `{"count": N}`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Request {
+    query: String,
+    /// Only below this container.
+    #[serde(default, rename = "in")]
+    within: Option<PathText>,
+    /// Only share `[0]` of `[1]`.
+    #[serde(default)]
+    part: Option<(u32, u32)>,
+    /// How many hits the page has at most.
+    #[serde(default)]
+    limit: Option<u32>,
+    /// Only how many there are.
+    #[serde(default)]
+    count: bool,
+    /// With all their tags.
+    #[serde(default)]
+    tags: bool,
+    /// With this tag, for whoever puts them in order.
+    #[serde(default)]
+    tag: Option<String>,
+    /// `next` of the page before.
+    #[serde(default)]
+    after: Option<String>,
+}
+
+pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallError> {
+    let under = match &request.within {
+        Some(path) => {
+            let entry = find_path(context, path)?;
+            if entry.attr.kind != Kind::Directory {
+                return Err(CallError::NotDirectory(path.to_string()));
+            }
+            Some(entry.attr.ino)
+        }
+        None => None,
+    };
+    let caller = &context.caller;
+    let mut gids = caller.groups.clone();
+    gids.push(caller.gid);
+    let search = Search {
+        query: request.query,
+        under,
+        who: Some(Caller {
+            uid: caller.uid,
+            gids,
+        }),
+        part: request.part,
+        with_tags: request.tags,
+        limit: None,
+        sort: request.tag.map(crate::client::Sort::Tag),
+    };
+    if request.count {
+        return Ok(json!({ "count": context.client.count(&search)? }));
+    }
+    let after = request.after.as_deref().map(unhex).transpose()?;
+    let limit = request.limit.unwrap_or(PAGE).clamp(1, MAX_HITS);
+    let (hits, next) = context.client.search_page(&search, limit, after)?;
+    let hits: Vec<Value> = hits.iter().map(|hit| shown(hit, request.tags)).collect();
+    Ok(json!({ "hits": hits, "next": next.map(|next| hex(&next)) }))
+}
+
+fn shown(hit: &Hit, tags: bool) -> Value {
+    let mut value = json!({
+        "path": shown_path(&hit.path),
+        "ino": hit.ino.0,
+        "kind": kind(hit.kind),
+        "size": hit.size,
+        "mtime": hit.mtime.sec,
+        "mtime_ns": hit.mtime.nsec,
+    });
+    if tags {
+        let all: Map<String, Value> = hit
+            .tags
+            .iter()
+            .map(|(key, tag)| (key.clone(), tag.to_json()))
+            .collect();
+        value["tags"] = Value::Object(all);
+    }
+    if let Some(tag) = &hit.tag {
+        value["tag"] = typed(tag);
+    }
+    value
+}
+
+/// A tag as JSON that tells an untyped one from text.
+pub(super) fn typed(tag: &Tag) -> Value {
+    match std::str::from_utf8(&tag.bytes) {
+        Ok(text) if tag.kind == slabfs_model::TagKind::Auto => json!({ "auto": text }),
+        _ => tag.to_json(),
+    }
+}
+
+/// A path from the root as the mount shows it, as text if it is that.
+fn shown_path(path: &[u8]) -> Value {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let names: Vec<_> = path.split(|&byte| byte == b'/').map(escape).collect();
+    let path = names.join(&b'/');
+    match String::from_utf8(path) {
+        Ok(text) => text.into(),
+        Err(error) => error.into_bytes().into(),
+    }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Directory => "container",
+        Kind::Object => "object",
+        Kind::Symlink => "symlink",
+        Kind::Fifo => "fifo",
+        Kind::Socket => "socket",
+        Kind::CharDevice | Kind::BlockDevice => "device",
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>, CallError> {
+    let wrong = || CallError::Invalid("\"after\" is the \"next\" of the page before".to_owned());
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| match pair {
+            &[high, low] => Ok(digit(high).ok_or_else(wrong)? << 4 | digit(low).ok_or_else(wrong)?),
+            _ => Err(wrong()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_hexadecimal() {
+        assert_eq!(unhex(&hex(&[0, 7, 255])).unwrap(), [0, 7, 255]);
+        for wrong in ["0", "0g", "é"] {
+            assert!(unhex(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_open_again() {
+        assert_eq!(shown_path(b"/a/b@[x"), json!("a/b@@[x"));
+        assert_eq!(shown_path(b"/\xff"), json!([255]));
+    }
+}

@@ -1,0 +1,274 @@
+//! `slabfs find`: search by tags and properties.
+
+use std::cmp::Ordering;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use slabfs_fs::client::Sort;
+use slabfs_mdserver::api::{Hit, Kind, Time};
+use slabfs_model::{ObjectId, Tag};
+
+use crate::failure::usage;
+use crate::onmount::Mount;
+use crate::output;
+
+/// Hits in a page without an order, and with one.
+const PAGE: u64 = 1024;
+
+/// Find objects by tags, names and properties; prints one path a line.
+///
+/// What is searched is the directory you are in, or that of --in, and all below it; only what you could
+/// list is found. Paths are told so that they can be used from where you are. Comparisons: = != < <= > >=,
+/// `in 3..9`, text with * in front, behind or around, `has KEY`; joined with and, or, not and parentheses.
+/// Built-in keys: name path dtype rank dims[0] size mtime owner kind (dir finds directories).
+/// docs/search.md has all of it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  cd mnt; slabfs find 'project = climate and step >= 10'
+  slabfs find 'name = temp* and dims[0] > 100' --in mnt/run1
+  slabfs find 'has checked' --in mnt --sort mtime --limit 10
+  slabfs find 'dtype = f4' --in mnt --paths0 | xargs -0 ls -l
+  slabfs find 'step in 3..9' --in mnt --json | jq .tags.step
+  slabfs find 'step in 3..9' --in mnt --part $RANK/$SIZE
+      one of SIZE shares, which are disjoint and complete together; RANK counts from 0
+The same as a folder of links: ls 'mnt/.slabfs/find/project = climate/'")]
+pub(crate) struct Args {
+    /// What to look for
+    query: String,
+    /// Only what lies below this directory of a slabfs mount [default: the current one]
+    #[arg(long = "in", value_name = "CONTAINER")]
+    within: Option<PathBuf>,
+    /// One JSON object a line, with size, mtime, kind and tags
+    #[arg(long, conflicts_with_all = ["count", "paths0"])]
+    json: bool,
+    /// Only how many there are
+    #[arg(long, conflicts_with = "paths0")]
+    count: bool,
+    /// Paths that end with a zero byte instead of a line end, for xargs -0
+    #[arg(long)]
+    paths0: bool,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// In the order of path, size, mtime, or of a tag (those without it last); without, in none
+    #[arg(long, value_name = "KEY")]
+    sort: Option<String>,
+    /// Only share I of N, 0/N to N-1/N
+    #[arg(long, value_name = "I/N", value_parser = parse_part)]
+    part: Option<(u32, u32)>,
+}
+
+/// `I/N`.
+fn parse_part(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || format!("{text:?} is no share; of four write 0/4, 1/4, 2/4 or 3/4");
+    let (share, of) = text.split_once('/').ok_or_else(wrong)?;
+    let (share, of) = (share.trim().parse(), of.trim().parse());
+    match (share, of) {
+        (Ok(share), Ok(of)) if share < of => Ok((share, of)),
+        _ => Err(wrong()),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let start = args.within.as_deref().unwrap_or(Path::new("."));
+    let mount = Mount::of(start).map_err(|error| match args.within {
+        Some(_) => error,
+        None => error.context("the current directory is searched; name another with --in"),
+    })?;
+    if !start.is_dir() {
+        return Err(usage(format!("{} is not a directory", start.display())));
+    }
+    let within = mount.inside(start)?;
+    let mut request = json!({"op": "find", "query": args.query, "in": within});
+    if let Some((share, of)) = args.part {
+        request["part"] = json!([share, of]);
+    }
+    if args.count {
+        request["count"] = json!(true);
+        let count = mount.call(&request)?;
+        let count = count.get("count").and_then(Value::as_u64).unwrap_or(0);
+        let count = args.limit.map_or(count, |limit| limit.min(count));
+        return output::print(&format!("{count}\n"));
+    }
+    request["tags"] = json!(args.json);
+    let place = Place {
+        start,
+        inside: bytes_of(&within).context("a path")?,
+    };
+    match &args.sort {
+        Some(key) => sorted(args, &mount, request, &place, &Sort::named(key)),
+        None => unsorted(args, &mount, request, &place),
+    }
+}
+
+/// Prints page after page.
+fn unsorted(
+    args: &Args,
+    mount: &Mount,
+    mut request: Value,
+    place: &Place<'_>,
+) -> anyhow::Result<()> {
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        request["limit"] = json!(left.min(PAGE));
+        let (hits, next) = page(mount, &request)?;
+        left = left.saturating_sub(hits.len() as u64);
+        let reads_on = print(args, place, hits)?;
+        match next.filter(|_| reads_on) {
+            Some(next) => request["after"] = next,
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// Collects all pages, or as many of the first as are wanted, and prints them in order.
+fn sorted(
+    args: &Args,
+    mount: &Mount,
+    mut request: Value,
+    place: &Place<'_>,
+    sort: &Sort,
+) -> anyhow::Result<()> {
+    if let Sort::Tag(tag) = sort {
+        request["tag"] = json!(tag);
+    }
+    request["limit"] = json!(PAGE);
+    let wanted = args.limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    });
+    let mut all: Vec<(Hit, Value)> = Vec::new();
+    loop {
+        let (hits, next) = page(mount, &request)?;
+        all.extend(hits.into_iter().map(|hit| (parsed(&hit), hit)));
+        if all.len() / 2 > wanted {
+            order(&mut all, sort, wanted);
+        }
+        match next {
+            Some(next) => request["after"] = next,
+            None => break,
+        }
+    }
+    order(&mut all, sort, wanted);
+    print(args, place, all.into_iter().map(|(_, hit)| hit).collect())?;
+    Ok(())
+}
+
+fn order(all: &mut Vec<(Hit, Value)>, sort: &Sort, wanted: usize) {
+    all.sort_by(|(a, _), (b, _)| -> Ordering { sort.compare(a, b) });
+    all.truncate(wanted);
+}
+
+/// A hit as far as an order needs it.
+fn parsed(hit: &Value) -> Hit {
+    let number = |key: &str| hit.get(key).and_then(Value::as_i64).unwrap_or(0);
+    Hit {
+        ino: ObjectId(0),
+        kind: Kind::Object,
+        path: hit.get("path").and_then(bytes_of).unwrap_or_default(),
+        size: hit.get("size").and_then(Value::as_u64).unwrap_or(0),
+        mtime: Time {
+            sec: number("mtime"),
+            nsec: number("mtime_ns") as u32,
+        },
+        tags: Vec::new(),
+        tag: hit.get("tag").and_then(|tag| Tag::from_json(tag).ok()),
+    }
+}
+
+/// The hits of a page, and where to go on.
+fn page(mount: &Mount, request: &Value) -> anyhow::Result<(Vec<Value>, Option<Value>)> {
+    let mut page = mount.call(request)?;
+    let hits = match page.get_mut("hits").map(Value::take) {
+        Some(Value::Array(hits)) => hits,
+        _ => Vec::new(),
+    };
+    let next = page.get_mut("next").map(Value::take);
+    Ok((hits, next.filter(|next| !next.is_null())))
+}
+
+/// Where a search began.
+struct Place<'a> {
+    /// As the user named it.
+    start: &'a Path,
+    /// From the root of the mount.
+    inside: Vec<u8>,
+}
+
+impl Place<'_> {
+    /// A path from the root of the mount as it can be used from here.
+    fn path(&self, from_root: &[u8]) -> PathBuf {
+        let below = match from_root.strip_prefix(&self.inside[..]) {
+            Some(below) => below.strip_prefix(b"/").unwrap_or(below),
+            None => from_root,
+        };
+        let below = PathBuf::from(OsString::from_vec(below.to_vec()));
+        if self.start == Path::new(".") {
+            below
+        } else {
+            self.start.join(below)
+        }
+    }
+}
+
+/// Prints hits; says whether anybody reads on.
+fn print(args: &Args, place: &Place<'_>, hits: Vec<Value>) -> anyhow::Result<bool> {
+    let mut text = Vec::new();
+    for mut hit in hits {
+        let from_root = hit.get("path").and_then(bytes_of).unwrap_or_default();
+        let path = place.path(&from_root);
+        if args.json {
+            if let Some(map) = hit.as_object_mut() {
+                map.remove("tag");
+                map.insert("path".to_owned(), json!(path.to_string_lossy()));
+            }
+            text.extend_from_slice(hit.to_string().as_bytes());
+        } else {
+            text.extend_from_slice(path.as_os_str().as_bytes());
+        }
+        text.push(if args.paths0 { 0 } else { b'\n' });
+    }
+    output::bytes(&text)
+}
+
+/// Text, or a list of bytes.
+fn bytes_of(path: &Value) -> Option<Vec<u8>> {
+    match path {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        Value::Array(bytes) => bytes
+            .iter()
+            .map(|byte| byte.as_u64().and_then(|byte| u8::try_from(byte).ok()))
+            .collect(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares() {
+        assert_eq!(parse_part("0/4"), Ok((0, 4)));
+        for wrong in ["4/4", "1", "-1/4", "a/b", "0/0"] {
+            assert!(parse_part(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_are_as_the_user_began() {
+        let path = |start: &str, inside: &str| {
+            let place = Place {
+                start: Path::new(start),
+                inside: inside.as_bytes().to_vec(),
+            };
+            place.path(b"run1/temp").display().to_string()
+        };
+        assert_eq!(path("mnt", ""), "mnt/run1/temp");
+        assert_eq!(path("mnt/run1", "run1"), "mnt/run1/temp");
+        assert_eq!(path(".", "run1"), "temp");
+    }
+}
