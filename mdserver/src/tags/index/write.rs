@@ -13,6 +13,9 @@ use std::sync::Arc;
 
 /// Bytes given to the system at a time.
 const WRITE_BYTES: usize = 1 << 20;
+/// Bytes after which a run under way is synced, so that the end of a large one does not hold up the
+/// journal on the same disk.
+const SYNC_BYTES: u64 = 16 << 20;
 
 /// A run being written; without [`Self::finish`] its file is removed again.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(super) struct RunWriter {
     out: Vec<u8>,
     /// Where `out` begins in the file.
     written: u64,
+    /// Up to where the file is synced.
+    synced: u64,
     /// Where the open leaf begins in the file.
     leaf_at: u64,
     directory: Directory,
@@ -64,6 +69,7 @@ impl RunWriter {
             leaf_bytes,
             out,
             written: 0,
+            synced: 0,
             leaf_at: HEADER as u64,
             directory: Directory {
                 offsets: vec![HEADER as u64],
@@ -170,6 +176,13 @@ impl RunWriter {
         }
         self.written += self.out.len() as u64;
         self.out.clear();
+        if let Some(file) = &self.file
+            && self.written - self.synced >= SYNC_BYTES
+        {
+            let synced = file.sync_data();
+            synced.map_err(|error| IndexError::io("sync", &self.path, &error))?;
+            self.synced = self.written;
+        }
         Ok(())
     }
 }
