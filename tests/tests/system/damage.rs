@@ -119,8 +119,43 @@ fn a_codecs_chunk() {
     assert!(file::read(&named(&object, "@[1]")) == part(31, 300_000));
 }
 
-/// A chunk's file that is gone is an error too, never fill: the tiling names it. (Of a grid nobody knows;
-/// `docs/decisions/cells-beyond-the-size.md`.)
+/// A chunk's file that is gone is an error too, never fill: of a grid the data server's roll names it.
+#[test]
+fn a_grid_chunk_that_is_gone() {
+    needs_mount!();
+    let mut up = Up::start();
+    let object = up.at("g");
+    create(&object, "2,400000", "u1", &["--layout", "grid:1,400000"]);
+    file::write(&named(&object, "@[0]"), part(60, 400_000));
+    file::write(&named(&object, "@[1]"), part(61, 400_000));
+    file::open(&object).sync_all().expect("synced");
+    let found = disk::find(up.data(), &part(60, 400_000)[1000..1024]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    up.kill9();
+    std::fs::remove_file(&found[0].0).expect("removed");
+    let data = up.data().as_os_str().to_owned();
+    let fsck = || slabfs_tests::slabfs(["fsck".as_ref(), "--data".as_ref(), data.as_os_str()]);
+    let outcome = fsck();
+    assert!(
+        outcome.status == 1 && outcome.text().contains("the file is gone"),
+        "{}",
+        outcome.report()
+    );
+    up.start_again();
+    assert_eq!(errno(std::fs::read(named(&object, "@[0]"))), Errno::EIO);
+    assert!(file::read(&named(&object, "@[1]")) == part(61, 400_000));
+    // Stored anew as a whole it is right again.
+    let mut whole = part(60, 400_000);
+    whole.extend(part(61, 400_000));
+    file::write(&object, &whole);
+    assert!(file::read(&object) == whole);
+    up.restart();
+    assert!(file::read(&object) == whole);
+    up.stop();
+    fsck().ok();
+}
+
+/// The same of `aligned`, where the tiling names it.
 #[test]
 fn a_chunk_that_is_gone() {
     needs_mount!();

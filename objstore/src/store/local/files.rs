@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::directory::Directory;
 use super::file::FileChunk;
 use super::file::head::Head;
+use super::roll::Roll;
 use super::shared::Shared;
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
@@ -43,12 +44,15 @@ pub(super) struct Files {
     limit: usize,
     /// Chunks of which something may not be on disk, open or not.
     unsynced: Mutex<HashSet<ChunkName>>,
+    /// The grid chunks that have files.
+    pub(super) roll: Roll,
 }
 
 impl Files {
     pub(super) fn new(
         directory: Arc<Directory>,
         shared: Arc<Shared>,
+        roll: Roll,
         limit: Option<usize>,
     ) -> Self {
         let limit = limit
@@ -60,6 +64,7 @@ impl Files {
             open: Mutex::default(),
             limit,
             unsynced: Mutex::default(),
+            roll,
         }
     }
 
@@ -124,6 +129,7 @@ impl Files {
     pub(super) fn remove(&self, name: &ChunkName) -> Result<()> {
         self.open.lock().entries.remove(name);
         self.unsynced.lock().remove(name);
+        self.roll.forget(name);
         self.unlink(&self.directory.chunk_path(name))
     }
 
@@ -167,14 +173,18 @@ impl Files {
                 self.note_synced(&chunk);
             }
         }
-        let paths: Vec<_> = match names {
-            None => return self.directory_sync(&[], true),
-            Some(names) => names
-                .iter()
-                .map(|name| self.directory.chunk_path(name))
-                .collect(),
-        };
-        self.directory_sync(&paths, false)
+        match names {
+            None => {
+                self.directory_sync(&[], true)?;
+                self.roll.sync()?;
+            }
+            Some(names) => {
+                let paths = names.iter().map(|name| self.directory.chunk_path(name));
+                self.directory_sync(&paths.collect::<Vec<_>>(), false)?;
+            }
+        }
+        self.roll.note(&due);
+        Ok(())
     }
 
     fn directory_sync(&self, paths: &[std::path::PathBuf], all: bool) -> Result<()> {

@@ -82,6 +82,12 @@ impl Index {
             .collect()
     }
 
+    /// All grid chunks that have files.
+    pub(super) fn grid_files(&self) -> Vec<ChunkName> {
+        let files = self.grid.iter().filter(|(_, home)| **home == Home::File);
+        files.map(|(key, _)| name_of(key)).collect()
+    }
+
     /// All small chunks, and where their records are.
     pub(super) fn small(&self) -> Vec<(ChunkName, Place)> {
         let free = self

@@ -16,6 +16,7 @@ use super::directory::{Directory, Found};
 use super::file::read_head;
 use super::files::Files;
 use super::index::{Home, Index};
+use super::roll::{Roll, Stale};
 use super::segment::{FoundRecord, Known, Segments};
 use super::shared::Shared;
 use super::{LocalOptions, LocalStore, STRIPES};
@@ -49,9 +50,11 @@ impl LocalStore {
             opening << SEQUENCES,
             known,
         )?;
+        let (roll, stale) = Roll::open(&directory, Arc::clone(&shared))?;
         let files = Files::new(
             Arc::clone(&directory),
             Arc::clone(&shared),
+            roll,
             options.open_files,
         );
         let store = Self {
@@ -70,6 +73,7 @@ impl LocalStore {
         store
             .directory
             .chunk_files(&mut |found| store.take_file(found, &sequences, &mut index))?;
+        store.call_the_roll(&stale, &mut index);
         *store.index.write() = index;
         store.release_waiting()?;
         store
@@ -107,6 +111,23 @@ impl LocalStore {
             }
         }
         Ok(sequences)
+    }
+
+    /// Enters grid chunks that had files and have none: reading them is an error, and not fill.
+    fn call_the_roll(&self, stale: &Stale, index: &mut Index) {
+        let mut lost = Vec::new();
+        self.files.roll.each(|name| {
+            if index.get(name).is_none() {
+                lost.push(name.clone());
+            }
+        });
+        // What is there is put down now; after a crash all of it was brought to the disk before.
+        self.files.roll.begin(stale, index.grid_files());
+        for name in lost {
+            let path = self.directory.chunk_path(&name);
+            tracing::error!("{}: gone, and with it {name}", path.display());
+            index.set(&name, Home::File);
+        }
     }
 
     /// Enters the file of a chunk.

@@ -34,6 +34,7 @@ enum Step {
         sync: bool,
     },
     Sync(String),
+    Empty(String),
     Tag(String, String, String),
     Untag(String, String),
     Rename(String, String),
@@ -152,7 +153,7 @@ impl Worker {
         let name = self.pick(&objects);
         let full = self.model.names.len() >= NAMES;
         let tag = format!("{}", self.random.range(0, 5));
-        let kind = self.random.range(0, 34);
+        let kind = self.random.range(0, 35);
         Some(match (kind, name) {
             (0..5, _) if free && !full => Step::Create(place),
             (5, _) if free && !full => Step::Mkdir(place),
@@ -236,6 +237,7 @@ impl Worker {
                 return empty.then_some(Step::Rmdir(dir));
             }
             (33, _) => Step::SyncDir,
+            (34, Some(name)) if self.random.one_in(2) => Step::Empty(name),
             (_, Some(name)) if full => Step::Unlink(name),
             _ => return None,
         })
@@ -287,6 +289,12 @@ impl Worker {
                     object.synced();
                 }
                 Ok(())
+            }
+            Step::Empty(name) => {
+                if let Some(object) = self.model.object(name) {
+                    object.empty();
+                }
+                file::close(File::create(at(name))?)
             }
             Step::Tag(name, tag, value) => {
                 if let Some(object) = self.model.object(name) {

@@ -74,6 +74,13 @@ impl Object {
         }
     }
 
+    /// Emptied: all fill, and dims as they are.
+    pub(super) fn empty(&mut self) {
+        self.content = vec![Row::default(); ROWS];
+        self.rows = 0;
+        self.reach = 0;
+    }
+
     /// New dims: what is outside is gone.
     pub(super) fn resize(&mut self, rows: u64) {
         for row in &mut self.content[rows as usize..] {

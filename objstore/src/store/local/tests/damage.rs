@@ -489,3 +489,78 @@ fn a_store_that_lost_its_count_of_openings_is_read_anew() {
             .contains("write one that is surely larger")
     );
 }
+
+/// A grid chunk whose file is gone is damaged; one that was deleted, or never written, is missing.
+#[test]
+fn a_grid_chunk_whose_file_is_gone_is_not_fill() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = form(&[1 << 20], 1, Codec::None, &[]);
+    let whole = Hyperslab::whole(&[200_000]);
+    let data = noise(200_000, 3);
+    let write = |store: &LocalStore, name: &ChunkName| {
+        store
+            .write(name, &form, &whole, &[IoSlice::new(&data)])
+            .unwrap();
+    };
+    let get = |store: &LocalStore, name: &ChunkName| {
+        store.read(name, &form, &whole, &mut vec![0; 200_000])
+    };
+    let names = [0, 1, 2].map(|at| grid(9, 1, &[at]));
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    names.iter().for_each(|name| write(&store, name));
+    store.sync(&names[..1]).unwrap();
+    store.sync(&[]).unwrap();
+    store.delete(&names[2..]).unwrap();
+    let paths = [0, 1].map(|at| store.directory.chunk_path(&names[at]));
+    store.crash();
+    let kept = fs::read(&paths[0]).unwrap();
+    fs::remove_file(&paths[0]).unwrap();
+    for _ in 0..3 {
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        let error = get(&store, &names[0]).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains("gone"), "{error}");
+        let part = store.write(
+            &names[0],
+            &form,
+            &Hyperslab::whole(&[10]),
+            &[IoSlice::new(&[1; 10])],
+        );
+        assert!(part.is_err(), "the rest would read as fill");
+        get(&store, &names[1]).unwrap();
+        let error = get(&store, &names[2]).unwrap_err();
+        assert!(matches!(error, StoreError::Missing(_)), "{error}");
+        assert_eq!(store.list(None, 10).unwrap().len(), 2);
+        store.close().unwrap();
+    }
+    // Brought back from a copy.
+    fs::write(&paths[0], &kept).unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    assert_eq!(read(&store, &names[0], &form, &whole), data);
+    store.close().unwrap();
+    // Without a roll what is there is put on a new one; what is gone by then is not known any more.
+    fs::remove_file(dir.path().join("roll")).unwrap();
+    fs::remove_file(&paths[1]).unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    assert!(matches!(
+        get(&store, &names[1]),
+        Err(StoreError::Missing(_))
+    ));
+    store.crash();
+    fs::remove_file(&paths[0]).unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    assert!(matches!(
+        get(&store, &names[0]),
+        Err(StoreError::Damaged { .. })
+    ));
+    // The object is emptied or removed: nobody asks for it any more.
+    let ChunkName::Grid { object, .. } = names[0] else {
+        panic!("a grid chunk")
+    };
+    store.delete_grid(object).unwrap();
+    store.close().unwrap();
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    let error = get(&store, &names[0]).unwrap_err();
+    assert!(matches!(error, StoreError::Missing(_)), "{error}");
+    assert!(store.list(None, 10).unwrap().is_empty());
+}
