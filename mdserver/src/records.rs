@@ -20,10 +20,29 @@ const FORMAT: u8 = 1;
 pub(crate) struct Inode {
     pub(crate) attr: Attr,
     pub(crate) xattrs: Xattrs,
-    /// Where it is found: directories and slots in them, at most [`MAX_NAMES`]; of the root and of
-    /// what is unlinked nothing.
-    pub(crate) names: SmallVec<[(Ino, u64); 1]>,
+    /// Where it is found, at most [`MAX_NAMES`] of its places; of the root and of what is unlinked
+    /// nothing.
+    pub(crate) names: SmallVec<[Named; 1]>,
     pub(crate) body: Body,
+}
+
+/// The part of an [`Inode`] that a search needs of most, its first fields.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct InodeHead {
+    pub(crate) attr: Attr,
+    pub(crate) xattrs: Xattrs,
+    pub(crate) names: SmallVec<[Named; 1]>,
+}
+
+/// A place at which an inode is found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Named {
+    /// The directory.
+    pub(crate) parent: Ino,
+    /// The slot in it.
+    pub(crate) slot: u64,
+    /// The name in that slot, so that a search need not read it there.
+    pub(crate) name: Vec<u8>,
 }
 
 /// How many places of an inode are kept in [`Inode::names`]; of one with more hard links a search
@@ -102,15 +121,17 @@ pub(crate) struct Object {
 
 impl Inode {
     /// Notes one more place where it is found.
-    pub(crate) fn add_name(&mut self, parent: Ino, slot: u64) {
+    pub(crate) fn add_name(&mut self, parent: Ino, slot: u64, name: &[u8]) {
         if self.names.len() < MAX_NAMES {
-            self.names.push((parent, slot));
+            let name = name.to_vec();
+            self.names.push(Named { parent, slot, name });
         }
     }
 
     /// Notes that it is found there no more.
     pub(crate) fn remove_name(&mut self, parent: Ino, slot: u64) {
-        self.names.retain(|place| *place != (parent, slot));
+        self.names
+            .retain(|place| (place.parent, place.slot) != (parent, slot));
     }
 
     pub(crate) fn entry(&self) -> Entry {
@@ -233,6 +254,17 @@ pub(crate) fn encode<T: Serialize + ?Sized>(record: &T) -> Result<Vec<u8>, MdErr
 /// The record in `bytes`; the error names the key.
 pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> Result<T, MdError> {
     decode_borrowed(key, bytes)
+}
+
+/// The first fields of an inode.
+pub(crate) fn decode_head(key: &[u8], bytes: &[u8]) -> Result<InodeHead, MdError> {
+    match bytes.split_first() {
+        Some((&FORMAT, rest)) => match postcard::take_from_bytes(rest) {
+            Ok((head, _)) => Ok(head),
+            Err(_) => decode_borrowed(key, bytes),
+        },
+        _ => decode_borrowed(key, bytes),
+    }
 }
 
 /// As [`decode`], for a record that lies in `bytes`.

@@ -310,16 +310,8 @@ impl<'a> Txn<'a> {
     /// order.
     fn write(&mut self) -> Result<Lsn, MdError> {
         let batch = std::mem::take(&mut self.batch);
-        if self.tags.is_empty() {
-            return Ok(self.core.kv.commit(batch)?);
-        }
-        self.core.tags.before(&self.tags)?;
-        let written = self.core.kv.commit(batch);
-        match written {
-            Ok(_) => self.core.tags.after(&self.tags),
-            Err(_) => self.core.tags.undo(&self.tags),
-        }
-        Ok(written?)
+        let core = self.core;
+        core.tags.around(&self.tags, || core.kv.commit(batch))
     }
 
     /// Adds the reply to the batch and takes those out that nobody will ask for again.

@@ -102,8 +102,8 @@ fn row(ino: u64, inode: &Inode) -> Row {
         xattr_names: inode.xattrs.names.into(),
         spread: inode.xattrs.spread,
         noted: inode.names.len() as u32,
-        places: inode.names.iter().fold(0, |sum: u64, (dir, slot)| {
-            sum.wrapping_add(place(dir.0, *slot))
+        places: inode.names.iter().fold(0, |sum: u64, named| {
+            sum.wrapping_add(place(named.parent.0, named.slot))
         }),
         orphan: false,
     }
@@ -268,8 +268,8 @@ fn places(walk: &mut Walk<'_>, row: &Row) -> Result<(), CheckError> {
         return Ok(());
     };
     let mut wrong = row.noted >= row.names;
-    for (dir, slot) in &inode.names {
-        let key = keys::slot(*dir, *slot);
+    for named in &inode.names {
+        let key = keys::slot(named.parent, named.slot);
         let there = walk.kv.get(&key)?;
         let there = there.and_then(|value| decode::<Slot>(&key, &value).ok());
         wrong |= !matches!(there, Some(Slot::Entry { ino, .. }) if ino.0 == row.ino);

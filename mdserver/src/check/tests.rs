@@ -283,11 +283,11 @@ fn names_and_links() {
     names(&[Class::Links], &["a wrong path"], |kv, md| {
         with_inode(kv, ino(md, "a"), |inode| {
             inode.names.pop();
-            inode.names.push((ROOT, 99));
+            inode.add_name(ROOT, 99, b"a");
         })
     });
     names(&[Class::Links], &["a wrong path"], |kv, md| {
-        with_inode(kv, ino(md, "a"), |inode| inode.names.push((ROOT, 99)))
+        with_inode(kv, ino(md, "a"), |inode| inode.add_name(ROOT, 99, b"a"))
     });
     names(&[Class::Name, Class::Links], &["is not there"], |_, _| {
         let slot = Slot::Entry {
@@ -749,7 +749,7 @@ fn tags_that_are_not_found() {
         let live = crate::tags::Live::open(&index, &kv, recovery.last, false).unwrap();
         let mut gone = crate::tags::Entries::default();
         gone.gone(a, "k", slabfs_model::Tag::auto(b"value".to_vec()));
-        live.after(&gone);
+        live.around(&gone, || Ok(crate::kv::Lsn(0))).unwrap();
         live.close(&kv).unwrap();
         kv.close().unwrap();
     }

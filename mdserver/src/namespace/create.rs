@@ -12,7 +12,7 @@ use crate::api::{
     MAX_SYMLINK, MdError, Reply, SpecChange, inherit,
 };
 use crate::core::{Core, Ctx};
-use crate::records::{Body, Inode, Object, Xattrs};
+use crate::records::{Body, Inode, Named, Object, Xattrs};
 use crate::service::ServiceOptions;
 use crate::tags::rows::xattr_name;
 use crate::txn::Txn;
@@ -91,7 +91,11 @@ pub(super) fn make(
     let mut inode = Inode {
         attr,
         xattrs: Xattrs::default(),
-        names: smallvec![(create.parent, slot)],
+        names: smallvec![Named {
+            parent: create.parent,
+            slot,
+            name: create.name.clone(),
+        }],
         body,
     };
     if create.kind == Kind::Directory {
@@ -289,7 +293,7 @@ pub(crate) fn link(
     txn.put(dir);
     let linked = Arc::make_mut(&mut inode);
     linked.attr.nlink += 1;
-    linked.add_name(parent, slot);
+    linked.add_name(parent, slot, name);
     txn.put(inode);
     let entry = txn.inode(ino)?.entry();
     txn.commit(Reply::Entry(entry))

@@ -70,7 +70,7 @@ pub(crate) fn rename(
         txn.change(from.parent, remove_subdirectory)?;
         txn.change(to.parent, add_subdirectory)?;
     }
-    txn.moved(&moved, (from.parent, source.slot), (to.parent, slot))?;
+    txn.moved(&moved, (from.parent, source.slot), (to, slot))?;
     txn.commit(Reply::Done)
 }
 
@@ -132,9 +132,8 @@ fn exchange(
             _ => {}
         }
     }
-    let (here, there) = ((from.parent, source.slot), (to.parent, target.slot));
-    txn.moved(&moved, here, there)?;
-    txn.moved(&other, there, here)?;
+    txn.moved(&moved, (from.parent, source.slot), (to, target.slot))?;
+    txn.moved(&other, (to.parent, target.slot), (from, source.slot))?;
     txn.commit(Reply::Done)
 }
 
@@ -174,13 +173,13 @@ impl Txn<'_> {
         &mut self,
         inode: &Inode,
         (left, slot): (Ino, u64),
-        (into, new_slot): (Ino, u64),
+        (into, new_slot): (&Place, u64),
     ) -> Result<(), MdError> {
         self.change(inode.attr.ino, |inode| {
             inode.remove_name(left, slot);
-            inode.add_name(into, new_slot);
+            inode.add_name(into.parent, new_slot, &into.name);
             if let Body::Directory { parent, .. } = &mut inode.body {
-                *parent = into;
+                *parent = into.parent;
             }
         })
     }

@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use crate::api::Ino;
 
 /// Bytes of a value that are indexed; candidates that differ only beyond them are verified away.
-const CUT: usize = 256;
+pub(super) const CUT: usize = 256;
 /// Most trigrams of one tag; one that has more has none and is a candidate for every infix.
 const MAX_TRIGRAMS: usize = 256;
 /// Most trigrams that are looked up for one infix: more do not make the candidates fewer by much.

@@ -25,7 +25,7 @@ use super::subject::{Candidate, is_object};
 use crate::api::{Find, Found, Hit, Ino, MAX_HITS, MdError, Reply, Time};
 use crate::core::Core;
 use crate::keys as stored;
-use crate::records::{Inode, decode};
+use crate::records::{InodeHead, decode_head};
 
 /// How long one page may take.
 const SLICE: Duration = Duration::from_millis(150);
@@ -69,6 +69,7 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
         query: &query,
         find: &find,
         kinds: query.names(Builtin::Kind),
+        precise: query.is_precise(),
         paths: RefCell::new(Paths::new(core, find.who.as_ref(), find.under)),
         until: Instant::now() + SLICE,
         now: Time::now(),
@@ -109,6 +110,8 @@ struct Search<'a> {
     find: &'a Find,
     /// The query speaks of kinds: not only objects are found.
     kinds: bool,
+    /// All that the index has for the query are hits.
+    precise: bool,
     paths: RefCell<Paths<'a>>,
     until: Instant,
     now: Time,
@@ -126,7 +129,7 @@ impl Search<'_> {
         if self.mine(ino)
             && let Some(inode) = Candidate::read(self.core, ino)?
         {
-            self.consider(inode, |_, _| false)?;
+            self.consider(inode, false, |_, _| false)?;
         }
         Ok(self.found)
     }
@@ -187,7 +190,7 @@ impl Search<'_> {
                                 told_before(candidate, branches, (resumed, at), place)
                             })
                         };
-                        self.consider(inode, told)?;
+                        self.consider(inode, self.trusts(ino), told)?;
                     }
                 }
             }
@@ -207,10 +210,10 @@ impl Search<'_> {
         loop {
             let page = self.core.kv.scan(&from, &to, SCANNED)?;
             for (key, bytes) in &page {
-                let inode: Inode = decode(key, bytes)?;
+                let inode = decode_head(key, bytes)?;
                 let ino = inode.attr.ino;
                 if self.mine(ino) {
-                    self.consider(inode, |_, _| false)?;
+                    self.consider((inode, bytes.clone()), false, |_, _| false)?;
                 }
                 place.clear();
                 place.extend_from_slice(&ino.0.to_be_bytes());
@@ -232,18 +235,24 @@ impl Search<'_> {
         })
     }
 
-    /// Takes a candidate in if it is a hit and was not told before.
+    /// Whether what the index says of an inode needs no verification.
+    fn trusts(&self, ino: Ino) -> bool {
+        self.precise && self.core.tags.is_exact(ino)
+    }
+
+    /// Takes a candidate in if it is a hit (which `trusted` says of it already) and was not told before.
     fn consider(
         &mut self,
-        inode: Inode,
+        (inode, bytes): (InodeHead, Vec<u8>),
+        trusted: bool,
         told: impl Fn(&Candidate<'_, '_>, Option<usize>) -> bool,
     ) -> Result<(), MdError> {
         if !self.kinds && !is_object(&inode) || inode.attr.nlink == 0 {
             return Ok(());
         }
         let (ino, now) = (inode.attr.ino, self.now);
-        let candidate = Candidate::new(self.core, &self.paths, inode, now);
-        let hit = self.query.matches(&candidate)
+        let candidate = Candidate::new(self.core, &self.paths, (inode, bytes), now);
+        let hit = (trusted || self.query.matches(&candidate))
             && candidate.path().is_some()
             && !told(&candidate, self.resumed);
         candidate.check()?;

@@ -3,23 +3,26 @@
 //! The index is derived: the rows of attributes are the truth. An entry may be left in it of a tag that
 //! is gone (every hit is verified), but **no tag is without its entries**. Therefore a transaction puts
 //! new entries in before its batch goes to the store, and takes old ones out after; so at any moment
-//! the index is complete up to the last commit, and [`Live::persist`] needs no lock to say so.
+//! the index is complete up to the last commit. What it has beyond that is of inodes that it missed
+//! changes of, and these are known; so of all others its word is good without verification.
 //!
 //! On disk it is complete up to the commit it names. That is brought up at least before each
 //! checkpoint, as the journal behind the checkpoint is what tells at start which rows the index has
 //! missed. Is it damaged, gone, or too old, it is built anew from the rows.
 
+use parking_lot::RwLock;
 use slabfs_model::{ObjectId, Tag};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::entry::entries;
+use super::entry::{entries, ino_of};
 use super::index::{Index, IndexError, IndexOptions, Iter, Loader};
 use super::rows::{self, Changed, ChangedOne, tag_name};
 use crate::api::{Ino, MdError};
 use crate::keys;
-use crate::kv::{Lsn, MetaKv};
+use crate::kv::{KvError, Lsn, MetaKv};
 
 /// What is indexed and how entries are made: to be changed with [`super::entry`].
 const IDENTITY: [u8; 16] = *b"slabfs tags v1\0\0";
@@ -37,7 +40,20 @@ pub(crate) struct Live {
     dir: Option<PathBuf>,
     /// It is damaged and has to be built anew before anybody asks it.
     broken: AtomicBool,
+    /// Inodes of which it may have entries that are gone: it had missed changes of them.
+    suspects: HashSet<Ino>,
+    /// Entries that should be gone may be left of any inode.
+    loose: AtomicBool,
+    /// What a checkpoint needs is not on disk yet.
+    behind: AtomicBool,
+    /// Held shared by who changes tags, alone while the index is sealed: so what is sealed is what
+    /// commits have done that have returned.
+    gate: RwLock<()>,
 }
+
+/// How long sealing waits for those who change tags. One of them may be waiting for the very
+/// checkpoint that the index is sealed for.
+const GATE: Duration = Duration::from_millis(50);
 
 impl From<IndexError> for MdError {
     fn from(error: IndexError) -> Self {
@@ -99,35 +115,25 @@ impl Live {
         last: Lsn,
         lossy: bool,
     ) -> Result<Self, MdError> {
-        let (index, why) = match Index::open(dir, options()) {
-            Ok((index, lsn)) => {
-                let missed = if lossy || lsn > last {
-                    None
-                } else {
-                    kv.changed_since(b'x', lsn)
-                };
-                match missed {
-                    Some(missed) => {
-                        catch_up(&index, lsn, kv, &missed)?;
-                        (index, None)
-                    }
-                    None if lsn == Lsn(0) => (index, Some("there was none".to_owned())),
-                    None => (
-                        index,
-                        Some("the journal does not tell what it missed".to_owned()),
-                    ),
-                }
+        let (index, suspects, why) = match existing(dir, kv, last, lossy) {
+            Ok((index, Ok(suspects))) => (index, suspects, None),
+            Ok((index, Err(why))) => (index, HashSet::new(), Some(why.to_owned())),
+            Err(Trouble::Index(error)) if error.needs_rebuild() => {
+                let why = error.to_string();
+                (Index::reset(dir, options())?, HashSet::new(), Some(why))
             }
-            Err(error) if error.needs_rebuild() => {
-                (Index::reset(dir, options())?, Some(error.to_string()))
-            }
-            Err(error) => return Err(error.into()),
+            Err(Trouble::Index(error)) => return Err(error.into()),
+            Err(Trouble::Store(error)) => return Err(error),
         };
         kv.forget_changes();
         let live = Self {
             index,
             dir: Some(dir.to_owned()),
             broken: AtomicBool::new(false),
+            suspects,
+            loose: AtomicBool::new(false),
+            behind: AtomicBool::new(false),
+            gate: RwLock::new(()),
         };
         if let Some(why) = why {
             live.build(kv, last, &why)?;
@@ -160,6 +166,10 @@ impl Live {
             index,
             dir: None,
             broken: AtomicBool::new(false),
+            suspects: HashSet::new(),
+            loose: AtomicBool::new(false),
+            behind: AtomicBool::new(false),
+            gate: RwLock::new(()),
         })
     }
 
@@ -187,22 +197,37 @@ impl Live {
         Ok(())
     }
 
-    /// Before the batch goes to the store: what it adds.
-    pub(crate) fn before(&self, entries: &Entries) -> Result<(), MdError> {
+    /// Does `commit` and what it means for the index around it: before it what is added, after it what
+    /// is gone.
+    pub(crate) fn around(
+        &self,
+        entries: &Entries,
+        commit: impl FnOnce() -> Result<Lsn, KvError>,
+    ) -> Result<Lsn, MdError> {
+        if entries.is_empty() {
+            return Ok(commit()?);
+        }
+        let _gate = self.gate.read();
+        self.before(entries)?;
+        let done = commit();
+        let gone = match done {
+            Ok(_) => &entries.removes,
+            Err(_) => &entries.adds,
+        };
+        self.remove(gone);
+        Ok(done?)
+    }
+
+    /// Whether the index has no entry of an inode that should be gone, so that what it says is true.
+    pub(crate) fn is_exact(&self, ino: Ino) -> bool {
+        !self.loose.load(Ordering::Acquire) && !self.suspects.contains(&ino)
+    }
+
+    fn before(&self, entries: &Entries) -> Result<(), MdError> {
         if entries.adds.is_empty() {
             return Ok(());
         }
         Ok(self.index.apply::<_, Vec<u8>>(&entries.adds, &[])?)
-    }
-
-    /// After it: what it takes away. An error leaves entries that cost time only.
-    pub(crate) fn after(&self, entries: &Entries) {
-        self.remove(&entries.removes);
-    }
-
-    /// The batch did not get into the store.
-    pub(crate) fn undo(&self, entries: &Entries) {
-        self.remove(&entries.adds);
     }
 
     fn remove(&self, removes: &[Vec<u8>]) {
@@ -210,6 +235,7 @@ impl Live {
             return;
         }
         if let Err(error) = self.index.apply::<Vec<u8>, _>(&[], removes) {
+            self.loose.store(true, Ordering::Release);
             tracing::debug!(%error, "entries of tags that are gone stay");
         }
     }
@@ -249,7 +275,7 @@ impl Live {
 
     /// Whether so much is in memory that it should be written soon.
     pub(crate) fn wants_persist(&self) -> bool {
-        self.dir.is_some() && self.index.wants_persist()
+        self.dir.is_some() && (self.index.wants_persist() || self.behind.load(Ordering::Acquire))
     }
 
     /// Brings the index to disk, complete up to `lsn` at least, which is in the store.
@@ -257,11 +283,16 @@ impl Live {
         if self.dir.is_none() || self.broken.load(Ordering::Acquire) {
             return Ok(());
         }
+        self.behind.store(true, Ordering::Release);
+        let Some(gate) = self.gate.try_write_for(GATE) else {
+            return Err(MdError::Busy);
+        };
         self.index.seal(lsn);
-        // What is sealed may lack entries that commits behind `lsn` took out: should these not survive,
-        // the tags would be back and not their entries.
+        drop(gate);
+        // Of commits behind `lsn` something may be sealed too. They have to survive as it does.
         kv.sync()?;
         self.index.persist().map_err(|error| self.failed(error))?;
+        self.behind.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -279,7 +310,11 @@ impl Live {
         loop {
             if self.wants_persist() {
                 let lsn = kv.sync()?;
-                self.persist(kv, lsn)?;
+                match self.persist(kv, lsn) {
+                    // Those who change tags wait for something: soon again.
+                    Err(MdError::Busy) => return Ok(()),
+                    other => other?,
+                }
             }
             let more = self.index.merge().map_err(|error| self.failed(error))?;
             if !more || began.elapsed() >= UPKEEP {
@@ -298,6 +333,54 @@ impl Live {
     }
 }
 
+/// Why the index on disk could not be brought up.
+enum Trouble {
+    Index(IndexError),
+    Store(MdError),
+}
+
+impl From<IndexError> for Trouble {
+    fn from(error: IndexError) -> Self {
+        Self::Index(error)
+    }
+}
+
+impl From<MdError> for Trouble {
+    fn from(error: MdError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<KvError> for Trouble {
+    fn from(error: KvError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// The index in `dir` and its suspects once it is brought up, or why it has to be built anew.
+fn existing(
+    dir: &Path,
+    kv: &dyn MetaKv,
+    last: Lsn,
+    lossy: bool,
+) -> Result<(Index, Result<HashSet<Ino>, &'static str>), Trouble> {
+    let (index, lsn) = Index::open(dir, options())?;
+    let missed = if lossy || lsn > last {
+        None
+    } else {
+        kv.changed_since(b'x', lsn)
+    };
+    Ok(match missed {
+        Some(missed) => {
+            catch_up(&index, lsn, kv, &missed)?;
+            let suspects = read_suspects(&index)?;
+            (index, Ok(suspects))
+        }
+        None if lsn == Lsn(0) => (index, Err("there was none")),
+        None => (index, Err("the journal does not tell what it missed")),
+    })
+}
+
 fn options() -> IndexOptions {
     IndexOptions {
         identity: IDENTITY,
@@ -309,10 +392,28 @@ fn broken() -> MdError {
     MdError::Io("the index of tags is damaged and being built anew; try again later".to_owned())
 }
 
+/// The entry that says of an inode that the index may have entries of it that should be gone. These are
+/// apart from those of `entry`, which begin with other letters, and go when the index is built anew.
+fn suspect(ino: Ino) -> Vec<u8> {
+    [&[SUSPECT][..], &ino.0.to_be_bytes()].concat()
+}
+
+const SUSPECT: u8 = b's';
+
+fn read_suspects(index: &Index) -> Result<HashSet<Ino>, IndexError> {
+    let mut suspects = HashSet::new();
+    let mut iter = index.iter(&[SUSPECT], Some(&[SUSPECT + 1]))?;
+    while let Some(entry) = iter.next()? {
+        suspects.extend(ino_of(entry));
+    }
+    Ok(suspects)
+}
+
 /// Adds the entries of inodes whose rows changed. What they had before stays and is verified away.
 fn catch_up(index: &Index, lsn: Lsn, kv: &dyn MetaKv, missed: &[Vec<u8>]) -> Result<(), MdError> {
     let mut batch = Vec::new();
     for key in missed {
+        batch.extend(keys::xattr_of(key).map(|(ino, _)| suspect(ino)));
         let Some(bytes) = kv.get(key)? else {
             continue;
         };

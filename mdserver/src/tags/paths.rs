@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use crate::api::{Caller, Ino, MdError, ROOT};
 use crate::core::Core;
-use crate::keys;
-use crate::records::{Body, Inode, Slot, decode};
+use crate::records::{Body, Inode, InodeHead, Named};
 
 /// Deepest nesting that is followed: deeper is damage, or a directory that moved meanwhile.
 const MAX_DEPTH: usize = 1 << 12;
@@ -35,9 +34,6 @@ pub(super) struct Paths<'a> {
     known: HashMap<Ino, Option<Arc<Place>>>,
 }
 
-/// A directory and its name.
-type Named = (Arc<Inode>, Vec<u8>);
-
 const READ: u32 = 4;
 const SEARCH: u32 = 1;
 
@@ -54,26 +50,17 @@ impl<'a> Paths<'a> {
 
     /// A path of an inode that the caller could list, below the container that is searched, and where
     /// its name begins in it.
-    pub(super) fn of(&mut self, inode: &Inode) -> Result<Option<(Vec<u8>, usize)>, MdError> {
+    pub(super) fn of(&mut self, inode: &InodeHead) -> Result<Option<(Vec<u8>, usize)>, MdError> {
         if inode.attr.ino == ROOT {
             let all = self.under.is_none_or(|under| under == ROOT);
             return Ok(all.then(|| (b"/".to_vec(), 1)));
         }
-        for &(parent, slot) in &inode.names {
-            let Some(place) = self.directory(parent)? else {
+        for Named { parent, name, .. } in &inode.names {
+            let Some(place) = self.directory(*parent)? else {
                 continue;
             };
-            if !place.under || !place.list {
-                continue;
-            }
-            let key = keys::slot(parent, slot);
-            let Some(bytes) = self.core.kv.get(&key)? else {
-                continue;
-            };
-            if let Slot::Entry { name, ino } = decode(&key, &bytes)?
-                && ino == inode.attr.ino
-            {
-                return Ok(Some(joined(&place.path, &name)));
+            if place.under && place.list {
+                return Ok(Some(joined(&place.path, name)));
             }
         }
         Ok(None)
@@ -91,48 +78,40 @@ impl<'a> Paths<'a> {
             if way.len() > MAX_DEPTH {
                 break None;
             }
-            let Some((inode, name)) = self.look(at)? else {
+            let Some(inode) = self.look(at)? else {
                 self.known.insert(at, None);
                 break None;
             };
-            let parent = inode.names.first().map(|(parent, _)| *parent);
-            way.push((inode, name));
+            let parent = inode.names.first().map(|named| named.parent);
+            way.push(inode);
             match parent {
                 Some(parent) if at != ROOT => at = parent,
                 _ => break None,
             }
         };
-        for (inode, name) in way.into_iter().rev() {
-            let place = self.place(&inode, &name, above.as_deref());
+        for inode in way.into_iter().rev() {
+            let place = self.place(&inode, above.as_deref());
             above = place.map(Arc::new);
             self.known.insert(inode.attr.ino, above.clone());
         }
         Ok(above)
     }
 
-    /// A directory and its name; nothing if it is gone or just moving.
-    fn look(&self, ino: Ino) -> Result<Option<Named>, MdError> {
-        let kv = &*self.core.kv;
-        let mut state = self.core.state();
-        let inode = match state.inode(kv, ino) {
-            Ok(inode) => inode,
-            Err(MdError::NotFound) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if !matches!(inode.body, Body::Directory { .. }) {
-            return Ok(None);
+    /// A directory; nothing if it is gone.
+    fn look(&self, ino: Ino) -> Result<Option<Arc<Inode>>, MdError> {
+        match self.core.inode(ino) {
+            Ok(inode) => {
+                let named = ino == ROOT || !inode.names.is_empty();
+                let directory = matches!(inode.body, Body::Directory { .. });
+                Ok((named && directory).then_some(inode))
+            }
+            Err(MdError::NotFound) => Ok(None),
+            Err(error) => Err(error),
         }
-        let Some(&(parent, slot)) = inode.names.first() else {
-            return Ok((ino == ROOT).then_some((inode, Vec::new())));
-        };
-        let slot = state.slot(kv, parent, slot)?;
-        Ok(match slot.as_deref() {
-            Some(Slot::Entry { name, .. }) => Some((inode, name.clone())),
-            _ => None,
-        })
     }
 
-    fn place(&self, inode: &Inode, name: &[u8], above: Option<&Place>) -> Option<Place> {
+    fn place(&self, inode: &Inode, above: Option<&Place>) -> Option<Place> {
+        let name = inode.names.first().map_or(&b""[..], |named| &named.name);
         let attr = &inode.attr;
         let may = |want| {
             self.who

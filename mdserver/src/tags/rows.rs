@@ -13,7 +13,7 @@ use crate::api::{Ino, MAX_XATTR_LIST, MAX_XATTRS, MdError};
 use crate::core::Core;
 use crate::keys;
 use crate::kv::MetaKv;
-use crate::records::{Inode, decode_borrowed, encode};
+use crate::records::{Inode, Xattrs, decode_borrowed, encode};
 use crate::txn::Txn;
 
 /// Longest row of all attributes of an inode, in bytes.
@@ -92,11 +92,19 @@ fn tag(kind: TagKind, bytes: &[u8]) -> Tag {
 
 /// An attribute of an inode.
 pub(crate) fn get(kv: &dyn MetaKv, inode: &Inode, name: &[u8]) -> Result<Option<Tag>, MdError> {
-    let ino = inode.attr.ino;
-    if inode.xattrs.count == 0 {
+    get_of(kv, (inode.attr.ino, inode.xattrs), name)
+}
+
+/// As [`get`], of an inode that has its attributes stored so.
+pub(crate) fn get_of(
+    kv: &dyn MetaKv,
+    (ino, xattrs): (Ino, Xattrs),
+    name: &[u8],
+) -> Result<Option<Tag>, MdError> {
+    if xattrs.count == 0 {
         return Ok(None);
     }
-    if inode.xattrs.spread {
+    if xattrs.spread {
         let key = keys::xattr(ino, name);
         return kv.get(&key)?.map(|bytes| single(&key, &bytes)).transpose();
     }
@@ -113,13 +121,21 @@ pub(crate) fn get(kv: &dyn MetaKv, inode: &Inode, name: &[u8]) -> Result<Option<
 pub(crate) fn each(
     kv: &dyn MetaKv,
     inode: &Inode,
+    work: impl FnMut(Xattr<'_>) -> bool,
+) -> Result<(), MdError> {
+    each_of(kv, (inode.attr.ino, inode.xattrs), work)
+}
+
+/// As [`each`], of an inode that has its attributes stored so.
+pub(crate) fn each_of(
+    kv: &dyn MetaKv,
+    (ino, xattrs): (Ino, Xattrs),
     mut work: impl FnMut(Xattr<'_>) -> bool,
 ) -> Result<(), MdError> {
-    let ino = inode.attr.ino;
-    if inode.xattrs.count == 0 {
+    if xattrs.count == 0 {
         return Ok(());
     }
-    if !inode.xattrs.spread {
+    if !xattrs.spread {
         let key = keys::xattr(ino, b"");
         if let Some(bytes) = kv.get(&key)? {
             let _ended = row(&key, &bytes)?.into_iter().all(work);

@@ -7,10 +7,10 @@ use std::cell::{Cell, OnceCell, RefCell};
 use super::paths::Paths;
 use super::query::{Builtin, BuiltinValue, Subject, kind_name};
 use super::rows::{self, tag_name, xattr_name};
-use crate::api::{Kind, MdError, Time};
+use crate::api::{Ino, Kind, MdError, Time};
 use crate::core::Core;
 use crate::keys;
-use crate::records::{Inode, decode};
+use crate::records::{Inode, InodeHead, Xattrs, decode, decode_head};
 
 /// A path, and where the name begins in it.
 pub(super) type Path = Option<(Vec<u8>, usize)>;
@@ -19,7 +19,9 @@ pub(super) type Path = Option<(Vec<u8>, usize)>;
 pub(super) struct Candidate<'a, 'p> {
     core: &'a Core,
     paths: &'a RefCell<Paths<'p>>,
-    pub(super) inode: Inode,
+    pub(super) inode: InodeHead,
+    bytes: Vec<u8>,
+    body: OnceCell<Option<Inode>>,
     now: Time,
     tags: OnceCell<Vec<(String, Tag)>>,
     path: OnceCell<Path>,
@@ -27,24 +29,28 @@ pub(super) struct Candidate<'a, 'p> {
 }
 
 impl<'a, 'p> Candidate<'a, 'p> {
-    /// The inode as it is in the store; nothing if it is gone.
-    pub(super) fn read(core: &Core, ino: crate::api::Ino) -> Result<Option<Inode>, MdError> {
+    /// The inode as it is in the store, and its row; nothing if it is gone.
+    pub(super) fn read(core: &Core, ino: Ino) -> Result<Option<(InodeHead, Vec<u8>)>, MdError> {
         let key = keys::inode(ino);
-        let bytes = core.kv.get(&key)?;
-        bytes.map(|bytes| decode(&key, &bytes)).transpose()
+        match core.kv.get(&key)? {
+            Some(bytes) => Ok(Some((decode_head(&key, &bytes)?, bytes))),
+            None => Ok(None),
+        }
     }
 
     /// A candidate that was read.
     pub(super) fn new(
         core: &'a Core,
         paths: &'a RefCell<Paths<'p>>,
-        inode: Inode,
+        (inode, bytes): (InodeHead, Vec<u8>),
         now: Time,
     ) -> Self {
         Self {
             core,
             paths,
             inode,
+            bytes,
+            body: OnceCell::new(),
             now,
             tags: OnceCell::new(),
             path: OnceCell::new(),
@@ -77,7 +83,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
     pub(super) fn tags(&self) -> &[(String, Tag)] {
         self.tags.get_or_init(|| {
             let mut tags = Vec::with_capacity(self.inode.xattrs.count as usize);
-            let read = rows::each(&*self.core.kv, &self.inode, |xattr| {
+            let read = rows::each_of(&*self.core.kv, self.stored(), |xattr| {
                 if let Some(name) = tag_name(xattr.name) {
                     tags.push((name.to_owned(), xattr.tag()));
                 }
@@ -98,6 +104,10 @@ impl<'a, 'p> Candidate<'a, 'p> {
         }
     }
 
+    fn stored(&self) -> (Ino, Xattrs) {
+        (self.inode.attr.ino, self.inode.xattrs)
+    }
+
     fn text(bytes: &[u8]) -> BuiltinValue<'_> {
         BuiltinValue::Text(String::from_utf8_lossy(bytes))
     }
@@ -108,7 +118,7 @@ impl Subject for Candidate<'_, '_> {
         // Spread tags may be long: one at a time.
         if self.inode.xattrs.spread && self.tags.get().is_none() {
             let name = xattr_name(key).ok()?;
-            let tag = rows::get(&*self.core.kv, &self.inode, &name);
+            let tag = rows::get_of(&*self.core.kv, self.stored(), &name);
             return self.noted(tag).flatten().map(Cow::Owned);
         }
         let tags = self.tags();
@@ -121,7 +131,7 @@ impl Subject for Candidate<'_, '_> {
             return self.tags().iter().any(|(name, _)| f(name));
         }
         let mut names = Vec::new();
-        let read = rows::each(&*self.core.kv, &self.inode, |xattr| {
+        let read = rows::each_of(&*self.core.kv, self.stored(), |xattr| {
             names.extend(tag_name(xattr.name).map(str::to_owned));
             true
         });
@@ -131,7 +141,13 @@ impl Subject for Candidate<'_, '_> {
 
     fn builtin(&self, builtin: Builtin) -> Option<BuiltinValue<'_>> {
         let attr = &self.inode.attr;
-        let info = || self.inode.object().ok().map(|object| &object.info);
+        let info = || {
+            let whole = self.body.get_or_init(|| {
+                let key = keys::inode(attr.ino);
+                self.noted(decode(&key, &self.bytes))
+            });
+            whole.as_ref()?.object().ok().map(|object| &object.info)
+        };
         Some(match builtin {
             Builtin::Name => {
                 let (path, at) = self.path().as_ref()?;
@@ -173,6 +189,6 @@ fn user_name(uid: u32) -> Option<String> {
 }
 
 /// Whether a search finds it where the query does not speak of kinds.
-pub(super) fn is_object(inode: &Inode) -> bool {
+pub(super) fn is_object(inode: &InodeHead) -> bool {
     inode.attr.kind == Kind::Object
 }

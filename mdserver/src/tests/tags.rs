@@ -174,7 +174,7 @@ impl MetaKv for Shared {
 
 /// Each inode knows its places, and each slot's inode knows the slot.
 fn places_hold(kv: &MemoryKv) {
-    use crate::records::{Inode, Slot, decode};
+    use crate::records::{Inode, Named, Slot, decode};
     let inode = |ino: Ino| -> Inode {
         let key = keys::inode(ino);
         decode(&key, &kv.get(&key).unwrap().unwrap()).unwrap()
@@ -182,8 +182,12 @@ fn places_hold(kv: &MemoryKv) {
     let mut places = 0;
     for (key, value) in kv.scan(b"d", b"e", usize::MAX).unwrap() {
         let [parent, slot] = keys::numbers(&key, [8, 8]).unwrap();
-        if let Slot::Entry { ino, .. } = decode(&key, &value).unwrap() {
-            let place = (slabfs_model::ObjectId(parent), slot);
+        if let Slot::Entry { ino, name } = decode(&key, &value).unwrap() {
+            let place = Named {
+                parent: slabfs_model::ObjectId(parent),
+                slot,
+                name,
+            };
             assert!(inode(ino).names.contains(&place), "{ino:?} {place:?}");
             places += 1;
         }

@@ -36,6 +36,14 @@ impl Query {
     }
 }
 
+impl Query {
+    /// Whether what the index has for [`Query::access`] are all hits, if it is not behind: one
+    /// comparison, or an `or` of such, of a tag with what is in the index as it is.
+    pub fn is_precise(&self) -> bool {
+        self.root.is_precise()
+    }
+}
+
 /// Says which keys fit a pattern.
 pub type Keys<'a> = dyn FnMut(&KeyPattern) -> Option<Vec<String>> + 'a;
 
@@ -56,6 +64,16 @@ impl Node {
     }
 }
 
+impl Node {
+    fn is_precise(&self) -> bool {
+        match self {
+            Self::Or(nodes) => nodes.iter().all(Self::is_precise),
+            Self::Term(term) => matches!(term.key, Key::Tag(_)) && term.test.is_precise(),
+            Self::And(_) | Self::Not(_) => false,
+        }
+    }
+}
+
 impl Term {
     fn access(&self, keys: &mut Keys<'_>) -> Access {
         match &self.key {
@@ -71,6 +89,20 @@ impl Term {
 }
 
 impl Test {
+    fn is_precise(&self) -> bool {
+        let number = |literal: &Literal| matches!(literal, Literal::Number(_));
+        match self {
+            Self::Has => true,
+            Self::Is(Comparison::NotEqual, _) => false,
+            Self::Is(Comparison::Equal, Literal::Text(text)) => text.len() < entry::CUT,
+            Self::Is(Comparison::Equal, Literal::Bytes(bytes)) => bytes.len() < entry::CUT,
+            Self::Is(_, literal) => number(literal),
+            Self::In(low, high) => low.iter().chain(high).all(number),
+            Self::Like(Pattern::Prefix(text) | Pattern::Suffix(text)) => text.len() < entry::CUT,
+            Self::Like(Pattern::Any | Pattern::Infix(_)) | Self::Unlike(_) => false,
+        }
+    }
+
     fn access(&self, key: &str) -> Access {
         let range = match self {
             Self::Has | Self::Unlike(_) | Self::Is(Comparison::NotEqual, _) => entry::has_key(key),
