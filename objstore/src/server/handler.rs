@@ -13,8 +13,8 @@ use crate::{
         Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError,
         WireResult,
         messages::{
-            ClipItem, Found, ListQuery, Outcome, PunchItem, ReadItem, ReadReply, SealItem, Wipe,
-            WriteItem, WriteOp, kind,
+            Answer, ClipItem, Found, ListQuery, Outcome, PunchItem, ReadItem, ReadReply, SealItem,
+            Wipe, WriteItem, WriteOp, kind,
         },
         serve_with,
     },
@@ -77,12 +77,7 @@ impl Handler for Answerer {
     fn handle(&self, call: Call<'_>) -> WireResult<()> {
         let store = self.store.as_ref();
         if call.kind != kind::WRITE && !call.payload.is_empty() {
-            return outcome(call, |_, _| {
-                Err((
-                    0,
-                    StoreError::Protocol("a payload where none belongs".into()),
-                ))
-            });
+            return stray_payload(call);
         }
         match call.kind {
             kind::READ => read(store, call),
@@ -125,6 +120,19 @@ impl Handler for Answerer {
                 "a data server listens here, and {other:#06x} is not one of its requests: is this the right address?"
             )),
         }
+    }
+}
+
+/// Refuses a payload where none belongs, in the form that the request's answer has.
+fn stray_payload(call: Call<'_>) -> WireResult<()> {
+    let error = StoreError::Protocol("a payload where none belongs".into());
+    match call.kind {
+        kind::READ => {
+            let pieces = vec![Found::Failed(error)];
+            call.reply(&encode(&ReadReply { pieces })?, &[])
+        }
+        kind::SPACE | kind::LIST => call.reply(&encode(&Answer::<()>::Err(error))?, &[]),
+        _ => outcome(call, |_, _| Err((0, error))),
     }
 }
 

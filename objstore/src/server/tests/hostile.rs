@@ -178,6 +178,20 @@ fn hostile_writes_and_the_wrong_kind_of_chunk() {
     let outcome = rig.outcome(kind::DELETE, &vec![free(9)], b"payload");
     assert!(matches!(outcome.failed, Some(StoreError::Protocol(_))));
     assert_eq!(rig.store.changes.load(Relaxed), 0);
+    // Refused in the form each request's answer has.
+    let (read, _): (ReadReply, _) = rig.ask(kind::READ, &Vec::<ReadItem>::new(), b"payload");
+    assert!(matches!(
+        read.pieces[..],
+        [Found::Failed(StoreError::Protocol(_))]
+    ));
+    let (space, _): (Answer<Space>, _) = rig.ask(kind::SPACE, &(), b"payload");
+    assert!(matches!(space, Err(StoreError::Protocol(_))));
+    let query = ListQuery {
+        after: None,
+        limit: 1,
+    };
+    let (listing, _): (Answer<Listing>, _) = rig.ask(kind::LIST, &query, b"payload");
+    assert!(matches!(listing, Err(StoreError::Protocol(_))));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::{
     addr::Addr,
     error::StoreError,
     name::{ChunkForm, ChunkName},
-    store::ChunkStore,
+    store::{ChunkStore, Space},
     wire::{Listener, Pool, WireError, messages::*},
 };
 
