@@ -21,6 +21,8 @@ pub(super) const ALIGN: usize = 8;
 
 const MAGIC: &[u8; 8] = b"SLABJRNL";
 const VERSION: u32 = 1;
+/// More commits and files than there can ever be: a header that says more is none.
+const BEYOND: u64 = 1 << 62;
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"SFRM");
 
 /// The header of a journal file.
@@ -132,7 +134,8 @@ impl Draft {
         Self::with_payload(Kind::Next, bytes)
     }
 
-    fn with_payload(kind: Kind, mut bytes: Vec<u8>) -> Self {
+    /// A frame of this payload, which stands behind [`FRAME`] bytes that are filled in here.
+    pub(super) fn with_payload(kind: Kind, mut bytes: Vec<u8>) -> Self {
         let payload = (bytes.len() - FRAME) as u32;
         bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
         let crc = crc32c(&bytes[FRAME..]);
@@ -203,7 +206,8 @@ pub(super) fn look(bytes: &[u8], number: u64) -> Found<'_> {
     let payload = le32(bytes, 8);
     let header_good = le32(bytes, FRAME - 4) == crc32c(&bytes[..FRAME - 4])
         && le32(bytes, 32) == number as u32
-        && payload as usize <= MAX_BATCH;
+        && payload as usize <= MAX_BATCH
+        && le64(bytes, 16).max(le64(bytes, 24)) < BEYOND;
     let Some(kind) = Kind::from_number(le32(bytes, 4)).filter(|_| header_good) else {
         return Found::Nothing;
     };
@@ -229,7 +233,8 @@ pub(super) fn look(bytes: &[u8], number: u64) -> Found<'_> {
 
 /// Reads the payload of a [`Kind::Next`] frame.
 pub(super) fn next_file(payload: &[u8]) -> Option<u64> {
-    (payload.len() == 8).then(|| le64(payload, 0))
+    let number = (payload.len() == 8).then(|| le64(payload, 0));
+    number.filter(|&number| number < BEYOND)
 }
 
 /// Reads a record's payload; `None` when it is not one.
@@ -313,6 +318,19 @@ mod tests {
         );
         assert_eq!(parse(frame.payload), Some(batch));
         assert!(matches!(look(&bytes, 4), Found::Nothing));
+    }
+
+    /// Found by fuzzing: the next number would not fit.
+    #[test]
+    fn numbers_that_nobody_counts_to_are_none() {
+        for (lsn, synced) in [(u64::MAX, 0), (1, u64::MAX), (BEYOND, 0)] {
+            let bytes = Draft::mark(Kind::Synced)
+                .finish(Lsn(lsn), Lsn(synced), 1)
+                .to_vec();
+            assert!(matches!(look(&bytes, 1), Found::Nothing));
+        }
+        assert_eq!(next_file(&u64::MAX.to_le_bytes()), None);
+        assert_eq!(next_file(&7u64.to_le_bytes()), Some(7));
     }
 
     #[test]

@@ -49,6 +49,9 @@ impl Changes {
     }
 }
 
+/// So many files of a gap are named one by one; a stray file's number may be any.
+const MOST_NAMED: usize = 1024;
+
 /// Where reading starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct From {
@@ -143,8 +146,9 @@ pub(super) fn replay(dir: &Path, from: From, ground: &Ground) -> Result<Replay, 
     };
     let mut expected = from.file;
     for (i, &number) in numbers.iter().enumerate() {
-        (expected..number).for_each(|missing| replay.missing(missing));
-        expected = number + 1;
+        let missing = (expected..number).take(MOST_NAMED);
+        missing.for_each(|missing| replay.missing(missing));
+        expected = number.saturating_add(1);
         let bytes = read_file(dir, number)?;
         let later = || Ahead::in_files(dir, &numbers[i + 1..]);
         if !replay.read_file(number, &bytes, &later, ground)? {

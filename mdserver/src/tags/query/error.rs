@@ -26,7 +26,9 @@ impl std::error::Error for QueryError {}
 impl QueryError {
     /// The mistake at `span` of `text`; the ends of the span are those of characters.
     pub(super) fn new(text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
-        let message = message.into();
+        // One line, whatever of the query is in it.
+        let message: String = message.into();
+        let message = message.replace(char::is_control, " ");
         let (left, rest) = text.split_at_checked(span.start).unwrap_or((text, ""));
         let marked = rest.get(..span.len()).unwrap_or(rest);
         let right = rest.get(marked.len()..).unwrap_or("");

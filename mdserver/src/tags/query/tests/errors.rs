@@ -70,6 +70,9 @@ fn the_place_is_marked_below_the_query() {
     assert!(lines[1].chars().count() < 90 && lines[1].contains('…'));
     let at = lines[2].chars().position(|char| char == '^').unwrap();
     assert_eq!(lines[1].chars().nth(at), Some('('));
+    // What of the query is in the message stays on its line.
+    let shown = Query::parse("'a\nb'").unwrap_err().to_string();
+    assert_eq!(shown.lines().count(), 3, "{shown}");
     let end = Query::parse("a =").unwrap_err().to_string();
     assert!(end.ends_with("  a =\n     ^"), "{end}");
 }
