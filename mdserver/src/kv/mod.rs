@@ -32,6 +32,9 @@ mod disk;
 mod engine;
 mod error;
 mod frame;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod housekeeping;
 mod index;
 mod journal;

@@ -1,0 +1,85 @@
+//! The metadata service: requests in postcard, one after the other, of a session that is attached; and
+//! replies. What is refused changes nothing, so the service goes on answering.
+
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use slabfs_mdserver::api::{MdError, Op, ROOT, Reply, Request};
+use slabfs_mdserver::kv::MemoryKv;
+use slabfs_mdserver::{Service, ServiceOptions};
+use slabfs_model::SessionId;
+
+/// Most requests of one run.
+const MOST: usize = 64;
+
+fn request(session: SessionId, seq: u64, op: Op) -> Request {
+    Request {
+        session,
+        seq,
+        done_below: 0,
+        op,
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let _ = postcard::take_from_bytes::<(u32, Result<Reply, MdError>)>(data);
+    let options = ServiceOptions {
+        upkeep: Duration::from_secs(3600),
+        silence: Duration::from_secs(3600),
+        lease: Duration::from_secs(3600),
+        ..ServiceOptions::default()
+    };
+    let (service, _) = Service::over(Box::new(MemoryKv::new()), options).expect("an empty store");
+    let attach = Op::Attach {
+        host: "here".to_owned(),
+        pid: 1,
+        read_only: false,
+    };
+    let reply = service.call_remote(request(SessionId(0), 0, attach));
+    let Ok(Reply::Attached(attached)) = reply else {
+        panic!("not attached: {reply:?}");
+    };
+    let (remote, mut rest) = match data.split_first() {
+        Some((first, rest)) => (first & 1 == 0, rest),
+        None => return,
+    };
+    for seq in 1..=MOST {
+        let Ok((mut asked, left)) = postcard::take_from_bytes::<Request>(rest) else {
+            break;
+        };
+        rest = left;
+        // Mostly what a session really sends; a session or a number of its own now and then.
+        if asked.session.0 < 0x70 {
+            asked.session = attached.session;
+            asked.seq = seq as u64;
+            asked.done_below = 0;
+        }
+        let detached = matches!(asked.op, Op::Detach { .. }) && asked.session == attached.session;
+        let result = match remote {
+            true => service.call_remote(asked),
+            false => service.call(asked),
+        };
+        let bytes = postcard::to_allocvec(&result).expect("a reply can be sent");
+        let again: Result<Reply, MdError> = postcard::from_bytes(&bytes).expect("and read");
+        assert_eq!(again, result);
+        if detached {
+            break;
+        }
+    }
+    service.settle_down().expect("the service goes on");
+    let asked = Op::GetAttr { ino: ROOT };
+    let attach = Op::Attach {
+        host: "there".to_owned(),
+        pid: 2,
+        read_only: true,
+    };
+    let reply = service.call(request(SessionId(0), 0, attach));
+    let Ok(Reply::Attached(attached)) = reply else {
+        panic!("not attached: {reply:?}");
+    };
+    let reply = service.call(request(attached.session, 0, asked));
+    assert!(matches!(reply, Ok(Reply::Entry(_))), "{reply:?}");
+    service.close().expect("it closes");
+});

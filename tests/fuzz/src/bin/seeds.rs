@@ -1,0 +1,295 @@
+//! Writes the seeds of the targets whose inputs are not text, to `tests/fuzz/corpus` under the directory it
+//! is started in; after a change of messages:
+//! `cargo run --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz --bin seeds`.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+use slabfs_mdserver::api::{
+    Create, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, SetAttr, SpecChange, XattrFlags,
+};
+use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId};
+use slabfs_objstore::wire::messages::{
+    ClipItem, ListQuery, ReadItem, SealItem, Wipe, WriteItem, WriteOp, kind,
+};
+use slabfs_objstore::{ChunkForm, ChunkName};
+
+fn write(target: &str, name: &str, bytes: &[u8]) {
+    let dir = Path::new("tests/fuzz/corpus").join(target);
+    fs::create_dir_all(&dir).expect("a directory");
+    fs::write(dir.join(name), bytes).expect("a seed");
+}
+
+fn postcard(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("a value")
+}
+
+fn metadata() {
+    let name = |name: &str| name.as_bytes().to_vec();
+    let create = |called: &str, kind| {
+        Op::Create(Create {
+            parent: ROOT,
+            name: name(called),
+            kind,
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            target: (kind == Kind::Symlink).then(|| name("target")),
+            exclusive: true,
+            open: false,
+        })
+    };
+    let ino = ObjectId(2);
+    let dims = Coords::from_slice(&[4, 4]);
+    let declare = |change| Op::Declare {
+        ino,
+        change,
+        rewrite: None,
+    };
+    let array = SpecChange {
+        dims: Some(dims.clone()),
+        ..SpecChange::default()
+    };
+    let names = [
+        create("a", Kind::Object),
+        create("b", Kind::Directory),
+        create("c", Kind::Symlink),
+        Op::Lookup {
+            parent: ROOT,
+            name: name("a"),
+        },
+        Op::Link {
+            ino,
+            parent: ROOT,
+            name: name("d"),
+        },
+        Op::Rename {
+            parent: ROOT,
+            name: name("a"),
+            new_parent: ROOT,
+            new_name: name("b"),
+            flags: RenameFlags::Exchange,
+        },
+        Op::ReadDir {
+            ino: ROOT,
+            cookie: 0,
+            limit: 10,
+        },
+        Op::Unlink {
+            parent: ROOT,
+            name: name("d"),
+        },
+        Op::Rmdir {
+            parent: ROOT,
+            name: name("a"),
+        },
+        Op::SetAttr {
+            ino,
+            set: SetAttr {
+                mode: Some(0o600),
+                ..SetAttr::default()
+            },
+        },
+    ];
+    let attributes = [
+        create("a", Kind::Object),
+        Op::SetXattr {
+            ino,
+            name: name("user.k"),
+            value: name("3"),
+            flags: XattrFlags::Either,
+        },
+        Op::GetXattr {
+            ino,
+            name: name("user.k"),
+        },
+        Op::ListXattr { ino },
+        Op::RemoveXattr {
+            ino,
+            name: name("user.k"),
+        },
+    ];
+    let arrays = [
+        create("a", Kind::Object),
+        declare(array),
+        Op::LeaseChunks { count: 4 },
+        Op::Open { ino },
+        Op::Tiling {
+            ino,
+            known: slabfs_model::Version(0),
+            after: None,
+        },
+        Op::Resize {
+            ino,
+            dims,
+            how: ResizeHow::SetDims,
+        },
+        Op::Reserve { ino, upto: 100 },
+        Op::Clear { ino },
+        Op::SpareGeneration { ino },
+        Op::Release { inos: vec![ino] },
+        Op::Sync,
+        Op::StatFs,
+        Op::Servers,
+        Op::Detach { clean: true },
+    ];
+    for (called, ops) in [
+        ("names", &names[..]),
+        ("attributes", &attributes),
+        ("arrays", &arrays),
+    ] {
+        let mut bytes = vec![0];
+        for op in ops {
+            bytes.extend(postcard(&Request {
+                session: SessionId(1),
+                seq: 1,
+                done_below: 0,
+                op: op.clone(),
+            }));
+        }
+        write("metadata", called, &bytes);
+    }
+}
+
+fn chunks() {
+    let shape = Coords::from_slice(&[4, 8]);
+    let form = |codec| ChunkForm {
+        shape: shape.clone(),
+        elem: 4,
+        codec,
+        fill: Fill::from_bytes(&[1, 2, 3, 4]),
+    };
+    let whole = Hyperslab::from_region(&Region::new(&[0, 0], &[4, 8]));
+    let free = ChunkName::Free(ChunkId(5));
+    let grid = ChunkName::Grid {
+        object: ObjectId(7),
+        generation: 1,
+        at: Coords::from_slice(&[0, 0]),
+    };
+    let asked = |which: u16, control: Vec<u8>, payload: &[u8]| {
+        let mut bytes = vec![(which - kind::READ) as u8];
+        bytes.extend_from_slice(&(control.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&(payload.len() as u16).to_le_bytes());
+        bytes.extend(control);
+        bytes.extend_from_slice(payload);
+        bytes
+    };
+    for (called, name, codec, op) in [
+        ("put", &free, Codec::None, WriteOp::Put),
+        ("coded", &free, Codec::ShuffleZstd(3), WriteOp::Put),
+        ("append", &free, Codec::Lz4, WriteOp::Append { at: 0 }),
+        ("grid", &grid, Codec::None, WriteOp::Write(whole.clone())),
+    ] {
+        let (name, form, slab) = (name.clone(), form(codec), whole.clone());
+        let item = WriteItem {
+            name: name.clone(),
+            form: form.clone(),
+            op,
+            bytes: 32,
+        };
+        let read = ReadItem {
+            name: name.clone(),
+            form: form.clone(),
+            slab,
+        };
+        let mut bytes = asked(kind::WRITE, postcard(&vec![item]), &[9; 32]);
+        if called == "append" {
+            let seal = SealItem {
+                name: name.clone(),
+                form: form.clone(),
+            };
+            bytes.extend(asked(kind::SEAL, postcard(&vec![seal]), &[]));
+        }
+        bytes.extend(asked(kind::READ, postcard(&vec![read.clone()]), &[]));
+        bytes.extend(asked(kind::VERIFY, postcard(&vec![name.clone()]), &[]));
+        bytes.extend(asked(kind::SYNC, postcard(&vec![name.clone()]), &[]));
+        if called == "grid" {
+            let keep = Coords::from_slice(&[2, 2]);
+            let clip = ClipItem {
+                name: name.clone(),
+                form,
+                keep,
+            };
+            bytes.extend(asked(kind::CLIP, postcard(&vec![clip]), &[]));
+            bytes.extend(asked(kind::PUNCH, postcard(&vec![read]), &[]));
+            let wipe = Wipe {
+                object: ObjectId(7),
+                below: Some(2),
+            };
+            bytes.extend(asked(kind::WIPE, postcard(&vec![wipe]), &[]));
+        }
+        let list = ListQuery {
+            after: None,
+            limit: 9,
+        };
+        bytes.extend(asked(kind::LIST, postcard(&list), &[]));
+        bytes.extend(asked(kind::DELETE, postcard(&vec![name]), &[]));
+        write("chunks", called, &bytes);
+    }
+}
+
+fn wire() {
+    let mut hello = vec![1, 0, 1, 0];
+    hello.extend_from_slice(&[7; 32]);
+    let sent = |kind: u8, control: &[u8]| [&[kind, control.len() as u8, 0], control].concat();
+    let to_server = [
+        vec![1],
+        sent(1, &hello),
+        sent(0x20, b"request"),
+        sent(0x20, b""),
+    ]
+    .concat();
+    let mut challenge = vec![1, 0, 0, 0];
+    challenge.extend_from_slice(&[7; 32]);
+    let to_client = [
+        vec![3],
+        sent(2, &challenge),
+        sent(4, b""),
+        sent(0x21, b"reply"),
+    ]
+    .concat();
+    write("wire", "to-server", &to_server);
+    write("wire", "to-client", &to_client);
+    write(
+        "wire",
+        "refused",
+        &[vec![3], sent(5, &[0, 0, b'n', b'o'])].concat(),
+    );
+    write("wire", "noise", b"\0GET / HTTP/1.0\r\n\r\n");
+}
+
+fn journal() {
+    // Two files: three records, a mark, the next file; one more record and the end. Then with damage.
+    let record = [0, 2, 1, b'a', 1, b'1', 1, b'b', 2, b'2', b'2', 1, 1, b'a'];
+    let flat = |parts: &[&[u8]]| parts.concat();
+    let one = flat(&[&[4], &record, &record, &[4], &record]);
+    let two = flat(&[&[2], &record, &[5]]);
+    write("journal", "clean", &flat(&[&[1], &one, &two]));
+    write("journal", "opened", &flat(&[&[0x71], &one, &two]));
+    let flipped = flat(&[&[3], &record, &[8, 90, 0, 0, 0, 0, 0, 0, 0, 1], &record]);
+    write("journal", "flipped", &flat(&[&[0x35], &flipped, &two]));
+    let cut = flat(&[&[2], &record, &[9, 130, 0, 0, 0, 0, 0, 0, 0]]);
+    write("journal", "cut", &flat(&[&[0x70], &cut]));
+    let foreign = [
+        7, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 2, 3, 4,
+    ];
+    write(
+        "journal",
+        "numbers",
+        &flat(&[&[0x30], &[2], &record, &foreign]),
+    );
+    write(
+        "journal",
+        "garbage",
+        &flat(&[&[0x30], &[3], &record, &[6, 5, 1, 2, 3, 4, 5], &record]),
+    );
+}
+
+fn main() {
+    metadata();
+    chunks();
+    wire();
+    journal();
+}
