@@ -52,6 +52,19 @@ pub(crate) struct NetArgs {
 }
 
 /// The flags of a mount, wherever it runs.
+/// Flags of the metadata service, in a process of its own or not.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Metadata")]
+pub(crate) struct MetaArgs {
+    /// Start although a part of the metadata is damaged beyond repair; what is lost is listed
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
+    /// How much metadata to keep in memory; the process takes some hundred MB more while it checks
+    /// its index after a start, and while it writes a checkpoint
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_size)]
+    pub(crate) meta_cache: u64,
+}
+
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Mount")]
 pub(crate) struct MountArgs {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use slabfs_objstore::Addr;
 
-use crate::args::{ServiceArgs, parse_addr};
+use crate::args::{MetaArgs, ServiceArgs, parse_addr};
 use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, MetadataNode, Owner};
@@ -33,9 +33,8 @@ pub(crate) struct Args {
     /// File with the shared key (16 bytes or more, readable by its owner only); needed for tcp:
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Start although a part of the metadata is damaged beyond repair; what is lost is listed
-    #[arg(long)]
-    accept_loss: bool,
+    #[command(flatten)]
+    meta: MetaArgs,
     #[command(flatten)]
     service: ServiceArgs,
 }
@@ -55,7 +54,7 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let key = node::key(args.key_file.as_deref(), &[&args.listen])?;
     let listener = node::listen(&args.listen, key, shutdown)?;
     Owner::Mdserver.claim(&args.data)?;
-    let mut metadata = MetadataNode::open(&args.data, args.accept_loss)?;
+    let mut metadata = MetadataNode::open(&args.data, &args.meta)?;
     shutdown.check()?;
     metadata.serve(listener)?;
     Ok(Box::new(Running { metadata }))

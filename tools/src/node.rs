@@ -21,7 +21,7 @@ use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener, WireError};
 use slabfs_objstore::{Addr, ChunkStore, StoreError};
 
-use crate::args::MountArgs;
+use crate::args::{MetaArgs, MountArgs};
 use crate::failure::usage;
 use crate::lifecycle::Shutdown;
 use crate::mountpoint::source_name;
@@ -177,10 +177,10 @@ pub(crate) struct MetadataNode {
 
 impl MetadataNode {
     /// Opens it and says what it recovered.
-    pub(crate) fn open(dir: &Path, accept_loss: bool) -> anyhow::Result<MetadataNode> {
+    pub(crate) fn open(dir: &Path, args: &MetaArgs) -> anyhow::Result<MetadataNode> {
         make_private(dir)?;
-        let mut options = ServiceOptions::default();
-        options.kv.accept_loss = accept_loss;
+        let mut options = ServiceOptions::default().with_cache(args.meta_cache);
+        options.kv.accept_loss = args.accept_loss;
         let (service, recovery) = Service::open(dir, options).map_err(|error| {
             let advice = match &error {
                 ServiceError::Kv(KvError::Locked { .. }) => {

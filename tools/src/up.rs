@@ -11,7 +11,7 @@ use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::wire::{Key, Listener};
 
-use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
+use crate::args::{MetaArgs, MountArgs, NetArgs, ServiceArgs, parse_addr};
 use crate::failure::usage;
 use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
@@ -44,9 +44,8 @@ pub(crate) struct Args {
     /// Serve other mounts too, at unix:PATH or tcp:HOST:PORT; data servers listen beside it
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
     listen: Option<Addr>,
-    /// Start although a part of the metadata is damaged beyond repair; what is lost is listed
-    #[arg(long)]
-    accept_loss: bool,
+    #[command(flatten)]
+    meta: MetaArgs,
     #[command(flatten)]
     mount: MountArgs,
     #[command(flatten)]
@@ -103,7 +102,7 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
         Some(addr) => Some(node::listen(addr, key.clone(), shutdown)?),
         None => None,
     };
-    let metadata = MetadataNode::open(&data.join("md"), args.accept_loss)?;
+    let metadata = MetadataNode::open(&data.join("md"), &args.meta)?;
     let mut behind = Behind {
         nodes: Vec::new(),
         metadata,

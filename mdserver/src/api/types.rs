@@ -44,7 +44,29 @@ impl Time {
     /// The clock of this machine.
     #[must_use]
     pub fn now() -> Self {
-        SystemTime::now().into()
+        let now: Self = SystemTime::now().into();
+        #[cfg(test)]
+        let now = now.jumped();
+        now
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// By how many seconds the clock of this thread is wrong.
+    static JUMP: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+impl Time {
+    /// Lets the clock of this thread be wrong by so many seconds from now on.
+    pub(crate) fn jump(seconds: i64) {
+        JUMP.set(seconds);
+    }
+
+    fn jumped(self) -> Self {
+        let sec = self.sec.saturating_add(JUMP.get());
+        Self { sec, ..self }
     }
 }
 

@@ -59,6 +59,31 @@ impl Default for ServiceOptions {
     }
 }
 
+impl ServiceOptions {
+    /// The cache the other defaults are made for, in bytes.
+    const CACHE: u64 = 128 << 20;
+
+    /// These options with about `bytes` of metadata kept in memory (at least 16 MiB), shared out over
+    /// the caches as the defaults are.
+    #[must_use]
+    pub fn with_cache(self, bytes: u64) -> Self {
+        let bytes = bytes.max(16 << 20);
+        let scaled = |count: usize| {
+            let scaled = count as u128 * u128::from(bytes) / u128::from(Self::CACHE);
+            usize::try_from(scaled).unwrap_or(usize::MAX).max(1)
+        };
+        Self {
+            cached_inodes: scaled(self.cached_inodes),
+            cached_records: scaled(self.cached_records),
+            kv: KvOptions {
+                cache_bytes: bytes,
+                ..self.kv
+            },
+            ..self
+        }
+    }
+}
+
 /// What opening a service found.
 #[derive(Debug, Clone, Default)]
 pub struct Recovery {

@@ -11,19 +11,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use slabfs_model::ObjectId;
+use slabfs_model::{Tag, TagKind};
 
 use super::support::*;
-use crate::api::{Kind, ROOT};
-use crate::kv::{Batch, KvOptions, LocalKv, MetaKv};
-use crate::namespace::home;
-use crate::records::{Inode, Slot, decode, encode};
-use crate::{Service, ServiceOptions, keys};
+use crate::api::{NewObject, ROOT, SpecChange};
+use crate::{Service, ServiceOptions};
 
 const DIR: &str = "SLABFS_MILLION_DIR";
 const STEP: &str = "SLABFS_MILLION_STEP";
-/// The first of the generated inode numbers; the service gives none of them.
-const FIRST: u64 = 1 << 40;
 
 fn objects() -> u64 {
     let set = std::env::var("SLABFS_OBJECTS").ok();
@@ -105,69 +100,81 @@ fn name_of(number: u64) -> Vec<u8> {
     format!("object-{number:07}").into_bytes()
 }
 
-/// What stands for ten tags: about 250 bytes that are the same in each run.
-fn tags(number: u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(256);
-    for tag in 0..10u64 {
-        let mixed = (number * 10 + tag).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        bytes.extend_from_slice(format!("user.tag{tag}={mixed:016x}").as_bytes());
+/// Ten tags, the same in each run: texts, integers, floats.
+fn tags(number: u64) -> Vec<(String, Tag)> {
+    let mixed = |tag: u64| (number * 10 + tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    let text = |kind, text: &str| Tag::parse(kind, text).unwrap();
+    let mut tags = vec![
+        (
+            "name".to_owned(),
+            text(TagKind::Text, &format!("sample-{number}")),
+        ),
+        (
+            "site".to_owned(),
+            text(
+                TagKind::Text,
+                ["north", "south", "east"][number as usize % 3],
+            ),
+        ),
+        ("run".to_owned(), Tag::int((number / 1000) as i64)),
+        ("step".to_owned(), Tag::int((number % 1000) as i64)),
+    ];
+    for tag in 0..3 {
+        let value = format!("{}.{:03}", mixed(tag) % 1000, mixed(tag) % 997);
+        tags.push((format!("x{tag}"), text(TagKind::Float, &value)));
     }
-    bytes
+    for tag in 3..6 {
+        let value = format!("value-{:08x}", mixed(tag) as u32);
+        tags.push((format!("t{tag}"), text(TagKind::Text, &value)));
+    }
+    tags
 }
 
-/// The rows of objects `from..to`, made like the one the service made.
-fn batch(pattern: &Inode, from: u64, to: u64) -> Batch {
-    let mut batch = Batch::new();
-    for number in from..to {
-        let ino = ObjectId(FIRST + number);
-        let name = name_of(number);
-        let mut inode = pattern.clone();
-        inode.attr.ino = ino;
-        batch.put(keys::inode(ino), encode(&inode).unwrap());
-        batch.put(keys::xattr(ino, b""), tags(number));
-        let slot = Slot::Entry {
-            name: name.clone(),
-            ino,
-        };
-        batch.put(keys::slot(ROOT, home(&name)), encode(&slot).unwrap());
-    }
-    batch
-}
-
-fn pattern(kv: &LocalKv) -> Inode {
-    let (from, to) = keys::inodes();
-    let (key, value) = kv.scan(&from, &to, 2).unwrap().pop().unwrap();
-    decode(&key, &value).unwrap()
+/// Makes or changes objects `from..to`.
+fn objects_of(prefix: &str, from: u64, to: u64) -> Vec<NewObject> {
+    let one = |number| NewObject {
+        parent: ROOT,
+        name: [prefix.as_bytes(), &name_of(number)].concat(),
+        mode: 0o644,
+        uid: 1,
+        gid: 1,
+        spec: SpecChange::default(),
+        tags: tags(number),
+    };
+    (from..to).map(one).collect()
 }
 
 fn fill(dir: &Path) {
-    let service = service_in(dir);
+    let (service, _) = Service::open(dir, ServiceOptions::default()).unwrap();
+    let service = Arc::new(service);
+    beat(&service, vec![]);
     let md = attach(&service);
-    md.create(new(ROOT, "pattern", Kind::Object)).unwrap();
-    service.close().unwrap();
-    let (kv, _) = LocalKv::open(dir, KvOptions::default()).unwrap();
-    let pattern = pattern(&kv);
     let (count, start) = (objects(), Instant::now());
     for from in (0..count).step_by(100) {
-        let to = (from + 100).min(count);
-        kv.commit(batch(&pattern, from, to)).unwrap();
+        md.create_many(objects_of("", from, (from + 100).min(count)))
+            .unwrap();
     }
     let filled = start.elapsed().as_secs_f64();
-    kv.close().unwrap();
+    drop(md);
+    say(&format!("{count} objects in {filled:.1} s; {}", memory()));
+    service.close().unwrap();
     say(&format!(
-        "{count} objects in {filled:.1} s, closed after {:.1} s; {}",
+        "closed after {:.1} s; {}",
         start.elapsed().as_secs_f64(),
         memory()
     ));
     say("done");
 }
 
-/// Commits more, and stays until it is killed.
+/// Makes and changes more, and stays until it is killed.
 fn change(dir: &Path) {
-    let (kv, _) = LocalKv::open(dir, KvOptions::default()).unwrap();
-    let (pattern, count) = (pattern(&kv), objects());
-    for from in (0..count / 10).step_by(100) {
-        kv.commit(batch(&pattern, from, from + 100)).unwrap();
+    let (service, _) = Service::open(dir, ServiceOptions::default()).unwrap();
+    let service = Arc::new(service);
+    beat(&service, vec![]);
+    let md = attach(&service);
+    for from in (0..objects() / 10).step_by(100) {
+        md.create_many(objects_of("more-", from, from + 100))
+            .unwrap();
     }
     say(&memory());
     say("done");
@@ -191,7 +198,7 @@ fn open(dir: &Path) {
         for i in 0..count / 2 {
             let number = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % count;
             let entry = md.lookup(ROOT, &name_of(number)).unwrap();
-            assert_eq!(entry.attr.ino, ObjectId(FIRST + number));
+            assert!(entry.attr.ino > ROOT);
         }
         let each = start.elapsed().as_secs_f64() * 2e6 / count as f64;
         say(&format!(

@@ -57,6 +57,7 @@ fn help_names_every_flag() {
                     "--servers",
                     "--listen",
                     "--accept-loss",
+                    "--meta-cache",
                     "MOUNTPOINT",
                 ][..],
                 &running,
@@ -67,7 +68,13 @@ fn help_names_every_flag() {
         (
             "mdserver",
             [
-                &["--data", "--listen", "--key-file", "--accept-loss"][..],
+                &[
+                    "--data",
+                    "--listen",
+                    "--key-file",
+                    "--accept-loss",
+                    "--meta-cache",
+                ][..],
                 &running,
             ]
             .concat(),

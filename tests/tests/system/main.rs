@@ -8,6 +8,7 @@ mod bad_wire;
 mod cli;
 mod codecs;
 mod crash;
+mod crowds;
 mod damage;
 mod descriptors;
 mod dims;
