@@ -36,6 +36,8 @@ const SMALL: usize = 16 << 10;
 
 /// How old a mount's idea of an object may be while other mounts are attached.
 const FRESH_FOR: Duration = Duration::from_secs(1);
+/// How long the end is believed; a small file that is read right after it was opened is not asked for twice.
+const END_FOR: Duration = Duration::from_millis(5);
 
 /// A reply buffer that a thread keeps for its next request is at most this large.
 const KEPT_BUFFER: usize = 4 << 20;
@@ -73,7 +75,7 @@ impl Handle {
         if self.client.local() {
             return false;
         }
-        if self.selected.is_some() || len as u64 > BLOCK || self.due() {
+        if self.selected.is_some() || len as u64 > BLOCK || self.due(offset, len) {
             return true;
         }
         let Some(geometry) = self.object.geometry.try_read() else {
@@ -90,8 +92,21 @@ impl Handle {
         !self.client.cache().holds(self.object.ino, offset, end)
     }
 
-    fn due(&self) -> bool {
-        !self.client.alone() && self.object.checked.lock().elapsed() > FRESH_FOR
+    /// Whether it is time to ask whether another mount has changed the object: now and then, and when a
+    /// read reaches the end, since it may not be the end any more.
+    fn due(&self, offset: u64, len: usize) -> bool {
+        if self.client.alone() {
+            return false;
+        }
+        let age = self.object.checked.lock().elapsed();
+        age > FRESH_FOR || age > END_FOR && self.selected.is_none() && self.reaches_end(offset, len)
+    }
+
+    fn reaches_end(&self, offset: u64, len: usize) -> bool {
+        let Some(geometry) = self.object.geometry.try_read() else {
+            return true;
+        };
+        offset.saturating_add(len as u64) > self.object.size(&geometry)
     }
 
     /// Reads at most `len` bytes at `offset` of the handle's space; fewer at its end.
@@ -99,7 +114,7 @@ impl Handle {
     /// # Errors
     /// Of the servers; damage names the chunk. Nothing is given to `sink` then.
     pub fn read(&self, offset: u64, len: usize, sink: &mut dyn ReadSink) -> Result<(), FsError> {
-        if self.due() {
+        if self.due(offset, len) {
             self.client.refresh(&self.object)?;
         }
         let mut last = None;

@@ -41,8 +41,8 @@ enum Streamed {
 }
 
 impl Handle {
-    /// Whether a write of `len` bytes may have to wait for a server.
-    pub fn may_block_write(&self, len: usize) -> bool {
+    /// Whether a write of `len` bytes at `offset` may have to wait for a server.
+    pub fn may_block_write(&self, offset: u64, len: usize) -> bool {
         if self.client.local() {
             return false;
         }
@@ -51,7 +51,11 @@ impl Handle {
             || self.append
             || self.client.over_budget()
             || self.object.flushing.is_locked_exclusive()
-            || self.object.geometry.try_read().is_none()
+            || self
+                .object
+                .geometry
+                .try_read()
+                .is_none_or(|geometry| offset.saturating_add(len as u64) > geometry.size_limit())
     }
 
     /// Writes `data` at `offset` of the handle's space; an appending handle takes the end instead.
@@ -82,6 +86,7 @@ impl Handle {
 
     /// Writes, and looks at the object's form anew when it turns out to have changed on the server.
     fn write_following(&self, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+        let mut asked = self.client.alone();
         for _ in 0..super::FORM_TRIES {
             let result = {
                 let geometry = self.object.geometry.read();
@@ -89,6 +94,11 @@ impl Handle {
             };
             match result {
                 Err(error) if error.is_stale() => self.client.refresh(&self.object)?,
+                // Another mount may have made it longer since.
+                Err(FsError::TooBig(_)) if !asked => {
+                    asked = true;
+                    self.client.refresh(&self.object)?;
+                }
                 other => return other,
             }
         }

@@ -307,21 +307,14 @@ fn find_what_was_tagged() {
     command(mnt, &format!("cd {elsewhere} && $S find 'i = 3'")).fails(1, &["--in"]);
 }
 
-/// Dims that one mount sets are those that the other sees, through handles it has open as well.
+/// Dims that one mount sets are those that the other sees at once, through handles it has open as well.
 #[test]
 fn dims_change_while_others_have_it_open() {
     needs_mount!();
     let cluster = Cluster::start(2, 2);
     for layout in ["aligned", "grid:4,4"] {
         let name = &layout[..4];
-        let more = [
-            "--max-dims",
-            "unlimited,8",
-            "--fill",
-            "9",
-            "--layout",
-            layout,
-        ];
+        let more = ["--max-dims", "12,8", "--fill", "9", "--layout", layout];
         create(&cluster.at(0, name), "4,8", "u1", &more);
         file::write(&cluster.at(0, name), [1; 32]);
         let here = [0, 1].map(|who| file::open(&cluster.at(who, name)));
@@ -329,49 +322,44 @@ fn dims_change_while_others_have_it_open() {
         for handle in &here {
             handle.read_exact_at(&mut seen, 0).expect("read");
             assert_eq!(seen, [1; 8]);
+            assert_eq!(handle.read_at(&mut seen, 32).expect("the end"), 0);
         }
         let set = |who: usize, dims: &str| {
             let path = cluster.at(who, name);
-            slabfs([
-                OsStr::new("set"),
-                path.as_os_str(),
-                "--dims".as_ref(),
-                dims.as_ref(),
-            ])
-            .ok();
+            let dims = ["--dims", dims].map(OsStr::new);
+            slabfs([OsStr::new("set"), path.as_os_str(), dims[0], dims[1]]).ok();
         };
         set(0, "6,8");
         for (who, handle) in here.iter().enumerate() {
-            let len = handle.metadata().expect("metadata").len();
-            assert_eq!(len, 48, "{layout}: the open file on mount {who}");
-            assert_eq!(info(&cluster.at(who, name))["dims"], json!([6, 8]));
             handle
                 .read_exact_at(&mut seen, 40)
                 .unwrap_or_else(|error| panic!("{layout}: the new rows on mount {who}: {error}"));
             assert_eq!(seen, [9; 8], "{layout}: mount {who}");
+            let len = handle.metadata().expect("metadata").len();
+            assert_eq!(len, 48, "{layout}: the open file on mount {who}");
+            assert_eq!(info(&cluster.at(who, name))["dims"], json!([6, 8]));
         }
-        // The other writes there at once, and both see it.
-        here[1].write_all_at(&[5; 8], 40).expect("written");
+        // Longer once more: the other writes there at once.
+        set(0, "8,8");
+        here[1].write_all_at(&[5; 8], 56).expect("written");
         here[1].sync_all().expect("synced");
         poll::until_true("the open file to look again", || {
-            here[0].read_exact_at(&mut seen, 40).expect("read");
+            here[0].read_exact_at(&mut seen, 56).expect("read");
             seen == [5; 8]
         });
+        let error = here[1].write_all_at(&[1; 8], 64).expect_err("past the end");
+        assert_eq!(error.raw_os_error(), Some(nix::errno::Errno::EFBIG as i32));
         // Shorter: what was cut off is gone for both.
         set(1, "2,8");
         for (who, handle) in here.iter().enumerate() {
-            assert_eq!(
-                handle.metadata().expect("metadata").len(),
-                16,
-                "{layout}: {who}"
-            );
+            let len = handle.metadata().expect("metadata").len();
+            assert_eq!(len, 16, "{layout}: {who}");
             poll::until_true("the end to be where it is", || {
                 handle.read_at(&mut seen, 16).expect("read") == 0
             });
         }
         set(0, "3,8");
-        poll::until_true("fill where data was cut off", || {
-            here[1].read_at(&mut seen, 16).expect("read") == 8 && seen == [9; 8]
-        });
+        here[1].read_exact_at(&mut seen, 16).expect("the new row");
+        assert_eq!(seen, [9; 8], "{layout}: fill where data was cut off");
     }
 }

@@ -72,7 +72,7 @@ pub(in crate::mount) fn answer(
     let waits = how.sync
         || file
             .ready_writer(how.append)
-            .is_none_or(|writer| writer.may_block_write(data.len()));
+            .is_none_or(|writer| writer.may_block_write(offset, data.len()));
     if how.by_kernel && (waits || others) {
         write_back(shared, &open, offset, data, reply);
     } else if drop_setid || waits || others {
