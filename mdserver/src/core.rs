@@ -25,7 +25,7 @@ use crate::cache::Cache;
 use crate::dump::Dumps;
 use crate::keys;
 use crate::kv::{Batch, KvError, MetaKv};
-use crate::placement::{Retired, Servers};
+use crate::placement::{Passes, Retired, Servers};
 use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
 use crate::sessions::{Session, Sessions};
@@ -82,6 +82,7 @@ pub(crate) struct State {
     /// Objects with chunks that wait for a settle.
     pub(crate) waiting: HashSet<Ino>,
     pub(crate) servers: Servers,
+    pub(crate) passes: Passes,
     pub(crate) retired: Retired,
     /// Objects whose generations below a number are to be taken apart.
     pub(crate) purges: BTreeMap<Ino, u32>,
@@ -135,6 +136,7 @@ impl State {
             opens: HashMap::new(),
             waiting: HashSet::new(),
             servers: Servers::new(),
+            passes: Passes::default(),
             retired: Retired::default(),
             purges: BTreeMap::new(),
         }

@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    call, config, create, demo, find, fsck, info, layout, logging, mdserver, meta, mount,
+    call, config, create, demo, drain, find, fsck, info, layout, logging, mdserver, meta, mount,
     objserver, servers, set, stats, stop, tag, tags, umount, untag, up,
 };
 
@@ -60,6 +60,7 @@ enum Command {
     Tag(tag::Args),
     Untag(untag::Args),
     Tags(tags::Args),
+    Drain(drain::Args),
     Call(call::Args),
     Fsck(fsck::Args),
     Meta(meta::Args),
@@ -94,6 +95,7 @@ impl Cli {
             Command::Set(args) => with_log(quiet_tool, || set::run(&args)),
             Command::Layout(args) => with_log(quiet_tool, || layout::run(&args)),
             Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
+            Command::Drain(args) => with_log(quiet_tool, || drain::run(&args)),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
             Command::Find(args) => with_log(quiet_tool, || find::run(&args)),
             Command::Tag(args) => with_log(quiet_tool, || tag::run(&args)),

@@ -11,6 +11,7 @@ mod config;
 mod create;
 mod daemon;
 mod demo;
+mod drain;
 mod draw;
 mod failure;
 mod find;

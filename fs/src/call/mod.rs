@@ -11,6 +11,7 @@ mod access;
 mod caller;
 mod create;
 mod defaults;
+mod drain;
 mod dump;
 mod find;
 mod path;
@@ -148,6 +149,8 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
         "dump" => dump::run(context, &arguments.read()?),
         "create" => create::run(context, arguments.read()?),
         "defaults" => defaults::run(context, arguments.read()?),
+        "drain" => drain::mark(context, &arguments.read()?),
+        "drain_slice" => drain::slice(context, &arguments.read()?),
         "servers" => servers::run(context, &arguments.read()?),
         "tag" => tags::tag(context, arguments.read()?),
         "tags" => tags::tags(context, &arguments.read()?),

@@ -361,6 +361,7 @@ impl Client {
         let mut boxes = Vec::new();
         if let Some(grid) = &geometry.grid {
             if !taken.is_empty() {
+                let allowed = self.allowed(object, geometry)?;
                 self.reserve(object, geometry, taken.end().unwrap_or(0))?;
                 boxes = self.boxes_of(&cells, taken);
                 for region in &boxes {
@@ -369,6 +370,7 @@ impl Client {
                     self.counters().write.transfer(region.volume());
                     wrote = true;
                 }
+                allowed.end()?;
                 object.epoch.fetch_add(1, Ordering::AcqRel);
                 self.cache().forget_runs(object.ino, taken);
             }

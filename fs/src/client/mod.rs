@@ -5,7 +5,8 @@
 //!
 //! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
 //! - `write`, `runs`, `stream`, `grid_io` the three ways of a write; `flush` data first, then commit
-//! - `place` which data server gets a new chunk
+//! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
+//!   from that
 //! - `read`, `block_cache` committed bytes with what is newer painted over
 //! - `resize` whatever changes an object's form
 //! - `find` searches
@@ -19,6 +20,7 @@
 
 mod adopt;
 mod block_cache;
+mod drain;
 mod error;
 mod find;
 mod flush;
@@ -30,6 +32,7 @@ mod layout;
 mod namespace;
 mod object;
 mod open;
+mod pass;
 mod payload;
 mod place;
 mod read;
@@ -51,6 +54,7 @@ use slabfs_model::ServerId;
 use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};
 
+pub use drain::Drained;
 pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
 pub use handle::{Handle, OpenMode, ReadSink, Written};
@@ -119,6 +123,11 @@ pub struct Client {
     host: String,
     /// The data servers this mount has been told of.
     known: Mutex<Arc<Known>>,
+    /// Lists before that one, for as long as a write goes by them; and the version of the oldest list
+    /// that is gone by.
+    elder: Mutex<Vec<std::sync::Weak<Known>>>,
+    known_version: AtomicU64,
+    next_pass: AtomicU64,
     lease: Mutex<LeasedIds>,
     places: Mutex<Places>,
     /// Chunks of closed objects that are not known to be on disk yet.

@@ -233,12 +233,19 @@ impl Client {
             places.spend(id, bytes);
             return Ok(id);
         }
+        drop(places);
+        self.emptiest(&takers, bytes)
+    }
+
+    /// The server of `among` with the most places left, which gets `bytes`.
+    pub(super) fn emptiest(&self, among: &[ServerId], bytes: u64) -> Result<ServerId, FsError> {
+        let mut places = self.places.lock();
         if let Some(wanted) = places.due(bytes) {
             let spent = std::mem::take(&mut places.spent);
             let leased = self.md.lease_places(wanted, spent)?;
             places.take(wanted, &leased);
         }
-        let id = places.most(&takers).ok_or(FsError::NoServers)?;
+        let id = places.most(among).ok_or(FsError::NoServers)?;
         places.spend(id, bytes);
         Ok(id)
     }

@@ -389,6 +389,19 @@ impl Client {
         self.read_pieces(&plan.pieces, geometry, &shape, first, out)
     }
 
+    /// A chunk of a grid that is not on a server which is being emptied may be elsewhere by now: then the
+    /// error says so, and the object is looked at anew.
+    fn unless_moved(&self, geometry: &Geometry, piece: &Piece) -> Result<(), FsError> {
+        let entry = self.md().getattr(geometry.attr.ino)?;
+        let same = entry
+            .info
+            .is_some_and(|info| info.stripe == geometry.info.stripe);
+        if same {
+            return Ok(());
+        }
+        Err(StoreError::Missing(piece.name.clone()).into())
+    }
+
     /// One request a server; pieces that land together in `out` are read into it, others by a detour.
     fn read_pieces(
         &self,
@@ -442,6 +455,13 @@ impl Client {
             .find(|index| matches!(pieces[**index].name, ChunkName::Free(_)))
         {
             return Err(StoreError::Missing(pieces[*index].name.clone()).into());
+        }
+        let draining = self.known.lock().draining.clone();
+        if let Some(index) = missing
+            .iter()
+            .find(|index| draining.contains(&pieces[**index].server))
+        {
+            self.unless_moved(geometry, &pieces[*index])?;
         }
         for index in &missing {
             paint_fill(out, shape, &pieces[*index].want, geometry, first);

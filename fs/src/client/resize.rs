@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// The newest form of the object, under the lock the caller holds.
-    fn renew(&self, object: &Object, geometry: &mut Geometry) -> Result<(), FsError> {
+    pub(super) fn renew(&self, object: &Object, geometry: &mut Geometry) -> Result<(), FsError> {
         let entry = self.md().getattr(object.ino)?;
         self.adopt(object, geometry, &entry)?;
         Ok(())
@@ -163,6 +163,10 @@ impl Client {
         dims: Coords,
         how: ResizeHow,
     ) -> Result<(), FsError> {
+        let allowed = match geometry.grid {
+            Some(_) => Some(self.allowed_alone(object, geometry)?),
+            None => None,
+        };
         if let Some(grid) = geometry.grid.clone() {
             let mut next = geometry.info.clone();
             next.dims = dims.clone();
@@ -177,6 +181,9 @@ impl Client {
             for gone in outside {
                 self.cut_chunks(object, geometry, &grid, &gone, &keep)?;
             }
+        }
+        if let Some(allowed) = allowed {
+            allowed.end()?;
         }
         let resized = self.md().resize(object.ino, dims, how)?;
         self.reform(object, geometry, &resized.entry)
@@ -478,9 +485,11 @@ impl Handle {
         };
         match geometry.grid.clone() {
             Some(grid) => {
+                let allowed = client.allowed_alone(object, &mut geometry)?;
                 for region in &regions {
                     client.punch_grid(object, &geometry, &grid, region)?;
                 }
+                allowed.end()?;
             }
             None => {
                 commit.records = regions

@@ -61,6 +61,9 @@ impl Client {
             dirty: AtomicI64::new(0),
             next_handle: AtomicU64::new(1),
             known: Mutex::new(Arc::new(known)),
+            elder: Mutex::default(),
+            known_version: AtomicU64::new(attached.servers_version),
+            next_pass: AtomicU64::new(1),
             host,
             lease: Mutex::default(),
             places: Mutex::default(),
@@ -108,7 +111,7 @@ impl Client {
 
     fn beat_every(&self, every: Duration) {
         while !self.pause(every) {
-            match self.md.heartbeat() {
+            match self.md.heartbeat(self.knows()) {
                 Ok(beat) => {
                     if let Some(servers) = beat.servers {
                         self.take_servers(&servers);
@@ -131,7 +134,9 @@ impl Client {
     fn take_servers(&self, servers: &[ServerInfo]) {
         adopt_servers(&self.servers, servers);
         let known = Known::of(servers, &self.host, |id| self.servers.is_local(id));
-        *self.known.lock() = Arc::new(known);
+        let mut list = self.known.lock();
+        let old = std::mem::replace(&mut *list, Arc::new(known));
+        self.elder.lock().push(Arc::downgrade(&old));
     }
 
     /// Servers new chunks may go to. Where none is online, as right after a start of the metadata service,

@@ -226,6 +226,7 @@ impl Handle {
         };
         let wants = self.wants(geometry, reach, offset, data.len() as u64)?;
         let _shared = object.flushing.read();
+        let allowed = self.client.allowed(object, geometry)?;
         if self.selected.is_none() {
             self.client.reserve(object, geometry, end)?;
         } else {
@@ -237,6 +238,7 @@ impl Handle {
             self.client
                 .write_grid(object, geometry, grid, &want.slab, &Payload::Packed(bytes))?;
         }
+        allowed.end()?;
         object.touched.store(true, Ordering::Release);
         self.grow(geometry, end);
         self.trim(geometry, reach, &wants);

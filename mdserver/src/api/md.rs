@@ -1,15 +1,16 @@
 //! [`Md`]: a session with a metadata service, one method an operation.
 
 use parking_lot::Mutex;
-use slabfs_model::{Coords, Placement, ServerId, SessionId, Tag, Version};
+use slabfs_model::{ChunkId, Coords, Placement, ServerId, SessionId, Tag, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
-    DumpPage, Entry, Find, Found, Ino, Lease, MdError, Metadata, NewObject, Op, RenameFlags, Reply,
-    Request, ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, Spare, SpecChange,
-    StatFs, TagChange, TilingReply, XattrFlags,
+    DumpPage, Entry, Find, Found, Holdings, Ino, Lease, MdError, Metadata, NewObject, Op, Pass,
+    Passed, Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite,
+    ServerInfo, SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TilingReply,
+    XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -141,13 +142,21 @@ impl Md {
         expect!(self.call(op)?, Reply::Entry(entry) => entry)
     }
 
-    /// Says that the session lives, and learns of changed data servers.
-    pub fn heartbeat(&self) -> Result<Beat, MdError> {
+    /// Version of the list of data servers that the last reply had.
+    #[must_use]
+    pub fn servers_version(&self) -> u64 {
+        self.inner.servers_version.load(Ordering::Acquire)
+    }
+
+    /// Says that the session lives, and that all it does goes by version `knows` of the list of data
+    /// servers; learns of changed ones.
+    pub fn heartbeat(&self, knows: u64) -> Result<Beat, MdError> {
         let floor = self.inner.numbers.lock().floor();
         let servers_version = self.inner.servers_version.load(Ordering::Acquire);
         let reply = self.call(Op::Heartbeat {
             floor,
             servers_version,
+            knows,
         })?;
         let beat = expect!(reply, Reply::Beat(beat) => beat)?;
         self.inner
@@ -387,6 +396,59 @@ impl Md {
     /// Chunk ids that nobody else gets, ever.
     pub fn lease_chunks(&self, count: u32) -> Result<Lease, MdError> {
         expect!(self.call(Op::LeaseChunks { count })?, Reply::Lease(lease) => lease)
+    }
+
+    /// Marks a data server as being emptied, or takes the mark off.
+    pub fn set_draining(&self, server: ServerId, draining: bool) -> Result<(), MdError> {
+        self.done(Op::SetDraining { server, draining })
+    }
+
+    /// A page of the objects that have something on a data server.
+    pub fn holdings(&self, server: ServerId, after: Ino) -> Result<Holdings, MdError> {
+        let op = Op::Holdings { server, after };
+        expect!(self.call(op)?, Reply::Holdings(holdings) => holdings)
+    }
+
+    /// Takes a pass of a grid object: [`Pass::Write`] or [`Pass::Move`].
+    pub fn take_pass(&self, ino: Ino, pass: Pass) -> Result<Passed, MdError> {
+        expect!(self.call(Op::Pass { ino, pass })?, Reply::Passed(passed) => *passed)
+    }
+
+    /// Gives the pass of this number back.
+    pub fn give_pass(&self, ino: Ino, number: u64) -> Result<(), MdError> {
+        let pass = Pass::Back(number);
+        self.done(Op::Pass { ino, pass })
+    }
+
+    /// Puts `to` in the place of `from` in the stripe of a grid object.
+    pub fn restripe(
+        &self,
+        ino: Ino,
+        generation: u32,
+        from: ServerId,
+        to: ServerId,
+    ) -> Result<Entry, MdError> {
+        self.entry(Op::Restripe {
+            ino,
+            generation,
+            from,
+            to,
+        })
+    }
+
+    /// Puts copies in the place of chunks.
+    pub fn relocate(
+        &self,
+        ino: Ino,
+        generation: u32,
+        moves: Vec<(u64, ChunkId, StoredChunk)>,
+    ) -> Result<Relocated, MdError> {
+        let op = Op::Relocate {
+            ino,
+            generation,
+            moves,
+        };
+        expect!(self.call(op)?, Reply::Relocated(relocated) => *relocated)
     }
 
     /// Places for about `bytes`: how many may go to each server. `spent`: what went where since the

@@ -27,12 +27,12 @@ pub use find::{Caller, Find, Found, Hit, MAX_HITS};
 pub use info::{ArrayInfo, Given, Truncate};
 pub use md::Md;
 pub use op::{
-    Commit, Create, NewObject, Op, RenameFlags, Request, ResizeHow, Rewrite, SetAttr, SetTime,
-    XattrFlags,
+    Commit, Create, NewObject, Op, Pass, RenameFlags, Request, ResizeHow, Rewrite, SetAttr,
+    SetTime, XattrFlags,
 };
 pub use reply::{
-    Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Lease, Reply, ReserveReply,
-    Resized, ServerInfo, Spare, StatFs,
+    Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Holdings, Lease, Passed,
+    Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare, StatFs,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TagChange, TagsPage};

@@ -1,14 +1,14 @@
 //! What a client may ask for.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{Coords, Hyperslab, Placement, ServerId, SessionId, Tag, Version};
+use slabfs_model::{ChunkId, Coords, Hyperslab, Placement, ServerId, SessionId, Tag, Version};
 use slabfs_objstore::server::ServerReport;
 
 use super::defaults::DefaultsChange;
 use super::find::Find;
 use super::spec::SpecChange;
 use super::tags::TagChange;
-use super::tiling::Stored;
+use super::tiling::{Stored, StoredChunk};
 use super::types::{Ino, Kind, Time};
 
 /// One request of a session.
@@ -128,6 +128,17 @@ pub enum ResizeHow {
     SetDims,
 }
 
+/// A pass of a grid object; the number is the session's own, new for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pass {
+    /// To write into its chunks, beside others.
+    Write(u64),
+    /// To copy chunks to this server, alone.
+    Move(u64, ServerId),
+    /// It is not needed any more.
+    Back(u64),
+}
+
 /// The data of an object that was stored anew for a change of its declaration. The caller has synced
 /// the new chunks: the old ones are deleted once the journal is on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +171,8 @@ pub enum Op {
         floor: u64,
         /// Version of the list of data servers the caller has.
         servers_version: u64,
+        /// Version that all it does goes by: no write is under way that began before.
+        knows: u64,
     },
     /// Ends the session.
     Detach {
@@ -333,6 +346,52 @@ pub enum Op {
         /// What it has put where since it asked last.
         spent: Vec<(ServerId, u64)>,
     },
+    /// Marks a data server as being emptied, durably, or takes the mark off.
+    SetDraining {
+        /// The server.
+        server: ServerId,
+        /// Whether it is to be emptied.
+        draining: bool,
+    },
+    /// A page of the objects that have something on a data server. Reply `Holdings`.
+    Holdings {
+        /// The server.
+        server: ServerId,
+        /// Objects with greater numbers are wanted; 0 for all.
+        after: Ino,
+    },
+    /// Takes or gives back a pass of a grid object, one of whose servers is being emptied. Replies
+    /// `Passed`, and `Done`; [`super::MdError::Busy`] while others have theirs, and of
+    /// [`Pass::Back`] [`super::MdError::Stale`] when it was void and what was done under it has to
+    /// be done again.
+    Pass {
+        /// Object.
+        ino: Ino,
+        /// Which.
+        pass: Pass,
+    },
+    /// Puts a server in the place of another in the stripe of a grid object; its chunks were copied under
+    /// a [`Pass::Move`] and are on the disk. Reply `Entry`.
+    Restripe {
+        /// Object.
+        ino: Ino,
+        /// Generation of the chunks.
+        generation: u32,
+        /// The server that has its chunks so far.
+        from: ServerId,
+        /// The one that has them now.
+        to: ServerId,
+    },
+    /// Puts copies of chunks of an `aligned` object in their place, where the records are still the same:
+    /// order, the chunk it names, the copy. The copies are on the disk. Reply `Relocated`.
+    Relocate {
+        /// Object.
+        ino: Ino,
+        /// Generation of the tiling.
+        generation: u32,
+        /// What was copied.
+        moves: Vec<(u64, ChunkId, StoredChunk)>,
+    },
     /// Makes stored data part of an object, in one step. Reply `Commit`.
     Commit(Commit),
     /// Sets the dims of an object that stays an array of that rank. Reply `Resized`. Data outside is
@@ -447,6 +506,9 @@ impl Op {
                 | Self::Find(_)
                 | Self::Tiling { .. }
                 | Self::LeasePlaces { .. }
+                | Self::SetDraining { .. }
+                | Self::Holdings { .. }
+                | Self::Pass { .. }
                 | Self::Sync
                 | Self::StatFs
                 | Self::Servers

@@ -95,6 +95,35 @@ pub struct Spare {
     pub stripe: Vec<ServerId>,
 }
 
+/// Reply of [`super::Op::Holdings`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holdings {
+    /// Objects that have something on the server.
+    pub objects: Vec<super::Ino>,
+    /// Where the next page begins; none at the end.
+    pub next: Option<super::Ino>,
+    /// Every session knows that the server is being emptied: chunks of grids may be moved.
+    pub ready: bool,
+}
+
+/// Reply of [`super::Op::Pass`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Passed {
+    /// What the object is.
+    pub entry: Entry,
+    /// How far somebody may have written: its bytes, or beyond where that was reserved.
+    pub reach: u64,
+}
+
+/// Reply of [`super::Op::Relocate`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relocated {
+    /// What the object is now.
+    pub entry: Entry,
+    /// Copies whose record is not the same any more: they are of no use.
+    pub useless: Vec<ChunkId>,
+}
+
 /// Reply of [`super::Op::Commit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitReply {
@@ -215,6 +244,12 @@ pub enum Reply {
     Reserve(ReserveReply),
     /// Of `SpareGeneration`.
     Spare(Spare),
+    /// Of `Holdings`.
+    Holdings(Holdings),
+    /// Of `Pass`, where one is taken.
+    Passed(Box<Passed>),
+    /// Of `Relocate`.
+    Relocated(Box<Relocated>),
     /// Of `LeasePlaces`: bytes that may go to each server.
     Places(Vec<(ServerId, u64)>),
     /// Of `StatFs`.

@@ -9,12 +9,16 @@
 //! bytes for each server, dealt so that all servers come out with equal bytes (`load`).
 
 mod choose;
+mod drain;
 mod lease;
 mod load;
+mod passes;
 mod register;
 mod retire;
 
+pub(crate) use drain::{holdings, restripe, set_draining};
 pub(crate) use lease::{Places, lease_places, return_places, void_places};
+pub(crate) use passes::{Passes, pass};
 pub(crate) use register::register;
 pub(crate) use retire::{RetireKey, Retired};
 
@@ -44,6 +48,8 @@ pub(crate) struct Server {
     /// It has so little room left that new chunks go elsewhere.
     pub(crate) full: bool,
     pub(crate) load: Load,
+    /// Version of the list that said it is being emptied.
+    pub(crate) marked: u64,
 }
 
 impl Server {
@@ -59,6 +65,7 @@ impl Server {
             chunks: 0,
             full: false,
             load: Load::default(),
+            marked: 0,
         }
     }
 

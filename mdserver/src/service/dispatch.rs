@@ -20,8 +20,9 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
         Op::Heartbeat {
             floor,
             servers_version,
+            knows,
         } => {
-            return sessions::heartbeat(core, request.session, floor, servers_version);
+            return sessions::heartbeat(core, request.session, floor, servers_version, knows);
         }
         // A resend finds the session gone, which is what was asked for.
         Op::Detach { clean } => return sessions::detach(core, request.session, clean),
@@ -93,6 +94,20 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
         Op::Release { inos } => namespace::release(core, ctx, &inos),
         Op::Tiling { ino, known, after } => tilings::tiling(core, ino, known, after),
         Op::LeaseChunks { count } => sessions::lease_chunks(core, ctx, count),
+        Op::SetDraining { server, draining } => placement::set_draining(core, server, draining),
+        Op::Holdings { server, after } => placement::holdings(core, server, after),
+        Op::Pass { ino, pass } => placement::pass(core, ctx, ino, pass),
+        Op::Restripe {
+            ino,
+            generation,
+            from,
+            to,
+        } => placement::restripe(core, ctx, ino, generation, (from, to)),
+        Op::Relocate {
+            ino,
+            generation,
+            moves,
+        } => tilings::relocate(core, ctx, ino, generation, &moves),
         Op::LeasePlaces { bytes, spent } => placement::lease_places(core, ctx, bytes, &spent),
         Op::Commit(commit) => tilings::commit(core, ctx, commit),
         Op::Resize { ino, dims, how } => tilings::resize(core, ctx, ino, &dims, how),

@@ -135,7 +135,10 @@ fn servers(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
         let record: ServerRecord = decode(key, value)?;
         let id = ServerId(id as u32);
         state.servers.by_uuid.insert(record.uuid, id);
-        state.servers.by_id.insert(id, Server::silent(record));
+        let mut server = Server::silent(record);
+        // Nobody is known to know it: sessions tell anew.
+        server.marked = state.servers.version;
+        state.servers.by_id.insert(id, server);
         Ok(())
     })
 }

@@ -59,7 +59,9 @@ fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
         ..
     } = &record;
     tracing::info!(%session, host, pid, read_only, "session attached");
-    state.sessions.live.insert(session, Session::new(record));
+    let mut begun = Session::new(record);
+    begun.knows = state.servers.version;
+    state.sessions.live.insert(session, begun);
     core.count_sessions(&state);
     Ok(Reply::Attached(Attached {
         session,
@@ -77,11 +79,13 @@ pub(crate) fn heartbeat(
     id: SessionId,
     floor: u64,
     servers_version: u64,
+    knows: u64,
 ) -> Result<Reply, MdError> {
     let mut state = core.state();
     let lost = match state.session(id) {
         Ok(session) => {
             session.heard = Instant::now();
+            session.knows = knows;
             let forgotten = session.forgettable(floor);
             if !forgotten.is_empty() {
                 let mut batch = Batch::new();

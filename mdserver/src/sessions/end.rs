@@ -57,6 +57,7 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
         core.kv.commit(batch)?;
         if let Some(session) = state.sessions.live.remove(&id) {
             return_places(&mut state.servers, session.places);
+            state.passes.end(id);
         }
         core.count_sessions(&state);
         core.answered.notify_all();

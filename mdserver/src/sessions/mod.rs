@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) heard: Instant,
     pub(crate) leases: Leases,
     pub(crate) places: Places,
+    /// Version of the list of servers that it goes by, in all that it does.
+    pub(crate) knows: u64,
     /// Numbers of requests whose replies are kept.
     kept: BTreeSet<u64>,
     /// Numbers below this were given up: their replies are gone.
@@ -54,6 +56,7 @@ impl Session {
             heard: Instant::now(),
             leases: Leases::default(),
             places: Places::default(),
+            knows: 0,
             kept: BTreeSet::new(),
             floor: 0,
             running: HashSet::new(),

@@ -8,6 +8,7 @@ mod dumps;
 mod find;
 mod million;
 mod names;
+mod placing;
 mod power;
 mod reserves;
 mod restarts;

@@ -198,7 +198,7 @@ fn a_dead_session_is_swept() {
     other.sync().unwrap();
     assert_eq!(ordered(&service), [lease.first.0, lease.first.0 + 2]);
     assert_eq!(md.getattr(ino), Err(MdError::SessionLost));
-    let beat = md.heartbeat().unwrap();
+    let beat = md.heartbeat(0).unwrap();
     assert!(beat.lost);
     md.detach(true).unwrap();
 }

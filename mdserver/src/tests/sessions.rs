@@ -181,6 +181,7 @@ fn a_silent_session_ends() {
         Op::Heartbeat {
             floor: 0,
             servers_version: 0,
+            knows: 0,
         },
     );
     assert!(matches!(beat, Ok(Reply::Beat(beat)) if beat.lost));
@@ -206,6 +207,7 @@ fn the_background_thread_ends_silent_sessions_and_servers() {
             Op::Heartbeat {
                 floor: 0,
                 servers_version: 0,
+                knows: 0,
             },
         )
     };

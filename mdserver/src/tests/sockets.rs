@@ -74,7 +74,7 @@ fn a_whole_life_over_a_socket() {
     assert_eq!(md.getxattr(ino, b"user.x").unwrap().len(), 65536);
     assert_eq!(remote.session_count(), 1);
     let other = attach(&service);
-    md.heartbeat().unwrap();
+    md.heartbeat(0).unwrap();
     assert_eq!(remote.session_count(), 2);
     other.detach(true).unwrap();
     md.sync().unwrap();

@@ -13,6 +13,7 @@ mod damage;
 mod descriptors;
 mod dims;
 mod directories;
+mod drain;
 mod dumps;
 mod durability;
 mod extremes;

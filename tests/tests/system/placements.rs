@@ -6,7 +6,7 @@ use std::path::Path;
 
 use slabfs_tests::file::named;
 use slabfs_tests::tool::{create, info, layout, servers};
-use slabfs_tests::{Cluster, Random, Up, file, needs_mount, poll, slabfs};
+use slabfs_tests::{Cluster, Random, Up, file, needs_mount, needs_root, poll, slabfs};
 
 /// The chunks of an object: first row, rows, server, bytes.
 fn chunks(object: &Path) -> Vec<(u64, u64, u64, u64)> {
@@ -358,4 +358,71 @@ fn dynamic_fills_the_emptiest() {
         .collect();
     let to_new = later.iter().filter(|&&server| server == 2).count();
     assert!(to_new >= 30, "{later:?}");
+}
+
+/// A server on a small disk fills up: chunks go to the other one, and nothing fails. A named one is full.
+#[test]
+fn a_full_server_is_passed_over() {
+    needs_root!();
+    let mut cluster = Cluster::new(2, &["--dirty-limit", "8M"], false);
+    let small = cluster.server_data(0);
+    std::fs::create_dir_all(&small).expect("a directory");
+    let flags = nix::mount::MsFlags::empty();
+    nix::mount::mount(
+        Some("tmpfs"),
+        &small,
+        Some("tmpfs"),
+        flags,
+        Some("size=24M"),
+    )
+    .expect("a tmpfs");
+    let _detached = Detached(small);
+    cluster.start_md();
+    (0..2).for_each(|i| cluster.start_server(i));
+    cluster.add_mount();
+    let object = cluster.at(0, "a");
+    create(&object, "64,1048576", "u1", &[]);
+    let bytes = Random::new(3).bytes(1 << 20);
+    for row in 0..64 {
+        file::write(&named(&object, &format!("@[{row}]")), &bytes);
+    }
+    // And as a stream of rows.
+    let rows = cluster.at(0, "rows");
+    create(&rows, "64,1048576", "u1", &[]);
+    let handle = file::open(&rows);
+    (0..64).for_each(|row| handle.write_all_at(&bytes, row << 20).expect("a row"));
+    handle.sync_all().expect("synced");
+    file::close(handle).expect("closed");
+    for object in [&object, &rows] {
+        assert_eq!(file::read(object), bytes.repeat(64));
+        let on_small: u64 = chunks(object)
+            .iter()
+            .filter(|chunk| chunk.2 == 1)
+            .map(|chunk| chunk.3)
+            .sum();
+        assert!(on_small < 24 << 20, "{on_small}");
+    }
+    assert!(
+        servers_of(&object).len() == 2,
+        "the small one was used first"
+    );
+    let named_one = cluster.at(0, "n");
+    create(&named_one, "64,1048576", "u1", &["--placement", "server:1"]);
+    let handle = file::open(&named_one);
+    let failed = (0..64).find_map(|row| handle.write_all_at(&bytes, row << 20).err());
+    let failed = failed
+        .or_else(|| handle.sync_all().err())
+        .expect("64 MiB on 24");
+    assert_eq!(file::errno::<()>(Err(failed)), nix::errno::Errno::ENOSPC);
+    let _ = file::close(handle);
+    drop(cluster);
+}
+
+/// A disk that is taken away with its owner.
+struct Detached(std::path::PathBuf);
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        slabfs_tests::mounts::detach(&self.0);
+    }
 }

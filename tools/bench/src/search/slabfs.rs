@@ -104,7 +104,7 @@ impl Client {
     /// Says that the session lives, when it is time to.
     fn beat(&mut self) -> anyhow::Result<()> {
         if self.beat.elapsed() > BEAT {
-            self.md.heartbeat()?;
+            self.md.heartbeat(self.md.servers_version())?;
             self.beat = Instant::now();
         }
         Ok(())

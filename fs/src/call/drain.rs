@@ -1,0 +1,55 @@
+//! `drain` and `drain_slice`: emptying a data server.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use slabfs_model::ServerId;
+
+use super::{CallError, Context};
+
+/// Arguments of `drain`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mark {
+    server: u32,
+    /// Take the mark off instead.
+    #[serde(default)]
+    cancel: bool,
+}
+
+/// Arguments of `drain_slice`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Slice {
+    server: u32,
+    /// Objects behind this one.
+    #[serde(default)]
+    after: u64,
+}
+
+/// Marks the server, so that it gets no new chunks, or takes the mark off.
+pub(super) fn mark(context: &Context, arguments: &Mark) -> Result<Value, CallError> {
+    allow(context)?;
+    let server = ServerId(arguments.server);
+    let draining = !arguments.cancel;
+    context.client.md().set_draining(server, draining)?;
+    Ok(json!({"server": server.0, "draining": draining}))
+}
+
+/// Moves chunks off it for a moment.
+pub(super) fn slice(context: &Context, arguments: &Slice) -> Result<Value, CallError> {
+    allow(context)?;
+    let server = ServerId(arguments.server);
+    let drained = context.client.drain_slice(server, arguments.after)?;
+    serde_json::to_value(drained).map_err(|error| CallError::Invalid(error.to_string()))
+}
+
+/// Servers are the business of whoever runs the mount.
+fn allow(context: &Context) -> Result<(), CallError> {
+    let own = nix::unistd::geteuid().as_raw();
+    if context.caller.is_root() || context.caller.uid == own {
+        return Ok(());
+    }
+    Err(CallError::Denied(
+        "only root, or the user whose mount this is, may drain a data server".to_owned(),
+    ))
+}

@@ -1,0 +1,406 @@
+//! Moving everything off a data server, a slice at a time.
+//!
+//! Whoever drains calls [`Client::drain_slice`] again and again; nothing is kept between two calls but
+//! the mark at the metadata service, so a drain that was interrupted goes on where it is begun again.
+//!
+//! A chunk of an `aligned` object is copied under a new id, brought to the disk, and takes the place of
+//! the old one if that is still there. The chunks of a grid are copied under an exclusive pass, under
+//! their names, and then the object's stripe names another server. Writers wait for the latter and
+//! never for the former; readers wait for neither.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use slabfs_mdserver::api::{Entry, Ino, MdError, Stored, StoredChunk};
+use slabfs_model::layout::{Grid, Record, boxes_of_run};
+use slabfs_model::{ChunkId, Coords, Hyperslab, ObjectId, ServerId};
+use slabfs_objstore::client::{WriteKind, WritePiece};
+use slabfs_objstore::{ChunkName, StoreError};
+
+use super::Client;
+use super::error::FsError;
+use super::geometry::Geometry;
+use super::object::Object;
+
+/// A slice ends after so long, with what is under way.
+const SLICE: Duration = Duration::from_millis(700);
+/// Bytes copied before the records are told, and at a time.
+const BATCH_BYTES: u64 = 64 << 20;
+const STEP: u64 = 8 << 20;
+/// Chunks copied before the records are told.
+const BATCH_CHUNKS: usize = 1000;
+
+/// What a slice of a drain came to.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Drained {
+    /// Chunks moved.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects that have to be looked at again: somebody writes to them, or not every mount has heard yet.
+    pub busy: u64,
+    /// Objects of which something could not be moved, and why the last of them was not.
+    pub failed: u64,
+    /// The reason.
+    pub error: Option<String>,
+    /// Where the next slice begins; none when all objects were looked at.
+    pub next: Option<u64>,
+    /// Nothing is left on the server.
+    pub empty: bool,
+}
+
+impl Client {
+    /// Moves chunks off a server that is marked, beginning behind object `after` (0 for all).
+    ///
+    /// # Errors
+    /// When the metadata service or the server is away; what is wrong with one object is told in the result.
+    pub fn drain_slice(self: &Arc<Self>, server: ServerId, after: u64) -> Result<Drained, FsError> {
+        let until = Instant::now() + SLICE;
+        let mut done = Drained::default();
+        let page = self.md().holdings(server, ObjectId(after))?;
+        for ino in &page.objects {
+            let left = match self.drain_object(*ino, server, page.ready, until, &mut done) {
+                Ok(left) => left,
+                Err(FsError::Md(MdError::NotFound)) => false,
+                Err(FsError::Md(MdError::Stale | MdError::Busy)) => {
+                    done.busy += 1;
+                    false
+                }
+                Err(error) => {
+                    tracing::warn!(object = %ino, %server, %error, "could not be moved");
+                    done.failed += 1;
+                    done.error = Some(format!("object {ino}: {error}"));
+                    false
+                }
+            };
+            if left {
+                // Time is up in the middle of it.
+                done.next = Some(ino.0 - 1);
+                return Ok(done);
+            }
+            if Instant::now() >= until {
+                done.next = Some(ino.0);
+                return Ok(done);
+            }
+        }
+        done.next = page.next.map(|ino| ino.0);
+        if after == 0 && page.objects.is_empty() && page.next.is_none() {
+            self.ensure_known(server)?;
+            done.empty = self.servers().list(server, None, 1)?.is_empty();
+        }
+        Ok(done)
+    }
+
+    /// Moves what an object has on a server; true when time was up before the end.
+    fn drain_object(
+        self: &Arc<Self>,
+        ino: Ino,
+        server: ServerId,
+        ready: bool,
+        until: Instant,
+        done: &mut Drained,
+    ) -> Result<bool, FsError> {
+        let object = self.borrow(ino)?;
+        self.refresh(&object)?;
+        let geometry = object.geometry.read().clone();
+        match &geometry.grid {
+            None => self.drain_aligned(&object, &geometry, server, until, done),
+            Some(_) if !ready => {
+                done.busy += 1;
+                Ok(false)
+            }
+            Some(_) => {
+                self.drain_grid(&object, &geometry, server, done)?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn drain_aligned(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        server: ServerId,
+        until: Instant,
+        done: &mut Drained,
+    ) -> Result<bool, FsError> {
+        let again;
+        let mut geometry = geometry;
+        if geometry.info.stripe.contains(&server) {
+            // The stripe first: copies go where the placement says now.
+            self.tell_moves(object, geometry, Vec::new(), done)?;
+            again = object.geometry.read().clone();
+            geometry = &again;
+            if geometry.grid.is_some() {
+                return Err(FsError::Md(MdError::Stale));
+            }
+        }
+        object.tiling.write().version = None;
+        let records: Vec<Record<Stored>> = self.with_tiling(object, geometry, |tiling| {
+            let there = |record: &&Record<Stored>| matches!(&record.value, Stored::Chunk(chunk) if chunk.server == server);
+            tiling.iter().filter(there).cloned().collect()
+        })?;
+        let mut records = records.into_iter().peekable();
+        loop {
+            let mut moves = Vec::new();
+            let mut bytes = 0;
+            while bytes < BATCH_BYTES && moves.len() < BATCH_CHUNKS && Instant::now() < until {
+                let Some(record) = records.next() else { break };
+                bytes += record.slab.volume();
+                match self.copy_chunk(geometry, &record) {
+                    Ok(copied) => moves.extend(copied),
+                    // Written over since.
+                    Err(FsError::Store(StoreError::Missing(_))) => {}
+                    Err(error) => {
+                        self.tell_moves(object, geometry, moves, done)?;
+                        return Err(error);
+                    }
+                }
+            }
+            self.tell_moves(object, geometry, moves, done)?;
+            done.bytes += bytes;
+            if records.peek().is_none() {
+                return Ok(false);
+            }
+            if Instant::now() >= until {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Copies the chunk of a record to another server.
+    fn copy_chunk(
+        &self,
+        geometry: &Geometry,
+        record: &Record<Stored>,
+    ) -> Result<Option<(u64, ChunkId, StoredChunk)>, FsError> {
+        let Stored::Chunk(old) = &record.value else {
+            return Ok(None);
+        };
+        let form = old.form(&record.slab, &geometry.info);
+        let mut data = vec![0; record.slab.volume() as usize];
+        let whole = Hyperslab::whole(&form.shape);
+        self.ensure_known(old.server)?;
+        self.read_one(old.server, &old.name(), &form, &whole, &mut data)?;
+        loop {
+            let Some(bounds) = record.slab.bounds() else {
+                return Ok(None);
+            };
+            let (chunk, server) = self.place(geometry, &bounds, data.len() as u64)?;
+            let copy = StoredChunk {
+                chunk,
+                server,
+                codec: old.codec,
+            };
+            let sent = self.servers().write(&[WritePiece {
+                server,
+                name: &copy.name(),
+                form: &form,
+                kind: WriteKind::Put,
+                data: &[IoSlice::new(&data)],
+            }]);
+            match sent {
+                Err(StoreError::NoSpace) if self.full(geometry, server) => continue,
+                other => other?,
+            }
+            return Ok(Some((record.order, old.chunk, copy)));
+        }
+    }
+
+    /// Brings copies to the disk and has them take the places of what was copied.
+    fn tell_moves(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        moves: Vec<(u64, ChunkId, StoredChunk)>,
+        done: &mut Drained,
+    ) -> Result<(), FsError> {
+        let names: Vec<(ServerId, ChunkName)> = moves
+            .iter()
+            .map(|(_, _, copy)| (copy.server, copy.name()))
+            .collect();
+        if !names.is_empty() {
+            self.servers().sync(&names)?;
+        }
+        let told = self
+            .md()
+            .relocate(object.ino, geometry.info.generation, moves);
+        let relocated = match told {
+            Ok(relocated) => relocated,
+            Err(error) => {
+                self.discard_chunks(&names);
+                return Err(error.into());
+            }
+        };
+        let useless: Vec<(ServerId, ChunkName)> = names
+            .iter()
+            .filter(
+                |(_, name)| matches!(name, ChunkName::Free(id) if relocated.useless.contains(id)),
+            )
+            .cloned()
+            .collect();
+        done.chunks += (names.len() - useless.len()) as u64;
+        if !useless.is_empty() {
+            self.discard_chunks(&useless);
+        }
+        self.take_moved(object, &relocated.entry)
+    }
+
+    /// Takes over the form of an object whose chunks lie elsewhere now.
+    fn take_moved(&self, object: &Object, entry: &Entry) -> Result<(), FsError> {
+        let mut geometry = object.geometry.write();
+        object.tiling.write().version = None;
+        self.adopt(object, &mut geometry, entry)?;
+        Ok(())
+    }
+
+    /// Moves the chunks of a grid that lie on a server to another one.
+    fn drain_grid(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        server: ServerId,
+        done: &mut Drained,
+    ) -> Result<(), FsError> {
+        let to = self.other_server(&geometry.info.stripe)?;
+        let Some((held, passed)) = self.exclusive(object.ino, to)? else {
+            done.busy += 1;
+            return Ok(());
+        };
+        // Nobody writes now: this is the form that counts.
+        let now = Geometry::new(&passed.entry)?;
+        let Some(grid) = now.grid.clone() else {
+            return Err(FsError::Md(MdError::Stale));
+        };
+        if !now.info.stripe.contains(&server) {
+            drop(held);
+            return self.take_moved(object, &passed.entry);
+        }
+        let mut copies = Vec::new();
+        for name in self.chunks_of(&now, object.ino, server)? {
+            let ChunkName::Grid { at, .. } = &name else {
+                continue;
+            };
+            if self.grid_chunk(object, &now, &grid, at.clone())?.server != server {
+                continue;
+            }
+            let extent = extent_of(&now, &grid, at, passed.reach);
+            done.bytes += self.copy_grid_chunk(object, &now, at, extent, (server, to))?;
+            done.chunks += 1;
+            copies.push((to, name));
+        }
+        if !copies.is_empty() {
+            self.servers().sync(&copies)?;
+        }
+        let entry = self
+            .md()
+            .restripe(object.ino, now.info.generation, server, to)?;
+        drop(held);
+        self.take_moved(object, &entry)
+    }
+
+    /// A server for what another one is to give up: one without chunks of the object, if there is one.
+    fn other_server(&self, stripe: &[ServerId]) -> Result<ServerId, FsError> {
+        let known = self.takers()?;
+        let fresh = known.takers.iter().filter(|id| !stripe.contains(id));
+        let fresh: Vec<ServerId> = fresh.copied().collect();
+        let among = if fresh.is_empty() {
+            &known.takers
+        } else {
+            &fresh
+        };
+        self.emptiest(among, 0)
+    }
+
+    /// The names of an object's grid chunks on a server.
+    fn chunks_of(
+        &self,
+        geometry: &Geometry,
+        object: Ino,
+        server: ServerId,
+    ) -> Result<Vec<ChunkName>, FsError> {
+        self.ensure_known(server)?;
+        let generation = geometry.info.generation;
+        let mut names = Vec::new();
+        let mut after = ChunkName::Grid {
+            object,
+            generation,
+            at: Coords::new(),
+        };
+        loop {
+            let page = self.servers().list(server, Some(after.clone()), 10_000)?;
+            let Some((last, _)) = page.last() else {
+                return Ok(names);
+            };
+            after = last.clone();
+            let count = page.len();
+            let its = page.into_iter().map(|(name, _)| name).filter(|name| {
+                matches!(name, ChunkName::Grid { object: of, generation: its, .. } if *of == object && *its == generation)
+            });
+            let before = names.len();
+            names.extend(its);
+            if names.len() - before < count {
+                return Ok(names);
+            }
+        }
+    }
+
+    /// Copies one grid chunk; says how many bytes it was.
+    fn copy_grid_chunk(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        at: &Coords,
+        total: u64,
+        (from, to): (ServerId, ServerId),
+    ) -> Result<u64, FsError> {
+        let Some(grid) = &geometry.grid else {
+            return Err(FsError::Md(MdError::Stale));
+        };
+        let chunk = self.grid_chunk(object, geometry, grid, at.clone())?;
+        // What an earlier try left there must not show through.
+        self.servers().delete(&[(to, chunk.name.clone())])?;
+        let (mut offset, mut copied) = (0, 0);
+        let mut data = Vec::new();
+        while offset < total {
+            let len = STEP.min(total - offset);
+            let mut boxes = Vec::new();
+            boxes_of_run(&chunk.form.shape, offset, len, &mut boxes);
+            for region in boxes {
+                let slab = Hyperslab::from_region(&region);
+                data.clear();
+                data.resize(region.volume() as usize, 0);
+                self.read_one(from, &chunk.name, &chunk.form, &slab, &mut data)?;
+                if data.iter().all(|&byte| byte == 0) && geometry.info.fill.is_zero() {
+                    continue;
+                }
+                self.servers().write(&[WritePiece {
+                    server: to,
+                    name: &chunk.name,
+                    form: &chunk.form,
+                    kind: WriteKind::Write(&slab),
+                    data: &[IoSlice::new(&data)],
+                }])?;
+                copied += data.len() as u64;
+            }
+            offset += len;
+        }
+        Ok(copied)
+    }
+}
+
+/// Bytes of a grid chunk that somebody may have written: all of it, but of a very long one only as far as
+/// the object reaches.
+fn extent_of(geometry: &Geometry, grid: &Grid, at: &Coords, reach: u64) -> u64 {
+    let mut shape = grid.chunk.iter();
+    let whole = shape.try_fold(1u64, |all, &n| all.checked_mul(n));
+    if let Some(whole) = whole.filter(|&whole| whole <= 1 << 30) {
+        return whole;
+    }
+    // One chunk holds all rows, or elements.
+    let row: u64 = geometry.cells.iter().skip(1).product();
+    let start = grid.chunk_region(at).offset[0].saturating_mul(row);
+    geometry.whole_rows(reach.saturating_sub(start))
+}

@@ -1,0 +1,166 @@
+//! Passes: who writes into the chunks of a grid object while one of its servers is being emptied.
+//!
+//! Writers take a shared pass for the length of a write, the mover an exclusive one while it copies. A
+//! mover that waits keeps new writers off for a moment, so that it gets its turn. Passes are in memory:
+//! after a new start of the service there are none, and whoever gives one back is told so and does its
+//! work again; an exclusive pass is looked at when the object's servers change. A session that ends
+//! takes its passes with it.
+
+use slabfs_model::SessionId;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::drain::expect_strays;
+use crate::api::{Ino, MdError, Pass, Passed, Reply};
+use crate::core::{Core, Ctx};
+use crate::records::Inode;
+use crate::sessions::session_of;
+
+/// How long a mover that was turned away keeps new writers off.
+const TURN: Duration = Duration::from_secs(2);
+
+/// All passes that are out.
+#[derive(Debug, Default)]
+pub(crate) struct Passes {
+    by_ino: HashMap<Ino, Out>,
+}
+
+#[derive(Debug, Default)]
+struct Out {
+    /// Writers, each by its session and a number of its own.
+    shared: Vec<(SessionId, u64)>,
+    exclusive: Option<(SessionId, u64)>,
+    wanted: Option<Instant>,
+}
+
+impl Passes {
+    /// Takes a pass; asked for again, it is the same one.
+    fn take(
+        &mut self,
+        ino: Ino,
+        who: (SessionId, u64),
+        exclusive: bool,
+        now: Instant,
+    ) -> Result<(), MdError> {
+        let out = self.by_ino.entry(ino).or_default();
+        if out.exclusive == Some(who) || out.shared.contains(&who) {
+            return Ok(());
+        }
+        if out.exclusive.is_some() {
+            return Err(MdError::Busy);
+        }
+        if !exclusive {
+            let held_off = out
+                .wanted
+                .is_some_and(|since| now.saturating_duration_since(since) < TURN);
+            if held_off {
+                return Err(MdError::Busy);
+            }
+            out.shared.push(who);
+            return Ok(());
+        }
+        if !out.shared.is_empty() {
+            out.wanted = Some(now);
+            return Err(MdError::Busy);
+        }
+        out.wanted = None;
+        out.exclusive = Some(who);
+        Ok(())
+    }
+
+    /// Gives a pass back; false when it was not out.
+    fn give(&mut self, ino: Ino, who: (SessionId, u64)) -> bool {
+        let Some(out) = self.by_ino.get_mut(&ino) else {
+            return false;
+        };
+        let had = out.exclusive == Some(who) || out.shared.contains(&who);
+        out.shared.retain(|other| *other != who);
+        out.exclusive.take_if(|other| *other == who);
+        if out.shared.is_empty() && out.exclusive.is_none() && out.wanted.is_none() {
+            self.by_ino.remove(&ino);
+        }
+        had
+    }
+
+    /// Whether the session has the exclusive pass of an object.
+    pub(super) fn is_exclusive(&self, ino: Ino, session: Option<SessionId>) -> bool {
+        let out = self.by_ino.get(&ino).and_then(|out| out.exclusive);
+        out.is_some_and(|(of, _)| Some(of) == session)
+    }
+
+    /// A session has ended.
+    pub(crate) fn end(&mut self, session: SessionId) {
+        self.by_ino.retain(|_, out| {
+            out.shared.retain(|(of, _)| *of != session);
+            out.exclusive.take_if(|(of, _)| *of == session);
+            !out.shared.is_empty() || out.exclusive.is_some()
+        });
+    }
+}
+
+/// Takes or gives back a pass.
+pub(crate) fn pass(core: &Core, ctx: &Ctx, ino: Ino, pass: Pass) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    let now = Instant::now();
+    match pass {
+        Pass::Write(number) => {
+            let mut state = core.state();
+            state.passes.take(ino, (session, number), false, now)?;
+            let inode = state.inode(&*core.kv, ino)?;
+            passed(&inode)
+        }
+        Pass::Move(number, to) => {
+            core.state()
+                .passes
+                .take(ino, (session, number), true, now)?;
+            if let Err(error) = expect_strays(core, ctx, ino, to) {
+                core.state().passes.give(ino, (session, number));
+                return Err(error);
+            }
+            let inode = core.inode(ino)?;
+            passed(&inode)
+        }
+        Pass::Back(number) => {
+            if core.state().passes.give(ino, (session, number)) {
+                Ok(Reply::Done)
+            } else {
+                Err(MdError::Stale)
+            }
+        }
+    }
+}
+
+fn passed(inode: &Inode) -> Result<Reply, MdError> {
+    let reserved = inode.object()?.reserves.iter().map(|(_, upto)| *upto);
+    Ok(Reply::Passed(Box::new(Passed {
+        entry: inode.entry(),
+        reach: reserved.fold(inode.attr.size, u64::max),
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slabfs_model::ObjectId;
+
+    #[test]
+    fn one_mover_or_many_writers() {
+        let (ino, now) = (ObjectId(5), Instant::now());
+        let (a, b, mover) = ((SessionId(1), 1), (SessionId(2), 1), (SessionId(3), 1));
+        let mut passes = Passes::default();
+        passes.take(ino, a, false, now).unwrap();
+        passes.take(ino, a, false, now).unwrap();
+        assert_eq!(passes.take(ino, mover, true, now), Err(MdError::Busy));
+        // The mover is next; later somebody else may again, if it does not come.
+        assert_eq!(passes.take(ino, b, false, now), Err(MdError::Busy));
+        passes.take(ino, b, false, now + TURN).unwrap();
+        assert!(passes.give(ino, a) && !passes.give(ino, a));
+        passes.end(SessionId(2));
+        passes.take(ino, mover, true, now).unwrap();
+        assert!(passes.is_exclusive(ino, Some(SessionId(3))));
+        assert!(!passes.is_exclusive(ino, Some(SessionId(1))));
+        assert_eq!(passes.take(ino, a, false, now), Err(MdError::Busy));
+        passes.end(SessionId(3));
+        assert!(passes.by_ino.is_empty());
+    }
+}

@@ -1,0 +1,160 @@
+//! Servers as they are told of, places that are leased, stripes that are chosen.
+
+use slabfs_model::{Placement, ServerId};
+use slabfs_objstore::server::ServerReport;
+use slabfs_objstore::store::Space;
+
+use super::support::*;
+use crate::api::{MdError, Pass, SpecChange};
+use crate::service::Service;
+use std::sync::Arc;
+
+fn report(service: &Service, uuid: u8, host: &str, stored: u64, free: u64) {
+    let space = Space {
+        total: 6400,
+        free,
+        used: 6400 - free,
+    };
+    let report = ServerReport {
+        uuid: [uuid; 16],
+        id: None,
+        addr: None,
+        host: host.to_owned(),
+        space,
+        chunks: 1,
+        stored,
+        deleted: vec![],
+    };
+    service.register(report).unwrap();
+}
+
+/// Servers 1 to 3 with 0, 1000 and 2000 bytes, on the machines a, b and b.
+fn three() -> (Arc<Service>, crate::api::Md) {
+    let service = service();
+    report(&service, 1, "a", 0, 6000);
+    report(&service, 2, "b", 1000, 6000);
+    report(&service, 3, "b", 2000, 6000);
+    let md = attach(&service);
+    (service, md)
+}
+
+#[test]
+fn places_make_the_servers_even() {
+    let (service, md) = three();
+    let places = md.lease_places(3000, vec![]).unwrap();
+    let dealt = |places: &[(ServerId, u64)]| places.iter().map(|p| p.1).collect::<Vec<_>>();
+    assert_eq!(dealt(&places), [2000, 1000, 0]);
+    let flying: Vec<u64> = md.servers().unwrap().iter().map(|s| s.in_flight).collect();
+    assert_eq!(flying, [2000, 1000, 0]);
+    // Another one is dealt what comes on top.
+    let other = attach(&service);
+    assert_eq!(
+        dealt(&other.lease_places(300, vec![]).unwrap()),
+        [100, 100, 100]
+    );
+    // What was not used is given back.
+    let again = md.lease_places(0, vec![(ServerId(1), 500)]).unwrap();
+    assert_eq!(dealt(&again), [0, 0, 0]);
+    assert_eq!(
+        dealt(&other.lease_places(600, vec![]).unwrap()),
+        [550, 50, 0]
+    );
+    other.detach(true).unwrap();
+    assert!(
+        md.servers()
+            .unwrap()
+            .iter()
+            .all(|server| server.in_flight == 0)
+    );
+}
+
+#[test]
+fn full_and_draining_servers_get_nothing() {
+    let (service, md) = three();
+    report(&service, 1, "a", 0, 100);
+    assert!(md.servers().unwrap()[0].full);
+    let served = |places: Vec<(ServerId, u64)>| places.iter().map(|p| p.0.0).collect::<Vec<_>>();
+    assert_eq!(served(md.lease_places(10, vec![]).unwrap()), [2, 3]);
+    md.set_draining(ServerId(2), true).unwrap();
+    assert_eq!(served(md.lease_places(10, vec![]).unwrap()), [3]);
+    assert!(matches!(
+        md.set_draining(ServerId(3), true),
+        Err(MdError::Invalid(_))
+    ));
+    assert!(matches!(
+        md.set_draining(ServerId(9), true),
+        Err(MdError::Invalid(_))
+    ));
+    let made = info(md.getattr(file(&md, "f")).unwrap());
+    assert_eq!(made.stripe, [ServerId(3)]);
+    md.set_draining(ServerId(2), false).unwrap();
+    report(&service, 1, "a", 0, 5000);
+    assert_eq!(served(md.lease_places(10, vec![]).unwrap()), [1, 2, 3]);
+}
+
+#[test]
+fn stripes_are_what_placements_say() {
+    let (_service, md) = three();
+    let placed = |name: &str, placement| {
+        let ino = file(&md, name);
+        let change = SpecChange {
+            placement: Some(placement),
+            ..SpecChange::default()
+        };
+        md.declare(ino, change, None)
+            .map(|entry| info(entry).stripe)
+    };
+    let ids = |numbers: &[u32]| numbers.iter().copied().map(ServerId).collect::<Vec<_>>();
+    assert_eq!(placed("r", Placement::Region), Ok(ids(&[1, 2, 3])));
+    assert_eq!(placed("n", Placement::Server(ServerId(2))), Ok(ids(&[2])));
+    assert_eq!(
+        placed("o", Placement::Object).map(|stripe| stripe.len()),
+        Ok(1)
+    );
+    assert_eq!(
+        placed("l", Placement::Local).map(|stripe| stripe.len()),
+        Ok(1)
+    );
+    assert!(matches!(
+        placed("x", Placement::Server(ServerId(9))),
+        Err(MdError::Invalid(_))
+    ));
+    // The first chunk of what is made begins on the emptiest.
+    let ino = file(&md, "d");
+    let stripe = info(md.getattr(ino).unwrap()).stripe;
+    let first = slabfs_model::layout::grid::first_of(ino, stripe.len());
+    assert_eq!((stripe.len(), stripe[first]), (3, ServerId(1)));
+}
+
+#[test]
+fn a_grid_moves_only_under_its_pass() {
+    let (service, md) = three();
+    let ino = file(&md, "f");
+    let (from, to) = (ServerId(1), ServerId(3));
+    let now = info(md.getattr(ino).unwrap());
+    let moved = || md.restripe(ino, now.generation, from, to);
+    assert_eq!(moved(), Err(MdError::Stale));
+    let writer = attach(&service);
+    writer.take_pass(ino, Pass::Write(1)).unwrap();
+    assert_eq!(md.take_pass(ino, Pass::Move(1, to)), Err(MdError::Busy));
+    writer.give_pass(ino, 1).unwrap();
+    assert_eq!(writer.give_pass(ino, 1), Err(MdError::Stale));
+    md.take_pass(ino, Pass::Move(2, to)).unwrap();
+    assert_eq!(writer.take_pass(ino, Pass::Write(2)), Err(MdError::Busy));
+    let before = md.getattr(ino).unwrap().attr;
+    let entry = moved().unwrap();
+    assert!(entry.attr.change > before.change && entry.attr.ctime == before.ctime);
+    assert!(!info(entry).stripe.contains(&from));
+    md.give_pass(ino, 2).unwrap();
+    // Back where a deletion is still ordered: not yet.
+    assert_eq!(md.take_pass(ino, Pass::Move(3, from)), Err(MdError::Busy));
+    // Who has mutual knowledge: the writer has not heard that a server drains.
+    md.set_draining(ServerId(2), true).unwrap();
+    let page = |md: &crate::api::Md| md.holdings(ServerId(2), slabfs_model::ObjectId(0)).unwrap();
+    assert_eq!((page(&md).objects, page(&md).ready), (vec![ino], false));
+    for md in [&md, &writer] {
+        let version = md.heartbeat(0).unwrap().servers_version;
+        md.heartbeat(version).unwrap();
+    }
+    assert!(page(&md).ready);
+}

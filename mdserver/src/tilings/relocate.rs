@@ -1,0 +1,96 @@
+//! Records whose chunks lie elsewhere now: a data server is being emptied.
+
+use slabfs_model::{ChunkId, Version};
+use std::sync::Arc;
+
+use crate::api::{Ino, MAX_COMMIT_RECORDS, MdError, Relocated, Reply, Stored, StoredChunk};
+use crate::core::{Core, Ctx};
+use crate::keys;
+use crate::placement::RetireKey;
+use crate::records::{Tile, decode, encode};
+use crate::sessions::session_of;
+
+/// Puts copies of chunks in the place of the chunks, where the records are still the same. The copies are
+/// on their servers' disks. Servers of the object's stripe that get no chunks any more are replaced.
+/// The reply names the copies that are of no use.
+pub(crate) fn relocate(
+    core: &Core,
+    ctx: &Ctx,
+    ino: Ino,
+    generation: u32,
+    moves: &[(u64, ChunkId, StoredChunk)],
+) -> Result<Reply, MdError> {
+    if moves.len() > MAX_COMMIT_RECORDS {
+        return Err(MdError::Invalid(format!(
+            "at most {MAX_COMMIT_RECORDS} chunks at a time"
+        )));
+    }
+    core.tilings.with(ino, |loaded| {
+        let session = session_of(ctx)?;
+        let mut txn = core.begin(ctx)?;
+        let mut inode = txn.inode(ino)?;
+        let info = &inode.object()?.info;
+        if info.generation != generation || info.is_grid() {
+            return Err(MdError::Stale);
+        }
+        let (mut taken, mut useless) = (Vec::new(), Vec::new());
+        for (order, from, copy) in moves {
+            txn.state.servers.named(copy.server)?;
+            let key = keys::tile(ino, generation, *order);
+            let tile = match core.kv.get(&key)? {
+                Some(bytes) => Some(decode::<Tile>(&key, &bytes)?),
+                None => None,
+            };
+            match tile {
+                Some(mut tile) if chunk_of(&tile.value) == Some(*from) => {
+                    if let Stored::Chunk(old) = &tile.value {
+                        txn.retire(old.server, RetireKey::Chunk(old.chunk))?;
+                    }
+                    tile.value = Stored::Chunk(copy.clone());
+                    txn.batch.put(key, encode(&tile)?);
+                    taken.push(copy.chunk);
+                }
+                _ => useless.push(copy.chunk),
+            }
+        }
+        let leases = txn.state.session(session)?.leases.using(&taken)?;
+        for (part, record) in &leases {
+            let key = keys::lease(session, *part);
+            if crate::sessions::is_used_up(record) {
+                txn.batch.delete(key);
+            } else {
+                txn.batch.put(key, encode(record)?);
+            }
+        }
+        let drains = |id| {
+            let server = txn.state.servers.by_id.get(id);
+            server.is_some_and(|server| server.record.draining)
+        };
+        let stripe_drains = inode.object()?.info.stripe.iter().any(drains);
+        let changed = Arc::make_mut(&mut inode);
+        changed.attr.change += 1;
+        let object = changed.object_mut()?;
+        object.info.tiling = Version(object.info.tiling.0 + 1);
+        if stripe_drains {
+            txn.choose_stripe(ino, object)?;
+        }
+        txn.put_quietly(inode);
+        let entry = txn.inode(ino)?.entry();
+        let reply = Reply::Relocated(Box::new(Relocated { entry, useless }));
+        let reply = txn.commit_then(reply, |state| {
+            if let Ok(session) = state.session(session) {
+                session.leases.set(leases);
+            }
+        })?;
+        // Read anew when it is needed: orders stay, and readers a little behind get all of it.
+        loaded.forget();
+        Ok(reply)
+    })
+}
+
+fn chunk_of(value: &Stored) -> Option<ChunkId> {
+    match value {
+        Stored::Chunk(chunk) => Some(chunk.chunk),
+        Stored::Fill => None,
+    }
+}

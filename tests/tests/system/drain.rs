@@ -1,0 +1,260 @@
+//! `slabfs drain`: a data server is emptied while its objects are read and written.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use slabfs_tests::file::named;
+use slabfs_tests::tool::{create, layout, servers};
+use slabfs_tests::{Cluster, Random, file, needs_mount, poll, slabfs};
+
+/// Rows, and bytes of a row, of each object.
+const ROWS: usize = 24;
+const ROW: usize = 160 << 10;
+
+/// Objects of every kind, each with something on every server that its placement allows.
+const KINDS: [(&str, &[&str]); 7] = [
+    ("aligned", &[]),
+    ("coded", &["--codec", "lz4"]),
+    ("grid", &["--layout", "grid:5,70000"]),
+    (
+        "canonical",
+        &["--layout", "canonical", "--placement", "server:2"],
+    ),
+    ("named", &["--placement", "server:2"]),
+    ("region", &["--placement", "region"]),
+    (
+        "blocks",
+        &["--placement", "region", "--layout", "grid:1,163840"],
+    ),
+];
+
+fn make(cluster: &Cluster) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut made = Vec::new();
+    for (i, (name, flags)) in KINDS.iter().enumerate() {
+        let path = cluster.at(0, name);
+        create(&path, &format!("{ROWS},{ROW}"), "u1", flags);
+        let bytes = Random::new(i as u64).bytes(ROWS * ROW);
+        for (row, part) in bytes.chunks(ROW).enumerate() {
+            file::write_at(&path, (row * ROW) as u64, part);
+        }
+        made.push((PathBuf::from(name), bytes));
+    }
+    let plain = Random::new(99).bytes(20 << 20);
+    file::write(&cluster.at(0, "plain"), &plain);
+    made.push((PathBuf::from("plain"), plain));
+    for i in 0..40 {
+        file::write(&cluster.at(0, format!("small{i}")), vec![i; 1000]);
+        made.push((PathBuf::from(format!("small{i}")), vec![i; 1000]));
+    }
+    // A hole stays one.
+    create(
+        &cluster.at(0, "sparse"),
+        "64,65536",
+        "u1",
+        &["--layout", "grid:1,65536"],
+    );
+    let mut sparse = vec![0; 64 * 65536];
+    sparse[5 * 65536..][..65536].fill(7);
+    file::write_at(&cluster.at(0, "sparse"), 5 * 65536, &[7; 65536]);
+    made.push((PathBuf::from("sparse"), sparse));
+    made
+}
+
+fn servers_of(object: &Path) -> Vec<u64> {
+    let layout = layout(object);
+    let chunks = layout["chunks"].as_array().expect("chunks");
+    let all = chunks.iter().filter_map(|chunk| chunk["server"].as_u64());
+    all.collect()
+}
+
+fn compare(mnt: &Path, made: &[(PathBuf, Vec<u8>)], when: &str) {
+    for (name, bytes) in made {
+        let path = mnt.join(name);
+        let read = file::read(&path);
+        assert_eq!(read.len(), bytes.len(), "{} {when}", name.display());
+        if let Some(at) = read.iter().zip(bytes).position(|(a, b)| a != b) {
+            panic!("{} differs at {at} {when}", name.display());
+        }
+    }
+}
+
+fn drain(cluster: &Cluster, server: &str, more: &[&str]) -> slabfs_tests::Outcome {
+    let mnt = cluster.mnt(0).display().to_string();
+    let mut args = vec!["drain", server, &mnt];
+    args.extend(more);
+    slabfs(args)
+}
+
+/// Writes rows of an object through a handle that stays open, until told to stop; what it should hold.
+fn keep_writing(
+    path: &Path,
+    mut bytes: Vec<u8>,
+    part: usize,
+    end: &AtomicBool,
+    count: &AtomicU64,
+) -> Vec<u8> {
+    let mut random = Random::new(part as u64 + 7);
+    let handle = file::open(path);
+    while !end.load(Ordering::Acquire) {
+        // Small writes wait in memory, large ones go to the chunks at once.
+        let len = if random.one_in(2) {
+            ROW
+        } else {
+            1 + random.range(0, 5000) as usize
+        };
+        let rows = bytes.len() / ROW;
+        let row = 2 * random.range(0, rows as u64 / 2) as usize + part;
+        let at = row * ROW + random.range(0, (ROW - len + 1) as u64) as usize;
+        let data = random.bytes(len);
+        handle.write_all_at(&data, at as u64).expect("written");
+        bytes[at..at + len].copy_from_slice(&data);
+        if random.one_in(8) {
+            handle.sync_all().expect("synced");
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    handle.sync_all().expect("synced");
+    file::close(handle).expect("closed");
+    bytes
+}
+
+/// Everything is written while a server is emptied, and another one is killed and comes back meanwhile.
+#[test]
+fn under_load() {
+    needs_mount!();
+    let mut cluster = Cluster::start(3, 2);
+    let mut made = make(&cluster);
+    let mnts = [cluster.mnt(0), cluster.mnt(1)];
+    let (end, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let loaded: Vec<usize> = (0..KINDS.len()).chain([KINDS.len()]).collect();
+    let results: Vec<(usize, usize, Vec<u8>)> = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for &at in &loaded {
+            for (part, mnt) in mnts.iter().enumerate() {
+                let (path, bytes) = (mnt.join(&made[at].0), made[at].1.clone());
+                let (end, count) = (&end, &count);
+                threads.push((
+                    at,
+                    part,
+                    scope.spawn(move || keep_writing(&path, bytes, part, end, count)),
+                ));
+            }
+        }
+        poll::until_true("writers at work", || count.load(Ordering::Relaxed) > 50);
+        let point = mnts[0].display().to_string();
+        let drained = scope.spawn(move || slabfs(["drain", "2", &point]));
+        poll::until_true("the drain to begin", || {
+            servers(&mnts[0])[1]["draining"] == true
+        });
+        cluster.kill_server(2);
+        cluster.start_server(2);
+        let outcome = drained.join().expect("drained");
+        let before = count.load(Ordering::Relaxed);
+        poll::until_true("writers going on", || {
+            count.load(Ordering::Relaxed) > before + 50
+        });
+        end.store(true, Ordering::Release);
+        let results = threads
+            .into_iter()
+            .map(|(at, part, thread)| (at, part, thread.join().expect("a writer")))
+            .collect();
+        let said = outcome.ok();
+        assert!(
+            said.text().contains("it can be stopped"),
+            "{}",
+            said.report()
+        );
+        results
+    });
+    for (at, part, bytes) in results {
+        // Each writer had every second row.
+        for (row, data) in bytes
+            .chunks(ROW)
+            .enumerate()
+            .filter(|(row, _)| row % 2 == part)
+        {
+            made[at].1[row * ROW..][..data.len()].copy_from_slice(data);
+        }
+    }
+    compare(&mnts[0], &made, "on the mount that moved");
+    compare(&mnts[1], &made, "on another mount");
+    for (name, _) in &made {
+        let on = servers_of(&mnts[0].join(name));
+        assert!(!on.contains(&2), "{} on {on:?}", name.display());
+    }
+    let state = |cluster: &Cluster| {
+        servers(&cluster.mnt(0))[1]["state"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    assert_eq!(state(&cluster).as_deref(), Some("draining"));
+    cluster.stop_server(1);
+    compare(&mnts[1], &made, "without the server");
+    for (name, bytes) in &mut made {
+        let path = mnts[1].join(&*name);
+        file::write_at(&path, 0, &[9; 100]);
+        bytes[..100].fill(9);
+    }
+    compare(&mnts[1], &made, "written without the server");
+    cluster.start_server(1);
+    poll::until_true("it to be back", || {
+        state(&cluster).as_deref() == Some("draining")
+    });
+    drain(&cluster, "2", &["--cancel"]).ok();
+    poll::until_true("it to get chunks again", || {
+        file::write(&cluster.at(0, "after"), vec![1; 1000]);
+        create_anew(&cluster.at(0, "a"));
+        servers_of(&cluster.at(0, "a")).contains(&2)
+    });
+}
+
+fn create_anew(path: &Path) {
+    let _ = std::fs::remove_file(path);
+    create(path, "8,1000", "u1", &[]);
+    for row in 0..8 {
+        file::write(&named(path, &format!("@[{row}]")), vec![1; 1000]);
+    }
+}
+
+/// Every process that takes part is killed in the middle, one after the other; then it is done again.
+#[test]
+fn after_kills() {
+    needs_mount!();
+    let mut cluster = Cluster::start(3, 2);
+    let made = make(&cluster);
+    for (name, _) in &made {
+        file::open(&cluster.at(0, name)).sync_all().expect("synced");
+    }
+    let mnt = cluster.mnt(0);
+    let draining = |cluster: &Cluster| {
+        // Not to its end: a slice or two by hand.
+        let path = cluster.mnt(0).display().to_string();
+        slabfs(["call", &path, "{\"op\": \"drain\", \"server\": 2}"]).ok();
+        slabfs(["call", &path, "{\"op\": \"drain_slice\", \"server\": 2}"])
+    };
+    draining(&cluster).ok();
+    cluster.kill_mount(0);
+    cluster.start_mount(0);
+    draining(&cluster).ok();
+    cluster.kill_md();
+    cluster.start_md();
+    assert_eq!(servers(&mnt)[1]["draining"], true, "the mark lasts");
+    compare(&mnt, &made, "after the metadata server was killed");
+    draining(&cluster).ok();
+    cluster.kill_server(1);
+    cluster.start_server(1);
+    drain(&cluster, "2", &[]).ok();
+    cluster.stop_server(1);
+    compare(&mnt, &made, "without the server");
+    compare(&cluster.mnt(1), &made, "on another mount");
+}
+
+#[test]
+fn what_cannot_be_drained() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 1);
+    drain(&cluster, "7", &[]).fails(2, &["no data server 7"]);
+    drain(&cluster, "1", &[]).fails(2, &["no other data server"]);
+    file::write(&cluster.at(0, "f"), "works");
+}
