@@ -119,7 +119,9 @@ fn stripes_are_what_placements_say() {
         placed("x", Placement::Server(ServerId(9))),
         Err(MdError::Invalid(_))
     ));
-    // The first chunk of what is made begins on the emptiest.
+    // The first chunk of what is made begins on the emptiest; the next one elsewhere, since that one is
+    // expected to bring something.
+    let (_service, md) = three();
     let ino = file(&md, "d");
     let stripe = info(md.getattr(ino).unwrap()).stripe;
     let first = slabfs_model::layout::grid::first_of(ino, stripe.len());
