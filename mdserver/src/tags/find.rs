@@ -149,6 +149,10 @@ impl Search<'_> {
                     }
                     place.clear();
                     at += 1;
+                    // Many branches may have nothing.
+                    if at < branches.len() && self.full() {
+                        break false;
+                    }
                 };
                 (cursor.branch, cursor.place) = (at as u32, place);
                 ended

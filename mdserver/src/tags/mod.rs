@@ -14,6 +14,7 @@ pub mod index;
 pub mod query;
 
 mod candidates;
+mod catchup;
 mod change;
 mod find;
 mod live;
@@ -22,6 +23,7 @@ mod plan;
 pub(crate) mod rows;
 mod subject;
 
+pub(crate) use catchup::each_row;
 pub(crate) use change::{tag, tags};
 pub(crate) use find::find;
-pub(crate) use live::{Entries, Live, each_row};
+pub(crate) use live::{Entries, Live};

@@ -242,6 +242,34 @@ fn expression() -> impl Strategy<Value = String> {
     })
 }
 
+#[test]
+fn ten_thousand_terms_are_searched() {
+    let (_service, md) = ready();
+    for n in 0..20 {
+        let ino = file(&md, &format!("f{n}"));
+        tag(&md, ino, "n", Tag::int(n * 500));
+        let list = Tag::parse(TagKind::List, &format!("[{n},{}]", n + 1)).unwrap();
+        tag(&md, ino, "list", list);
+    }
+    let terms: Vec<_> = (0..10_000).map(|n| format!("n = {n}")).collect();
+    let mut find = query(&terms.join(" or "));
+    find.limit = 7;
+    assert_eq!(all(&md, find).len(), 20);
+    // Each is told once, at however many places it stands.
+    let mut find = query("list in 0..30 or list >= 3 or n >= 0 or has list");
+    for limit in [1, 3, 100] {
+        find.limit = limit;
+        assert_eq!(all(&md, find.clone()).len(), 20);
+    }
+    let mut find = query(&format!("n = {}", "9".repeat(1 << 20)));
+    assert!(matches!(md.find(find.clone()), Err(MdError::Invalid(_))));
+    find.query = "(".repeat(1000);
+    assert!(matches!(md.find(find.clone()), Err(MdError::Invalid(_))));
+    find.query = "n = 1".to_owned();
+    find.after = Some(b"forged".to_vec());
+    assert!(md.find(find).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
