@@ -33,6 +33,13 @@ use crate::{
   slabfs layout mnt/temp                             see how it is stored
   slabfs umount mnt
 
+A selection names a box of an array, as a file: PATH@[A,B,…], slowest axis first, each axis one of
+  3        that index             2:5      2, 3 and 4
+  -1       the last one           :5, 2:   up to 4, from 2 on; -3: is the last three
+  :        all of it              0:10:2   every other one
+  ...      all axes that are not named; those behind the last one need not be
+Quote it in a shell; read it with cat, write it with cp.
+
 `slabfs help COMMAND` explains one command, with examples."
 )]
 pub(crate) struct Cli {

@@ -1,12 +1,14 @@
 //! `slabfs umount`: take a mount down and wait until its process has stored everything.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use serde_json::json;
 
 use crate::args::parse_time;
 use crate::mountpoint::{Mounted, detach, mounts, unmount};
+use crate::onmount::{Mount, Refused};
 use crate::output;
 use crate::process::{Watched, users_of};
 
@@ -14,13 +16,20 @@ use crate::process::{Watched, users_of};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs umount mnt
-  slabfs umount mnt --lazy        take it out of sight although programs still use it")]
+  slabfs umount mnt --lazy        take it out of sight although programs still use it
+  slabfs umount mnt --force       although a server is away and what was written last cannot be stored
+
+Status 0 means that everything is stored. What cannot be stored keeps the mount where it is, so that
+nothing is lost while the server it is meant for may come back.")]
 pub(crate) struct Args {
     /// Where it is mounted
     mountpoint: PathBuf,
     /// Take it out of sight at once; it ends when the last program that uses it does
     #[arg(long)]
     lazy: bool,
+    /// Unmount although not everything can be stored; that is lost then
+    #[arg(long)]
+    force: bool,
     /// How long to wait for its process to end
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     timeout: Duration,
@@ -49,6 +58,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let process = serving_process(mounted);
     if args.lazy {
         return detach(&full);
+    }
+    if !args.force {
+        store(&full)?;
     }
     match unmount(&full) {
         Ok(()) => {}
@@ -82,6 +94,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Has the mount store everything, while it is still there to be asked again.
+fn store(mountpoint: &Path) -> anyhow::Result<()> {
+    let shown = mountpoint.display();
+    let stored = Mount::of(mountpoint).and_then(|mount| mount.call(&json!({ "op": "sync" })));
+    match stored {
+        Ok(_) => Ok(()),
+        Err(error) => match error.downcast_ref::<Refused>() {
+            Some(refused) if refused.errno != libc::ENOSYS => Err(anyhow!(
+                "{shown} stays mounted, since not everything can be stored: {refused}; try again when \
+                 that is mended (`slabfs servers {shown}` shows which servers are away), or lose it with \
+                 `slabfs umount --force {shown}`"
+            )),
+            // It cannot be asked: a read-only one, or one of an older version.
+            _ => {
+                tracing::debug!("the mount was not asked to store everything: {error:#}");
+                Ok(())
+            }
+        },
+    }
 }
 
 /// The process behind a mount, as far as it is on this machine.

@@ -16,6 +16,7 @@ mod dump;
 mod find;
 mod path;
 mod servers;
+mod sync;
 mod tags;
 
 use std::sync::Arc;
@@ -152,6 +153,7 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
         "drain" => drain::mark(context, &arguments.read()?),
         "drain_slice" => drain::slice(context, &arguments.read()?),
         "servers" => servers::run(context, &arguments.read()?),
+        "sync" => sync::run(context, &arguments.read()?),
         "tag" => tags::tag(context, arguments.read()?),
         "tags" => tags::tags(context, &arguments.read()?),
         _ => Err(CallError::Unknown(op)),

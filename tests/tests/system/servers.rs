@@ -236,3 +236,25 @@ fn status_of_servers() {
     cluster.start_server(1);
     poll::until_true("two servers online again", || online() == 2);
 }
+
+/// What cannot be stored keeps the mount, until it can be stored or is given up.
+#[test]
+fn umount_does_not_lose_in_silence() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 1, &["--io-timeout", "1s"]);
+    let mnt = cluster.mnt(0);
+    let umount = |more: &[&str]| {
+        let mut args = vec!["umount", mnt.to_str().expect("text")];
+        args.extend(more);
+        slabfs(args)
+    };
+    slabfs_tests::tool::create(&mnt.join("a"), "4,4", "u1", &[]);
+    let written = file::open(&mnt.join("a"));
+    std::os::unix::fs::FileExt::write_all_at(&written, &[7; 4], 0).expect("written");
+    cluster.kill_server(0);
+    umount(&[]).fails(1, &["stays mounted", "--force", "slabfs servers"]);
+    cluster.start_server(0);
+    drop(written);
+    assert_eq!(file::read(&mnt.join("a"))[..4], [7; 4], "nothing was lost");
+    umount(&[]).ok();
+}
