@@ -176,3 +176,28 @@ pub fn servers(mount: &Path) -> Vec<serde_json::Value> {
     ]);
     said.ok().json().as_array().expect("servers").clone()
 }
+
+/// Asks a mount through its `.slabfs/call`.
+///
+/// # Errors
+/// What the mount answered, or that it does not.
+pub fn call(mount: &Path, request: &serde_json::Value) -> std::io::Result<serde_json::Value> {
+    use std::os::unix::fs::FileExt;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options
+        .read(true)
+        .write(true)
+        .open(mount.join(".slabfs/call"))?;
+    file.write_all_at(request.to_string().as_bytes(), 0)?;
+    let mut reply = vec![0; 8 << 20];
+    let len = file.read_at(&mut reply, 0)?;
+    let reply: serde_json::Value = serde_json::from_slice(&reply[..len])?;
+    match (reply.get("ok"), reply["errno"].as_i64()) {
+        (Some(value), _) => Ok(value.clone()),
+        (None, Some(errno)) => {
+            println!("{request} is answered with {reply}");
+            Err(std::io::Error::from_raw_os_error(errno as i32))
+        }
+        (None, None) => Err(std::io::Error::other(reply.to_string())),
+    }
+}

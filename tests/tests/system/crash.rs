@@ -9,8 +9,10 @@
 //!
 //! `SLABFS_SOAK_SECONDS` makes it go on as long as that; `SLABFS_TEST_SEED` plays one seed again.
 
+mod dice;
 mod load;
 mod model;
+mod play;
 mod seen;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
