@@ -54,6 +54,9 @@ pub enum CheckError {
     /// The store of the metadata failed.
     #[error(transparent)]
     Kv(#[from] KvError),
+    /// The store has another format: nothing in it would be understood.
+    #[error("{0}")]
+    Format(String),
     /// A store of chunks failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -194,6 +197,7 @@ pub fn open(dir: &Path) -> Result<(LocalKv, Recovery), KvError> {
 /// # Errors
 /// When the store cannot be read; what is wrong *in* it goes to `tell`.
 pub fn metadata(kv: &dyn MetaKv, tell: &mut dyn FnMut(Finding)) -> Result<Facts, CheckError> {
+    crate::service::known_format(kv).map_err(|error| CheckError::Format(error.to_string()))?;
     let mut walk = Walk { kv, tell };
     let mut facts = Facts::default();
     counters::read(&mut walk, &mut facts)?;

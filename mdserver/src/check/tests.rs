@@ -160,6 +160,15 @@ fn an_empty_store_is_right() {
     clean(&kv);
 }
 
+#[test]
+fn another_format_is_not_looked_into() {
+    let (kv, _service, _md) = life();
+    kv.commit(with(keys::FORMAT.to_vec(), encode(&1u32).unwrap()))
+        .unwrap();
+    let error = metadata(&kv, &mut |finding| panic!("{finding}")).unwrap_err();
+    assert!(error.to_string().contains("format 1"), "{error}");
+}
+
 /// Applies `damage` to a busy store and says what was found.
 fn found(damage: impl FnOnce(&Shared, &Md) -> Batch) -> Vec<Finding> {
     let (kv, service, md) = busy();

@@ -21,6 +21,7 @@ use crate::api::{MdError, Reply, Request};
 use crate::core::Core;
 use crate::kv::{KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
 pub(crate) use start::FORMAT;
+pub(crate) use start::known_format;
 use upkeep::Upkeep;
 
 /// Bounds and times of a service.

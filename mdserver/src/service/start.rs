@@ -79,16 +79,23 @@ pub(super) fn start(
     Ok((core, recovery))
 }
 
+/// Whether the store says what format it has; an error when that is another one.
+pub(crate) fn known_format(kv: &dyn MetaKv) -> Result<bool, MdError> {
+    let Some(bytes) = kv.get(keys::FORMAT)? else {
+        return Ok(false);
+    };
+    let format: u32 = decode(keys::FORMAT, &bytes)?;
+    if format != FORMAT {
+        return Err(MdError::Io(format!(
+            "it has format {format} and this program knows format {FORMAT} only: start the slabfs \
+             that wrote it, copy the data out and into a new data directory (nothing was changed)"
+        )));
+    }
+    Ok(true)
+}
+
 fn check_format(kv: &dyn MetaKv) -> Result<(), MdError> {
-    if let Some(bytes) = kv.get(keys::FORMAT)? {
-        let format: u32 = decode(keys::FORMAT, &bytes)?;
-        if format != FORMAT {
-            return Err(MdError::Io(format!(
-                "it has format {format} and this program knows format {FORMAT} only: start the \
-                 slabfs that wrote it, copy the data out and into a new data directory (nothing \
-                 was changed)"
-            )));
-        }
+    if known_format(kv)? {
         return Ok(());
     }
     let mut batch = Batch::new();
