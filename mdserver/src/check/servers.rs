@@ -91,6 +91,8 @@ fn grid(
     if let Some(inode) = walk.inode(object)?
         && let Ok(there) = inode.object()
         && u64::from(there.info.generation) < below
+        // A server that was emptied has copies only, which nobody reads any more.
+        && there.info.stripe.contains(&server)
     {
         walk.tell(
             Class::Order,

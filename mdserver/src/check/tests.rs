@@ -534,6 +534,17 @@ fn servers_and_orders() {
     names(&[Class::Server], &["data server 1"], |_, _| {
         without(keys::server(ServerId(1)))
     });
+    // The same on a server that none of it is on (any more) is in order.
+    names(&[], &[], |kv, md| {
+        let (key, value) = first(kv, b'v');
+        let mut server: crate::records::ServerRecord = decode(&key, &value).unwrap();
+        server.uuid = [99; 16];
+        let mut batch = with(keys::server(ServerId(2)), encode(&server).unwrap());
+        batch.put(keys::NEXT_SERVER.to_vec(), encode(&3u32).unwrap());
+        let order = keys::retired(ServerId(2), b'g', ino(md, "a").0, 50);
+        batch.put(order, encode(&()).unwrap());
+        batch
+    });
     names(&[Class::Order], &["to delete all of it"], |_, md| {
         with(
             keys::retired(ServerId(1), b'o', ino(md, "a").0, 0),
