@@ -293,6 +293,40 @@ impl Cluster {
         mounts.iter().for_each(|&i| self.start_mount(i));
     }
 
+    /// Stops what runs, mounts first, and lets `slabfs fsck` look at everything.
+    ///
+    /// # Panics
+    /// When a process does not stop.
+    pub fn stop_and_fsck(&mut self) -> crate::Outcome {
+        for i in 0..self.mounts.len() {
+            if self.mounts[i].service.is_some() {
+                self.stop_mount(i);
+            }
+        }
+        for server in &mut self.servers {
+            if let Some(service) = server.service.take() {
+                service.stop();
+            }
+        }
+        if let Some(service) = self.md.service.take() {
+            service.stop();
+        }
+        self.fsck()
+    }
+
+    /// `slabfs fsck --deep` of metadata and chunks; nothing may run.
+    pub fn fsck(&self) -> crate::Outcome {
+        let mut args = vec!["fsck".to_owned(), "--deep".to_owned(), "--data".to_owned()];
+        args.push(self.md_data().display().to_string());
+        for i in 0..self.servers.len() {
+            args.extend([
+                "--chunks".to_owned(),
+                self.server_data(i).display().to_string(),
+            ]);
+        }
+        crate::slabfs(args)
+    }
+
     /// Mount point `i`.
     pub fn mnt(&self, i: usize) -> PathBuf {
         self.mounts[i].mnt.clone().expect("a mount point")

@@ -18,7 +18,6 @@ mod seen;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use slabfs_tests::tool::slabfs;
 use slabfs_tests::{Cluster, Random, disk, file, needs_mount, poll};
 
 use load::Worker;
@@ -166,12 +165,7 @@ fn spoil(cluster: &Cluster, random: &mut Random) -> &'static str {
 /// `slabfs fsck` of everything finds nothing.
 #[track_caller]
 fn check(cluster: &Cluster, round: u64, spoiled: &str) {
-    let data = cluster.md_data().display().to_string();
-    let stores = [0, 1].map(|i| cluster.server_data(i).display().to_string());
-    let [first, second] = &stores;
-    let outcome = slabfs([
-        "fsck", "--deep", "--data", &data, "--chunks", first, "--chunks", second,
-    ]);
+    let outcome = cluster.fsck();
     assert!(
         outcome.status == 0,
         "round {round}, {spoiled}: {}",

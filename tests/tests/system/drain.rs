@@ -207,6 +207,7 @@ fn under_load() {
         create_anew(&cluster.at(0, "a"));
         servers_of(&cluster.at(0, "a")).contains(&2)
     });
+    cluster.stop_and_fsck().ok();
 }
 
 fn create_anew(path: &Path) {
@@ -248,6 +249,7 @@ fn after_kills() {
     cluster.stop_server(1);
     compare(&mnt, &made, "without the server");
     compare(&cluster.mnt(1), &made, "on another mount");
+    cluster.stop_and_fsck().ok();
 }
 
 #[test]

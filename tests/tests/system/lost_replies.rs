@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use slabfs_tests::lossy::Lossy;
-use slabfs_tests::{Area, Cluster, Service, file, mounts, needs_mount, slabfs};
+use slabfs_tests::{Area, Cluster, Service, file, mounts, needs_mount};
 
 const STEPS: usize = 150;
 
@@ -34,14 +34,7 @@ fn what_is_sent_again_happens_once() {
     println!("{} replies were lost", lossy.lost());
     mount.stop();
     mounts::detach(&mnt);
-    (0..2).for_each(|server| cluster.stop_server(server));
-    cluster.stop_md();
-    let stores = [0, 1].map(|i| cluster.server_data(i).display().to_string());
-    let data = cluster.md_data().display().to_string();
-    slabfs([
-        "fsck", "--deep", "--data", &data, "--chunks", &stores[0], "--chunks", &stores[1],
-    ])
-    .ok();
+    cluster.stop_and_fsck().ok();
 }
 
 /// Operations that cannot be done twice.
