@@ -538,10 +538,10 @@ impl Client {
         geometry: &Geometry,
         chunks: &mut [NewChunk<'_>],
     ) -> Result<(), FsError> {
-        if !self.has_choice(geometry) {
+        let servers: BTreeSet<ServerId> = chunks.iter().map(|chunk| chunk.stored.server).collect();
+        if !servers.iter().any(|id| self.has_choice(geometry, *id)) {
             return Err(StoreError::NoSpace.into());
         }
-        let servers: BTreeSet<ServerId> = chunks.iter().map(|chunk| chunk.stored.server).collect();
         let mut full = BTreeSet::new();
         for &server in &servers {
             let its = chunks.iter().filter(|chunk| chunk.stored.server == server);

@@ -259,7 +259,7 @@ impl Client {
     /// its server, or when all others have said the same.
     pub(super) fn full(&self, geometry: &Geometry, server: ServerId) -> bool {
         let known = self.known.lock().clone();
-        let choice = self.has_choice(geometry);
+        let choice = self.has_choice(geometry, server);
         let mut places = self.places.lock();
         places.full.retain(|(of, _)| *of != server);
         places.full.push((server, Instant::now()));
@@ -271,10 +271,11 @@ impl Client {
         other
     }
 
-    /// Whether a chunk that one server has no room for might go to another one.
-    pub(super) fn has_choice(&self, geometry: &Geometry) -> bool {
+    /// Whether a chunk that a server has no room for might go to another one.
+    pub(super) fn has_choice(&self, geometry: &Geometry, server: ServerId) -> bool {
         let named = matches!(geometry.info.placement, Placement::Server(_));
-        !named && self.known.lock().takers.len() > 1
+        let known = self.known.lock();
+        !named && known.takers.iter().any(|id| *id != server)
     }
 
     /// Splits boxes at the cuts of placement `region`, so that each lies in one block.
