@@ -7,9 +7,10 @@ use std::path::Path;
 
 use serde::Serialize;
 use slabfs_mdserver::api::{
-    Create, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, SetAttr, SpecChange, XattrFlags,
+    Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, SetAttr, SpecChange, TagChange,
+    XattrFlags,
 };
-use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId};
+use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId, Tag};
 use slabfs_objstore::wire::messages::{
     ClipItem, ListQuery, ReadItem, SealItem, Wipe, WriteItem, WriteOp, kind,
 };
@@ -111,6 +112,33 @@ fn metadata() {
             name: name("user.k"),
         },
     ];
+    let tag = |key: &str, text: &str| (key.to_owned(), Tag::infer(text).expect("a tag"));
+    let find = |query: &str| {
+        Op::Find(Find {
+            query: query.to_owned(),
+            limit: 10,
+            with_tags: true,
+            ..Find::default()
+        })
+    };
+    let set = vec![
+        tag("k", "3"),
+        tag("l", "[1, 2.5, \"abc\"]"),
+        tag("t", "abcdef"),
+    ];
+    let remove = vec!["k".to_owned()];
+    let change = |set, remove| Op::Tag {
+        changes: vec![TagChange { ino, set, remove }],
+    };
+    let tags = [
+        create("a", Kind::Object),
+        change(set, vec![]),
+        find("k = 3 and t = *bcd* and l > 2"),
+        find("name = a or has k*"),
+        Op::Tags { ino, after: None },
+        change(vec![], remove),
+        find("not k in 1..5"),
+    ];
     let arrays = [
         create("a", Kind::Object),
         declare(array),
@@ -128,7 +156,10 @@ fn metadata() {
         },
         Op::Reserve { ino, upto: 100 },
         Op::Clear { ino },
-        Op::SpareGeneration { ino },
+        Op::SpareGeneration {
+            ino,
+            placement: "dynamic".parse().expect("a placement"),
+        },
         Op::Release { inos: vec![ino] },
         Op::Sync,
         Op::StatFs,
@@ -138,6 +169,7 @@ fn metadata() {
     for (called, ops) in [
         ("names", &names[..]),
         ("attributes", &attributes),
+        ("tags", &tags),
         ("arrays", &arrays),
     ] {
         let mut bytes = vec![0];
