@@ -101,7 +101,10 @@ fn catch_up(index: &Index, lsn: Lsn, kv: &dyn MetaKv, missed: &[Vec<u8>]) -> Res
             if index.wants_persist() {
                 // It has more than it says, which is allowed.
                 index.seal(lsn);
-                index.persist()?;
+                // Without room on the disk the rest stays in memory, and the service starts.
+                if let Err(error) = index.persist() {
+                    tracing::warn!(%error, "the index of tags stays in memory for now");
+                }
             }
         }
     }
