@@ -64,14 +64,11 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn start(args: &'a SearchArgs, binary: &Path, dir: &Path, data: Data) -> anyhow::Result<Self> {
         let (server, _) = Server::start(binary, dir)?;
-        let clients = (0..args.clients)
-            .map(|_| server.connect())
-            .collect::<Result<_, _>>()?;
         Ok(Self {
             args,
             data,
             server,
-            clients,
+            clients: Vec::new(),
             inos: Vec::new(),
             sqlite: Vec::new(),
         })
@@ -96,11 +93,12 @@ impl<'a> Run<'a> {
 
     fn load(&mut self, table: &mut Table, dir: &Path) -> anyhow::Result<()> {
         let started = Instant::now();
-        let client = self.clients.first_mut().context("no client")?;
+        let mut client = self.server.connect()?;
         for container in 0..self.data.objects / PER_CONTAINER {
             self.inos.extend(client.load(self.data, container)?);
         }
         client.sync()?;
+        drop(client);
         let slabfs = started.elapsed().as_secs_f64();
         let mut sqlite = None;
         if !self.args.no_sqlite {
@@ -110,6 +108,9 @@ impl<'a> Run<'a> {
             let clients = (0..self.args.clients).map(|_| database.connect());
             self.sqlite = clients.collect::<Result<_, _>>()?;
         }
+        // Only now: a session that says nothing for half a minute is ended.
+        let clients = (0..self.args.clients).map(|_| self.server.connect());
+        self.clients = clients.collect::<Result<_, _>>()?;
         self.note(table, "load, one client", "s", slabfs, sqlite);
         Ok(())
     }

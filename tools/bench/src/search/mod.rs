@@ -30,8 +30,8 @@ pub(crate) struct SearchArgs {
     /// Clients at the same time
     #[arg(long, default_value = "4", value_parser = clap::value_parser!(u64).range(1..=64))]
     clients: u64,
-    /// Seconds that each rate is measured
-    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=600))]
+    /// Seconds that each rate is measured; sessions are lost when SQLite takes longer for one
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=20))]
     seconds: u64,
     /// Leave SQLite out
     #[arg(long)]
