@@ -23,7 +23,7 @@ const PAGE: u64 = 1024;
 /// What is searched is the directory you are in, or that of --in, and all below it; only what you could
 /// list is found. Paths are told so that they can be used from where you are. Comparisons: = != < <= > >=,
 /// `in 3..9`, text with * in front, behind or around, `has KEY`; joined with and, or, not and parentheses.
-/// Built-in keys: name path dtype rank dims[0] size mtime owner kind (dir finds directories).
+/// Built-in keys: name path dtype rank `dims[0]` size mtime owner kind (dir finds directories).
 /// docs/search.md has all of it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -5,7 +5,7 @@
 //! `errno` (`mount/ops/call.rs` moves the bytes, `docs/formats/call.md` has the ops).
 //!
 //! Unlike every other request of a mount these do not come through a path that the kernel has checked. So
-//! an op finds what it works on by [`path`] alone, which asks of the caller what the kernel would ask.
+//! an op finds what it works on by `path` alone, which asks of the caller what the kernel would ask.
 
 mod access;
 mod caller;
