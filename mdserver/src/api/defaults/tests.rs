@@ -1,3 +1,5 @@
+//! What of a container's defaults new objects take, and what they leave.
+
 use slabfs_model::{Coords, DType, MaxDim, Version};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Entries sort as values do, and every lookup finds what it must.
+
 use super::*;
 use proptest::prelude::*;
 use slabfs_model::Num;

@@ -1,3 +1,5 @@
+//! Tags: kinds, texts, limits, and the one order of numbers.
+
 use super::{MAX_TAG_LIST, MAX_TAG_VALUE, Num, Tag, TagError, TagKind, Value, check_tag_key};
 use proptest::prelude::*;
 use std::cmp::Ordering;
