@@ -44,6 +44,10 @@ mod up;
 
 use std::process::ExitCode;
 
+/// The services make and free small pieces all the time, from many threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match cli::parse(std::env::args_os().collect()) {
         Ok(cli) => cli,

@@ -6,6 +6,9 @@ use super::{CheckError, Class, Finding, Walk};
 use crate::kv::{MetaKv, Recovery};
 use crate::tags::{Live, each_row};
 
+/// Bytes of the index that are kept in memory meanwhile.
+const CACHE: u64 = 64 << 20;
+
 /// Brings the index of the store in `dir` up as a start does, and looks for each tag in it; how many
 /// entries that were.
 ///
@@ -20,7 +23,7 @@ pub fn index(
     let mut walk = Walk { kv, tell };
     let lossy = recovery.unsynced.is_some() || !recovery.losses.is_empty();
     let last = kv.sync()?;
-    let live = match Live::open(&dir.join("index"), kv, last, lossy) {
+    let live = match Live::open(&dir.join("index"), kv, (last, lossy), CACHE) {
         Ok(live) => live,
         Err(error) => {
             walk.tell(Class::Index, "the index of tags", error);

@@ -766,7 +766,7 @@ fn tags_that_are_not_found() {
     {
         let (kv, recovery) = super::open(dir.path()).unwrap();
         let index = dir.path().join("index");
-        let live = crate::tags::Live::open(&index, &kv, recovery.last, false).unwrap();
+        let live = crate::tags::Live::open(&index, &kv, (recovery.last, false), 1 << 20).unwrap();
         let mut gone = crate::tags::Entries::default();
         gone.gone(a, "k", slabfs_model::Tag::auto(b"value".to_vec()));
         live.around(&gone, || Ok(crate::kv::Lsn(0))).unwrap();

@@ -88,7 +88,7 @@ impl Engine {
     /// The opened store.
     pub(super) fn new(dir: &Path, options: KvOptions, ground: Ground, started: Started) -> Self {
         let last = started.journal.last();
-        let cache = usize::try_from(options.cache_bytes / 4).unwrap_or(usize::MAX);
+        let cache = usize::try_from(options.read_cache()).unwrap_or(usize::MAX);
         let pending = started.memtable.bytes();
         let (newest, newest_bytes) = started.checkpoint;
         let kept = Kept {

@@ -18,9 +18,6 @@ use std::path::Path;
 #[error("{0}")]
 pub(super) struct Fault(pub(super) String);
 
-/// Changes go to sled in batches of this many keys: sled holds off readers for as long as one takes.
-const BATCH: usize = 128;
-
 /// The least cache sled is given, in bytes.
 const MIN_CACHE: u64 = 4 << 20;
 
@@ -137,30 +134,31 @@ impl Index {
     }
 
     /// Sets (`Some`) and removes (`None`) keys; afterwards the tree says it has `applied`, if given.
+    ///
+    /// One at a time: sled holds off readers for as long as it takes to apply a batch, and nothing
+    /// needs the changes to appear together (readers look at the tables first, and each start compares
+    /// every entry).
     pub(super) fn apply<'a>(
         &self,
         changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
         applied: Option<Lsn>,
     ) -> Result<(), Fault> {
         let db = self.db()?;
-        let mut changes = changes.peekable();
-        loop {
-            let mut batch = sled::Batch::default();
-            for (key, value) in changes.by_ref().take(BATCH) {
+        guarded(|| {
+            for (key, value) in changes {
                 match value {
-                    Some(value) => batch.insert(key, sealed(key, value)),
-                    None => batch.remove(key),
-                }
+                    Some(value) => db.insert(key, sealed(key, value))?,
+                    None => db.remove(key)?,
+                };
             }
-            let more = changes.peek().is_some();
-            if let Some(lsn) = applied.filter(|_| !more) {
-                batch.insert(APPLIED, sealed(APPLIED, &lsn.0.to_le_bytes()));
-            }
-            guarded(|| db.apply_batch(batch))?;
-            if !more {
+            let Some(lsn) = applied else {
                 return Ok(());
-            }
-        }
+            };
+            // A batch ends sled's buffer, so that what came before is in the file after a kill.
+            let mut end = sled::Batch::default();
+            end.insert(APPLIED, sealed(APPLIED, &lsn.0.to_le_bytes()));
+            db.apply_batch(end)
+        })
     }
 
     /// Stores a value with a wrong checksum.

@@ -37,6 +37,17 @@ impl Default for KvOptions {
 }
 
 impl KvOptions {
+    /// The part of the memory that holds values.
+    pub(super) fn read_cache(&self) -> u64 {
+        self.cache_bytes - self.sled_cache()
+    }
+
+    /// The part that sled is given; what it takes is a few times that, for it counts bytes on disk and
+    /// holds each key and value apart.
+    pub(super) fn sled_cache(&self) -> u64 {
+        self.cache_bytes / 8
+    }
+
     /// The length at which a journal file ends and the next begins.
     pub(super) fn file_limit(&self) -> u64 {
         (self.journal_limit / 8).clamp(HEADER as u64, 16 << 20)
@@ -152,6 +163,10 @@ impl MetaKv for LocalKv {
     fn checkpoint(&self) -> Result<(), KvError> {
         self.engine.check_open()?;
         self.engine.signals.checkpoint()
+    }
+
+    fn identity(&self) -> [u8; 16] {
+        self.engine.store
     }
 
     fn changed_since(&self, table: u8, after: Lsn) -> Option<Vec<Vec<u8>>> {

@@ -5,7 +5,6 @@
 
 use super::cache::ReadCache;
 use super::{Batch, Lsn};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -81,7 +80,7 @@ pub(super) struct Tables {
     /// How often the sealed table went, or all was replaced: whoever read the index in between
     /// must not trust what he read.
     turns: u64,
-    cache: Mutex<ReadCache>,
+    cache: ReadCache,
 }
 
 impl Tables {
@@ -92,13 +91,13 @@ impl Tables {
             sealed: None,
             last,
             turns: 0,
-            cache: Mutex::new(ReadCache::new(cache_bytes)),
+            cache: ReadCache::new(cache_bytes),
         }
     }
 
     /// Makes a commit visible.
     pub(super) fn commit(&mut self, batch: Batch, lsn: Lsn) {
-        let cache = self.cache.get_mut();
+        let cache = &self.cache;
         for (key, value) in batch.puts {
             cache.remove(&key);
             self.active.insert(key, Some(value));
@@ -115,7 +114,7 @@ impl Tables {
         let sealed = || self.sealed.as_ref().and_then(|(sealed, _)| sealed.get(key));
         match self.active.get(key).or_else(sealed) {
             Some(value) => Some(value.map(<[u8]>::to_vec)),
-            None => self.cache.lock().get(key),
+            None => self.cache.get(key),
         }
     }
 
@@ -131,7 +130,7 @@ impl Tables {
                 .as_ref()
                 .is_some_and(|(sealed, _)| sealed.get(key).is_some());
         if !newer {
-            self.cache.lock().insert(key, value);
+            self.cache.insert(key, value);
         }
         true
     }
@@ -171,7 +170,7 @@ impl Tables {
         self.active = active;
         self.sealed = None;
         self.turns += 1;
-        self.cache.get_mut().clear();
+        self.cache.clear();
     }
 
     /// Puts `older` under the active table, up to commit `last`: what the index lacks of what the

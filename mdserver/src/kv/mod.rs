@@ -124,6 +124,12 @@ pub trait MetaKv: Send + Sync {
     /// Writes a full dump now and lets the journal before it go.
     fn checkpoint(&self) -> Result<(), KvError>;
 
+    /// Tells this store from every other; the same as long as it lives. What is derived from a store
+    /// and kept apart carries it.
+    fn identity(&self) -> [u8; 16] {
+        [0; 16]
+    }
+
     /// The keys that begin with `table` and that commits behind `after` changed before this store was
     /// opened, ascending; `None` when that is not known, for `after` lies before the checkpoint or
     /// [`MetaKv::forget_changes`] was called. What was committed since it was opened is not in it.

@@ -113,7 +113,7 @@ fn try_index(
     truth: &Direct,
     around: &dyn Surroundings,
 ) -> Result<Opened, Failure> {
-    let index = Index::open(&dir.join(SLED), options.cache_bytes / 4 * 3)?;
+    let index = Index::open(&dir.join(SLED), options.sled_cache())?;
     let applied = index.applied()?;
     let reconciled = reconcile(truth, &index, around)?;
     let right = applied.max(truth.checkpoint_lsn()).min(truth.last);

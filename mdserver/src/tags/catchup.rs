@@ -9,8 +9,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use super::entry::{entries, ino_of};
-use super::index::{Index, IndexError};
-use super::live::options;
+use super::index::{Index, IndexError, IndexOptions};
 use super::rows::{self, tag_name};
 use crate::api::{Ino, MdError};
 use crate::keys;
@@ -48,11 +47,11 @@ impl From<KvError> for Trouble {
 /// The index in `dir` and its suspects once it is brought up, or why it has to be built anew.
 pub(super) fn existing(
     dir: &Path,
+    options: IndexOptions,
     kv: &dyn MetaKv,
-    last: Lsn,
-    lossy: bool,
+    (last, lossy): (Lsn, bool),
 ) -> Result<(Index, Result<HashSet<Ino>, &'static str>), Trouble> {
-    let (index, lsn) = Index::open(dir, options())?;
+    let (index, lsn) = Index::open(dir, options)?;
     let missed = if lossy || lsn > last {
         None
     } else {

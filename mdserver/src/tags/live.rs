@@ -16,6 +16,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::catchup::{BATCH, Trouble, each_row, existing};
 use super::entry::entries;
@@ -26,7 +27,7 @@ use crate::keys;
 use crate::kv::{KvError, Lsn, MetaKv};
 
 /// What is indexed and how entries are made: to be changed with [`super::entry`].
-const IDENTITY: [u8; 16] = *b"slabfs tags v1\0\0";
+const ENTRIES: [u8; 16] = *b"slabfs tags v1\0\0";
 /// How long one round of upkeep merges.
 const UPKEEP: Duration = Duration::from_secs(1);
 
@@ -106,18 +107,20 @@ fn difference(these: &[Vec<u8>], those: &[Vec<u8>], into: &mut Vec<Vec<u8>>) {
 impl Live {
     /// Opens the index in `dir` and brings it up to what the store holds, which ends with commit
     /// `last`; `lossy` when the store lost commits, so that the index may know others than the store.
+    /// It keeps up to `cache` bytes of what it read.
     pub(crate) fn open(
         dir: &Path,
         kv: &dyn MetaKv,
-        last: Lsn,
-        lossy: bool,
+        (last, lossy): (Lsn, bool),
+        cache: u64,
     ) -> Result<Self, MdError> {
-        let (index, suspects, why) = match existing(dir, kv, last, lossy) {
+        let options = options(kv, cache);
+        let (index, suspects, why) = match existing(dir, options.clone(), kv, (last, lossy)) {
             Ok((index, Ok(suspects))) => (index, suspects, None),
             Ok((index, Err(why))) => (index, HashSet::new(), Some(why.to_owned())),
             Err(Trouble::Index(error)) if error.needs_rebuild() => {
                 let why = error.to_string();
-                (Index::reset(dir, options())?, HashSet::new(), Some(why))
+                (Index::reset(dir, options)?, HashSet::new(), Some(why))
             }
             Err(Trouble::Index(error)) => return Err(error.into()),
             Err(Trouble::Store(error)) => return Err(error),
@@ -144,7 +147,7 @@ impl Live {
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let name = format!("slabfs-tags-{process}-{number}");
         let dir = std::env::temp_dir().join(name);
-        let index = Index::reset(&dir, options())?;
+        let index = Index::reset(&dir, options(kv, 128 << 20))?;
         // Nothing will be written to it.
         if let Err(error) = std::fs::remove_dir_all(&dir) {
             tracing::debug!(dir = %dir.display(), %error, "an empty directory is left");
@@ -330,9 +333,12 @@ impl Live {
     }
 }
 
-pub(super) fn options() -> IndexOptions {
+/// An index belongs to one store: beside another's rows it would tell what is not there.
+fn options(kv: &dyn MetaKv, cache: u64) -> IndexOptions {
+    let named = [ENTRIES, kv.identity()].concat();
     IndexOptions {
-        identity: IDENTITY,
+        identity: xxh3_128(&named).to_le_bytes(),
+        cache_bytes: usize::try_from(cache).unwrap_or(usize::MAX),
         ..IndexOptions::default()
     }
 }

@@ -393,6 +393,31 @@ fn the_index_lives_through_kills_and_damage() {
 }
 
 #[test]
+fn an_index_beside_the_rows_of_another_store_is_built_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let stores = ["one", "other"].map(|name| dir.path().join(name));
+    for (value, store) in stores.iter().enumerate() {
+        let service = service_in(store);
+        let md = attach(&service);
+        let tagged = TagChange {
+            ino: file(&md, "f"),
+            set: vec![("v".to_owned(), Tag::int(value as i64))],
+            remove: vec![],
+        };
+        md.tag_many(vec![tagged]).unwrap();
+        drop(md);
+        service.close().unwrap();
+    }
+    // Of the same length, so that the number of the last commit does not tell.
+    std::fs::remove_dir_all(stores[0].join("index")).unwrap();
+    killed(&stores[1].join("index"), &stores[0].join("index"));
+    let service = service_in(&stores[0]);
+    let md = attach(&service);
+    assert_eq!(paths(&md, "v = 0"), ["/f"]);
+    assert_eq!(paths(&md, "v = 1"), [""; 0]);
+}
+
+#[test]
 fn two_objects_are_never_mixed_up_while_they_change() {
     let (_service, md) = ready();
     let inos: Vec<_> = (0..200).map(|n| file(&md, &format!("f{n}"))).collect();
