@@ -75,6 +75,7 @@ impl Comparing {
 
 /// The upkeep thread.
 pub(super) fn run(engine: &Engine) {
+    crate::background();
     let _ended = Ended(engine);
     let (mut repairs, mut moves, mut checkpoints) =
         (Log::default(), Log::default(), Log::default());

@@ -42,6 +42,8 @@ struct Cursor {
     branch: u32,
     /// The place in the branch; of a scan the last inode.
     place: Vec<u8>,
+    /// The plan has all that the query asks of the index.
+    whole: bool,
 }
 
 /// Searches.
@@ -61,6 +63,7 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
             plan: Plan::Scan,
             branch: 0,
             place: Vec::new(),
+            whole: false,
         },
         None => begin(core, &query)?,
     };
@@ -69,7 +72,7 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
         query: &query,
         find: &find,
         kinds: query.names(Builtin::Kind),
-        precise: query.is_precise(),
+        precise: cursor.whole && query.is_precise(),
         paths: RefCell::new(Paths::new(core, find.who.as_ref(), find.under)),
         until: Instant::now() + SLICE,
         now: Time::now(),
@@ -96,10 +99,12 @@ fn begin(core: &Core, query: &Query) -> Result<Cursor, MdError> {
     if let Some(error) = failed {
         return Err(error);
     }
+    let (plan, whole) = plan(&core.tags, access);
     Ok(Cursor {
-        plan: plan(&core.tags, access),
+        plan,
         branch: 0,
         place: Vec::new(),
+        whole,
     })
 }
 

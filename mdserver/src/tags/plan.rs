@@ -3,7 +3,8 @@
 //! A plan is a list of branches, one after the other; a branch is one range of the index, or several
 //! postings that are read together. Which members of an `and` are read is decided by how many entries
 //! they have about: the rest is left to the verification of each hit. So a common tag beside a rare
-//! one costs what the rare one costs.
+//! one costs what the rare one costs. An `and` of postings only is read together whole: a seek a
+//! candidate is less than reading its tags.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,66 +40,118 @@ pub(super) enum Plan {
     Branches(Vec<Branch>),
 }
 
-/// Plans for `access`.
-pub(super) fn plan(live: &Live, access: Access) -> Plan {
+/// Plans for `access`, and whether the plan has all of it, so that nothing is left to verification.
+pub(super) fn plan(live: &Live, access: Access) -> (Plan, bool) {
     match access {
-        Access::Scan => Plan::Scan,
-        access => Plan::Branches(branches(live, access).0),
+        Access::Scan => (Plan::Scan, false),
+        access => {
+            let Way {
+                branches, whole, ..
+            } = branches(live, access);
+            (Plan::Branches(branches), whole)
+        }
     }
 }
 
-/// The branches that have all candidates, and about how many these are.
-fn branches(live: &Live, access: Access) -> (Vec<Branch>, u64) {
+/// How an access is read.
+struct Way {
+    /// They have all candidates.
+    branches: Vec<Branch>,
+    /// About how many these are.
+    about: u64,
+    /// They have no others than the access says.
+    whole: bool,
+}
+
+impl Way {
+    /// The postings it consists of, if it is one branch of nothing else.
+    fn postings(&self) -> Option<&Branch> {
+        match &self.branches[..] {
+            [branch] if branch.iter().all(|part| part.posting) => Some(branch),
+            _ => None,
+        }
+    }
+}
+
+fn branches(live: &Live, access: Access) -> Way {
     match access {
         // Not within the others.
-        Access::Scan => (Vec::new(), u64::MAX),
+        Access::Scan => Way {
+            branches: Vec::new(),
+            about: u64::MAX,
+            whole: false,
+        },
         Access::Range(range) => {
             let Range { from, to, posting } = range;
             let about = live.estimate(&from, &to);
-            (vec![vec![Part { from, to, posting }]], about)
+            Way {
+                branches: vec![vec![Part { from, to, posting }]],
+                about,
+                whole: true,
+            }
         }
         Access::Or(any) => {
-            let mut all = Vec::with_capacity(any.len());
-            let mut about = 0u64;
+            let mut all = Way {
+                branches: Vec::with_capacity(any.len()),
+                about: 0,
+                whole: true,
+            };
             for access in any {
-                let (more, of) = branches(live, access);
-                all.extend(more);
-                about = about.saturating_add(of);
+                let more = branches(live, access);
+                all.branches.extend(more.branches);
+                all.about = all.about.saturating_add(more.about);
+                all.whole &= more.whole;
             }
-            (all, about)
+            all
         }
         Access::And(all) => {
             let mut members: Vec<_> = all
                 .into_iter()
                 .map(|access| branches(live, access))
                 .collect();
-            members.sort_by_key(|(_, about)| *about);
+            members.sort_by_key(|way| way.about);
             together(members)
         }
     }
 }
 
-/// The cheapest member of an `and` by itself, or with others that narrow it down.
-fn together(members: Vec<(Vec<Branch>, u64)>) -> (Vec<Branch>, u64) {
+/// All members of an `and` together, if they are postings and few; else the cheapest by itself, or with
+/// others that narrow it down.
+fn together(members: Vec<Way>) -> Way {
+    let postings = members.iter().map(|way| way.postings().map_or(0, Vec::len));
+    let fits = postings.clone().all(|len| len > 0) && postings.sum::<usize>() <= TOGETHER;
     let mut members = members.into_iter();
-    let Some((first, about)) = members.next() else {
-        return (Vec::new(), 0);
+    let Some(first) = members.next() else {
+        return Way {
+            branches: Vec::new(),
+            about: 0,
+            whole: true,
+        };
     };
-    let single = |branches: &[Branch]| matches!(branches, [branch] if branch.iter().all(|part| part.posting));
-    if about <= FEW || !single(&first) {
-        return (first, about);
+    let few = first.about <= FEW && !fits;
+    if few || first.postings().is_none() {
+        return Way {
+            whole: false,
+            ..first
+        };
     }
-    let mut branch: Branch = first.into_iter().flatten().collect();
-    for (other, _) in members {
+    let mut whole = first.whole && fits;
+    let mut branch: Branch = first.branches.into_iter().flatten().collect();
+    for other in members {
         if branch.len() >= TOGETHER {
             break;
         }
-        if single(&other) {
-            branch.extend(other.into_iter().flatten());
+        if other.postings().is_some() {
+            branch.extend(other.branches.into_iter().flatten());
+            whole &= other.whole;
         }
     }
     branch.truncate(TOGETHER);
-    (vec![branch], about)
+    Way {
+        branches: vec![branch],
+        about: first.about,
+        whole,
+    }
 }
 
 /// The keys of tags that fit a pattern; nothing when there are too many.

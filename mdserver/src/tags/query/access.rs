@@ -37,8 +37,8 @@ impl Query {
 }
 
 impl Query {
-    /// Whether what the index has for [`Query::access`] are all hits, if it is not behind: one
-    /// comparison, or an `or` of such, of a tag with what is in the index as it is.
+    /// Whether what the index has for [`Query::access`], read whole, are all hits, if it is not behind:
+    /// comparisons of tags with what is in the index as it is, with `and` and `or` between them.
     pub fn is_precise(&self) -> bool {
         self.root.is_precise()
     }
@@ -67,9 +67,9 @@ impl Node {
 impl Node {
     fn is_precise(&self) -> bool {
         match self {
-            Self::Or(nodes) => nodes.iter().all(Self::is_precise),
+            Self::And(nodes) | Self::Or(nodes) => nodes.iter().all(Self::is_precise),
             Self::Term(term) => matches!(term.key, Key::Tag(_)) && term.test.is_precise(),
-            Self::And(_) | Self::Not(_) => false,
+            Self::Not(_) => false,
         }
     }
 }
