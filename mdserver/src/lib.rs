@@ -34,17 +34,6 @@ mod txn;
 #[cfg(test)]
 mod tests;
 
-/// Lets the calling thread stand back behind those that answer requests: moving rows into indexes and
-/// merging runs costs as much as the requests do, and can wait until they leave a processor free.
-/// Whoever is ahead of it by more than memory allows waits for it, so it never falls behind for good.
-fn background() {
-    const NICE: i32 = 10;
-    // In Linux this is of the thread. Where it is refused nothing else changes.
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "a background thread keeps its priority");
-    }
-}
-
 pub use client::{LocalMd, RemoteMd};
 pub use server::MdServer;
 pub use service::{Recovery, Service, ServiceError, ServiceOptions};

@@ -160,7 +160,10 @@ impl<'a> Txn<'a> {
         if remote {
             let key = keys::open(session, ino);
             if count > 0 {
-                self.batch.put(key, encode(&count)?);
+                match self.opened(ino, session) {
+                    0 => self.batch.put_new(key, encode(&count)?),
+                    _ => self.batch.put(key, encode(&count)?),
+                };
             } else if self.opened(ino, session) > 0 {
                 self.batch.delete(key);
             }
@@ -311,7 +314,8 @@ impl<'a> Txn<'a> {
     fn write(&mut self) -> Result<Lsn, MdError> {
         let batch = std::mem::take(&mut self.batch);
         let core = self.core;
-        core.tags.around(&self.tags, || core.kv.commit(batch))
+        core.tags
+            .around(&*core.kv, &self.tags, || core.kv.commit(batch))
     }
 
     /// Adds the reply to the batch and takes those out that nobody will ask for again.
@@ -332,7 +336,8 @@ impl<'a> Txn<'a> {
         for &old in &forgotten {
             self.batch.delete(keys::reply(session, old));
         }
-        self.batch.put(keys::reply(session, seq), encode(reply)?);
+        self.batch
+            .put_new(keys::reply(session, seq), encode(reply)?);
         Ok(Some(forgotten))
     }
 

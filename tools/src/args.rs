@@ -59,9 +59,9 @@ pub(crate) struct MetaArgs {
     /// Start although a part of the metadata is damaged beyond repair; what is lost is listed
     #[arg(long)]
     pub(crate) accept_loss: bool,
-    /// How much metadata to keep in memory, and how much of the index of tags; the process takes some hundred MB more while it checks
+    /// How much metadata to keep in memory, and two thirds of that of the index of tags; the process takes some hundred MB more while it checks
     /// its index after a start, and while it writes a checkpoint
-    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "192M", value_parser = parse_size)]
     pub(crate) meta_cache: u64,
 }
 

@@ -769,7 +769,7 @@ fn tags_that_are_not_found() {
         let live = crate::tags::Live::open(&index, &kv, (recovery.last, false), 1 << 20).unwrap();
         let mut gone = crate::tags::Entries::default();
         gone.gone(a, "k", slabfs_model::Tag::auto(b"value".to_vec()));
-        live.around(&gone, || Ok(crate::kv::Lsn(0))).unwrap();
+        live.around(&kv, &gone, || Ok(crate::kv::Lsn(0))).unwrap();
         live.close(&kv).unwrap();
         kv.close().unwrap();
     }

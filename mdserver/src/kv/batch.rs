@@ -8,6 +8,8 @@ use super::{KvError, MAX_BATCH, MAX_KEY};
 pub struct Batch {
     pub(super) puts: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) deletes: Vec<Vec<u8>>,
+    /// Which of the puts are of keys that do not exist, ascending.
+    pub(super) new: Vec<usize>,
 }
 
 impl Batch {
@@ -20,6 +22,13 @@ impl Batch {
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
         self.puts.push((key.into(), value.into()));
         self
+    }
+
+    /// Sets `key`, which does not exist yet, to `value`. If it goes again soon, nobody below the journal
+    /// ever hears of it.
+    pub fn put_new(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
+        self.new.push(self.puts.len());
+        self.put(key, value)
     }
 
     /// Removes `key`, which need not exist. A delete wins over a put of the same key.

@@ -2,7 +2,7 @@
 
 use super::{Batch, KvError, Lsn, MAX_KEY, MemoryKv, MetaKv, Pair};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 
@@ -182,7 +182,21 @@ fn readers_never_see_half_a_batch(kv: Arc<dyn MetaKv>) {
 pub(super) fn batches() -> impl Strategy<Value = Batch> {
     let key = || prop::collection::vec(b'a'..b'e', 1..4);
     let puts = prop::collection::vec((key(), prop::collection::vec(any::<u8>(), 0..40)), 0..6);
-    (puts, prop::collection::vec(key(), 0..3)).prop_map(|(puts, deletes)| Batch { puts, deletes })
+    (puts, prop::collection::vec(key(), 0..3)).prop_map(|(puts, deletes)| Batch {
+        puts,
+        deletes,
+        new: Vec::new(),
+    })
+}
+
+/// The batch, saying of each key that it puts and the model has not that it is new.
+pub(super) fn knowing(mut batch: Batch, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> Batch {
+    let mut there: BTreeSet<_> = model.keys().collect();
+    let new = batch.puts.iter().enumerate();
+    batch.new = new
+        .filter_map(|(at, (key, _))| there.insert(key).then_some(at))
+        .collect();
+    batch
 }
 
 /// Applies a batch to the model.
@@ -204,6 +218,7 @@ fn random_batches_agree_with_a_map(open: &dyn Fn() -> Arc<dyn MetaKv>) {
         let kv = open();
         let mut model = BTreeMap::new();
         for (batch, then) in steps {
+            let batch = knowing(batch, &model);
             apply(&mut model, &batch);
             kv.commit(batch).unwrap();
             match then {

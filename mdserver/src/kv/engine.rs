@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Commits wait when this much is pending.
-const PENDING_LIMIT: usize = 256 << 20;
+const PENDING_LIMIT: usize = 128 << 20;
 
 /// See [`super::MetaKv::before_checkpoint`].
 #[derive(Clone)]

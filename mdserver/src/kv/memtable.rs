@@ -6,6 +6,7 @@
 use super::cache::ReadCache;
 use super::{Batch, Lsn};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -15,23 +16,68 @@ const ENTRY: usize = 64;
 /// The newest value of each key, `None` where it was deleted.
 #[derive(Debug, Default)]
 pub(super) struct Memtable {
-    map: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    map: BTreeMap<Vec<u8>, Row>,
     bytes: usize,
+}
+
+#[derive(Debug)]
+struct Row {
+    value: Option<Vec<u8>>,
+    /// Nothing under this table has the key, or what has it says that it was deleted.
+    new: bool,
 }
 
 impl Memtable {
     /// Sets or deletes a key.
     pub(super) fn insert(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.set(key, value, false);
+    }
+
+    /// Sets a key that does not exist.
+    fn insert_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.set(key, Some(value), true);
+    }
+
+    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>, new: bool) {
         let (keyed, valued) = (key.len() + ENTRY, value.as_ref().map_or(0, Vec::len));
-        match self.map.insert(key, value) {
-            Some(old) => self.bytes = self.bytes + valued - old.map_or(0, |old| old.len()),
-            None => self.bytes += keyed + valued,
+        match self.map.entry(key) {
+            Entry::Occupied(mut row) => {
+                let row = row.get_mut();
+                self.bytes = self.bytes + valued - row.value.as_ref().map_or(0, Vec::len);
+                row.value = value;
+            }
+            Entry::Vacant(room) => {
+                self.bytes += keyed + valued;
+                room.insert(Row { value, new });
+            }
+        }
+    }
+
+    /// Deletes a key: what is new here is gone without a trace.
+    fn delete(&mut self, key: Vec<u8>) {
+        let row = match self.map.entry(key) {
+            Entry::Occupied(row) => row,
+            Entry::Vacant(room) => {
+                self.bytes += room.key().len() + ENTRY;
+                room.insert(Row {
+                    value: None,
+                    new: false,
+                });
+                return;
+            }
+        };
+        if row.get().new {
+            let (key, row) = row.remove_entry();
+            self.bytes -= key.len() + ENTRY + row.value.map_or(0, |value| value.len());
+        } else {
+            let row = row.into_mut();
+            self.bytes -= row.value.take().map_or(0, |value| value.len());
         }
     }
 
     /// The newest value of `key`, when the table has it: `Some(None)` is a deletion.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
-        self.map.get(key).map(Option::as_deref)
+        self.map.get(key).map(|row| row.value.as_deref())
     }
 
     /// About `bytes` bytes of the changes behind key `after`, ascending; nothing at the end.
@@ -39,12 +85,12 @@ impl Memtable {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut taken = 0;
         let rest = self.map.range::<[u8], _>((start, Bound::Unbounded));
-        let part = rest.take_while(|(key, value)| {
+        let part = rest.take_while(|(key, row)| {
             let more = taken < bytes;
-            taken += key.len() + value.as_ref().map_or(0, Vec::len);
+            taken += key.len() + row.value.as_ref().map_or(0, Vec::len);
             more
         });
-        part.map(|(key, value)| (&key[..], value.as_deref()))
+        part.map(|(key, row)| (&key[..], row.value.as_deref()))
             .collect()
     }
 
@@ -57,7 +103,7 @@ impl Memtable {
         let range = (Bound::Included(from), Bound::Excluded(to));
         self.map
             .range::<[u8], _>(range)
-            .map(|(key, value)| (&key[..], value.as_deref()))
+            .map(|(key, row)| (&key[..], row.value.as_deref()))
     }
 
     /// The memory it takes, roughly.
@@ -98,13 +144,17 @@ impl Tables {
     /// Makes a commit visible.
     pub(super) fn commit(&mut self, batch: Batch, lsn: Lsn) {
         let cache = &self.cache;
-        for (key, value) in batch.puts {
+        let mut new = batch.new.into_iter().peekable();
+        for (at, (key, value)) in batch.puts.into_iter().enumerate() {
             cache.remove(&key);
-            self.active.insert(key, Some(value));
+            match new.next_if_eq(&at) {
+                Some(_) => self.active.insert_new(key, value),
+                None => self.active.insert(key, Some(value)),
+            }
         }
         for key in batch.deletes {
             cache.remove(&key);
-            self.active.insert(key, None);
+            self.active.delete(key);
         }
         self.last = lsn;
     }

@@ -73,9 +73,22 @@ impl Comparing {
     }
 }
 
+/// Lets the calling thread stand back behind those that answer requests: moving rows into the index
+/// costs as much as committing them, and can wait until a processor is free. Commits that are too far
+/// ahead of it wait for it, so it never falls behind for good.
+fn stand_back() {
+    const BY: i32 = 10;
+    // In Linux this is of the thread. Where it is refused nothing else changes.
+    let set = rustix::process::getpriority_process(None)
+        .and_then(|nice| rustix::process::setpriority_process(None, nice + BY));
+    if let Err(error) = set {
+        tracing::debug!(%error, "the upkeep of the key-value store keeps its priority");
+    }
+}
+
 /// The upkeep thread.
 pub(super) fn run(engine: &Engine) {
-    crate::background();
+    stand_back();
     let _ended = Ended(engine);
     let (mut repairs, mut moves, mut checkpoints) =
         (Log::default(), Log::default(), Log::default());

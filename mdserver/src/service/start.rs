@@ -37,7 +37,7 @@ pub(super) fn start(
     // What was done between the dump and its loading is gone like what a damage took.
     let lossy = lossy || loaded;
     let tags = match index {
-        Some((dir, last)) => Live::open(dir, &*kv, (last, lossy), options.kv.cache_bytes)?,
+        Some((dir, last)) => Live::open(dir, &*kv, (last, lossy), options.kv.cache_bytes / 3 * 2)?,
         None => Live::in_memory(&*kv)?,
     };
     let mut recovery = Recovery::default();

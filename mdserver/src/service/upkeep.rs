@@ -58,7 +58,6 @@ impl Drop for Upkeep {
 }
 
 fn run(core: &Core, shared: &Shared) {
-    crate::background();
     let pause = core.options.upkeep;
     let mut last = Instant::now();
     let mut failed = false;

@@ -44,6 +44,8 @@ pub(crate) struct Live {
     loose: AtomicBool,
     /// What a checkpoint needs is not on disk yet.
     behind: AtomicBool,
+    /// It was brought to disk for the last time.
+    closed: AtomicBool,
     /// Held shared by who changes tags, alone while the index is sealed: so what is sealed is what
     /// commits have done that have returned.
     gate: RwLock<()>,
@@ -133,6 +135,7 @@ impl Live {
             suspects,
             loose: AtomicBool::new(false),
             behind: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             gate: RwLock::new(()),
         };
         if let Some(why) = why {
@@ -169,6 +172,7 @@ impl Live {
             suspects: HashSet::new(),
             loose: AtomicBool::new(false),
             behind: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             gate: RwLock::new(()),
         })
     }
@@ -201,12 +205,14 @@ impl Live {
     /// is gone.
     pub(crate) fn around(
         &self,
+        kv: &dyn MetaKv,
         entries: &Entries,
         commit: impl FnOnce() -> Result<Lsn, KvError>,
     ) -> Result<Lsn, MdError> {
         if entries.is_empty() {
             return Ok(commit()?);
         }
+        self.keep_up(kv);
         let _gate = self.gate.read();
         self.before(entries)?;
         let done = commit();
@@ -216,6 +222,21 @@ impl Live {
         };
         self.remove(gone);
         Ok(done?)
+    }
+
+    /// Writes what is in memory when the background thread has fallen behind, so that memory is bounded
+    /// however busy the machine is. What cannot be written now can later.
+    fn keep_up(&self, kv: &dyn MetaKv) {
+        if self.dir.is_none() || !self.index.needs_persist() {
+            return;
+        }
+        let written = kv
+            .sync()
+            .map_err(MdError::from)
+            .and_then(|lsn| self.persist(kv, lsn));
+        if let Err(error) = written {
+            tracing::debug!(%error, "changes of the index of tags stay in memory");
+        }
     }
 
     /// Whether the index has no entry of an inode that should be gone, so that what it says is true.
@@ -280,7 +301,10 @@ impl Live {
 
     /// Brings the index to disk, complete up to `lsn` at least, which is in the store.
     pub(crate) fn persist(&self, kv: &dyn MetaKv, lsn: Lsn) -> Result<(), MdError> {
-        if self.dir.is_none() || self.broken.load(Ordering::Acquire) {
+        if self.dir.is_none()
+            || self.broken.load(Ordering::Acquire)
+            || self.closed.load(Ordering::Acquire)
+        {
             return Ok(());
         }
         self.behind.store(true, Ordering::Release);
@@ -329,7 +353,10 @@ impl Live {
             return Ok(());
         }
         let lsn = kv.sync()?;
-        self.persist(kv, lsn)
+        self.persist(kv, lsn)?;
+        // The store may write one more checkpoint while it closes: all of that is here.
+        self.closed.store(true, Ordering::Release);
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random histories with crashes, against a model of the acknowledged commits.
 
-use super::super::conformance::{apply, batches};
+use super::super::conformance::{apply, batches, knowing};
 use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,6 +91,7 @@ impl Subject {
         match step {
             Step::Commit(batch) => {
                 let mut model = self.states[every].clone();
+                let batch = knowing(batch, &model);
                 apply(&mut model, &batch);
                 assert_eq!(self.kv().commit(batch).unwrap().0 as usize, every + 1);
                 self.states.push(model);

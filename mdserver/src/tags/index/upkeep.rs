@@ -78,6 +78,11 @@ impl Index {
         dirty(&self.now().0) > self.options.dirty_bytes
     }
 
+    /// True when changes in memory are so many that whoever makes more of them should do that at once.
+    pub fn needs_persist(&self) -> bool {
+        dirty(&self.now().0) > 2 * self.options.dirty_bytes
+    }
+
     /// Makes the state of the last [`Self::seal`] durable and answers its commit; readers and writers
     /// go on meanwhile. After an error nothing has changed, and it can be called again.
     pub fn persist(&self) -> Result<Lsn, IndexError> {
