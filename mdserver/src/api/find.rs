@@ -15,7 +15,8 @@ pub struct Find {
     pub query: String,
     /// Only what lies below this container; `None` for everything.
     pub under: Option<Ino>,
-    /// Who asks: only what they could list is found. `None` finds everything.
+    /// Who asks: only what they could list is found, and tags only of what they may read. `None` finds
+    /// everything.
     pub who: Option<Caller>,
     /// Only this inode, if it is found.
     pub only: Option<Ino>,
@@ -69,7 +70,7 @@ pub struct Hit {
     pub size: u64,
     /// Last change of data.
     pub mtime: Time,
-    /// Its tags, if wanted.
+    /// Its tags, if wanted, and if whoever asks may read it.
     pub tags: Vec<(String, Tag)>,
     /// The tag of [`Find::with_tag`].
     pub tag: Option<Tag>,

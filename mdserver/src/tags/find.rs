@@ -1,7 +1,7 @@
 //! The search: from a query to a page of hits.
 //!
 //! The index gives candidates, each is read from the store and asked whether it matches and whether
-//! the caller could have listed it. No lock is held meanwhile but for a look at a directory. A page
+//! the caller could have listed it; the index's word alone is good only where he may read the tags. No lock is held meanwhile but for a look at a directory. A page
 //! ends when it is full or when it took [`SLICE`], with a cursor that says where to go on; so no
 //! request takes long, whatever is asked, and nothing is kept here between two pages.
 //!
@@ -261,7 +261,7 @@ impl Search<'_> {
         }
         let (ino, now) = (inode.attr.ino, self.now);
         let candidate = Candidate::new(self.core, &self.paths, (inode, bytes), now);
-        let hit = (trusted || self.query.matches(&candidate))
+        let hit = (trusted && candidate.readable || self.query.matches(&candidate))
             && candidate.path().is_some()
             && !told(&candidate, self.resumed);
         candidate.check()?;

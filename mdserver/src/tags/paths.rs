@@ -1,12 +1,13 @@
-//! From inodes to paths, and whether somebody could have listed them.
+//! From inodes to paths, and whether somebody could have listed them, and read them.
 //!
 //! A user finds what he could come across: every directory on the way can be searched, and the one
-//! that has the name can be read. Directories are looked up once a page of hits.
+//! that has the name can be read. Directories are looked up once a page of hits. Of what he finds he
+//! sees the tags if he may read it, as with `getxattr`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::api::{Caller, Ino, MdError, ROOT};
+use crate::api::{Attr, Caller, Ino, MdError, ROOT};
 use crate::core::Core;
 use crate::records::{Body, Inode, InodeHead, Named};
 
@@ -46,6 +47,16 @@ impl<'a> Paths<'a> {
             under,
             known: HashMap::new(),
         }
+    }
+
+    /// Whether the caller sees the tags of what he can list.
+    pub(super) fn may_read(&self, attr: &Attr) -> bool {
+        self.may(attr, READ)
+    }
+
+    fn may(&self, attr: &Attr, want: u32) -> bool {
+        self.who
+            .is_none_or(|who| who.may(attr.uid, attr.gid, attr.mode, want))
     }
 
     /// A path of an inode that the caller could list, below the container that is searched, and where
@@ -113,10 +124,6 @@ impl<'a> Paths<'a> {
     fn place(&self, inode: &Inode, above: Option<&Place>) -> Option<Place> {
         let name = inode.names.first().map_or(&b""[..], |named| &named.name);
         let attr = &inode.attr;
-        let may = |want| {
-            self.who
-                .is_none_or(|who| who.may(attr.uid, attr.gid, attr.mode, want))
-        };
         let (path, searched, under) = match above {
             Some(above) => (
                 joined(&above.path, name).0,
@@ -129,11 +136,11 @@ impl<'a> Paths<'a> {
             }
             None => return None,
         };
-        let search = searched && may(SEARCH);
+        let search = searched && self.may(attr, SEARCH);
         Some(Place {
             path,
             search,
-            list: search && may(READ),
+            list: search && self.may(attr, READ),
             under,
         })
     }

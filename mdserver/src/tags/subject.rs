@@ -1,4 +1,7 @@
 //! A candidate of a search: what a query asks about it, read when it asks.
+//!
+//! Of what the caller may not read it has no tags, for the query and for the hit alike: so neither
+//! conditions nor their opposites tell anything about them.
 
 use slabfs_model::Tag;
 use std::borrow::Cow;
@@ -23,6 +26,8 @@ pub(super) struct Candidate<'a, 'p> {
     bytes: Vec<u8>,
     body: OnceCell<Option<Inode>>,
     now: Time,
+    /// The caller sees its tags.
+    pub(super) readable: bool,
     tags: OnceCell<Vec<(String, Tag)>>,
     path: OnceCell<Path>,
     error: Cell<Option<MdError>>,
@@ -45,6 +50,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         (inode, bytes): (InodeHead, Vec<u8>),
         now: Time,
     ) -> Self {
+        let readable = paths.borrow().may_read(&inode.attr);
         Self {
             core,
             paths,
@@ -52,6 +58,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
             bytes,
             body: OnceCell::new(),
             now,
+            readable,
             tags: OnceCell::new(),
             path: OnceCell::new(),
             error: Cell::new(None),
@@ -79,8 +86,11 @@ impl<'a, 'p> Candidate<'a, 'p> {
             .map_or_else(Vec::new, |(path, _)| path)
     }
 
-    /// All tags, by name.
+    /// All tags that the caller sees, by name.
     pub(super) fn tags(&self) -> &[(String, Tag)] {
+        if !self.readable {
+            return &[];
+        }
         self.tags.get_or_init(|| {
             let mut tags = Vec::with_capacity(self.inode.xattrs.count as usize);
             let read = rows::each_of(&*self.core.kv, self.stored(), |xattr| {
@@ -116,7 +126,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
 impl Subject for Candidate<'_, '_> {
     fn tag(&self, key: &str) -> Option<Cow<'_, Tag>> {
         // Spread tags may be long: one at a time.
-        if self.inode.xattrs.spread && self.tags.get().is_none() {
+        if self.readable && self.inode.xattrs.spread && self.tags.get().is_none() {
             let name = xattr_name(key).ok()?;
             let tag = rows::get_of(&*self.core.kv, self.stored(), &name);
             return self.noted(tag).flatten().map(Cow::Owned);
@@ -127,7 +137,7 @@ impl Subject for Candidate<'_, '_> {
     }
 
     fn each_key(&self, f: &mut dyn FnMut(&str) -> bool) -> bool {
-        if !self.inode.xattrs.spread {
+        if !self.readable || !self.inode.xattrs.spread {
             return self.tags().iter().any(|(name, _)| f(name));
         }
         let mut names = Vec::new();

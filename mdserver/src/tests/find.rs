@@ -187,6 +187,101 @@ fn a_user_finds_what_he_could_list() {
     assert!(as_user(5, &[]).is_empty());
 }
 
+#[test]
+fn tags_of_what_may_not_be_read_are_neither_matched_nor_told() {
+    let (_service, md) = ready();
+    let private = file(&md, "private");
+    let group = file(&md, "group");
+    let public = file(&md, "public");
+    let closed = make(&md, ROOT, "closed", Kind::Directory).unwrap();
+    for (ino, mode, gid) in [
+        (private, 0o600, 0),
+        (group, 0o640, 20),
+        (public, 0o644, 0),
+        (closed, 0o711, 0),
+    ] {
+        let set = SetAttr {
+            mode: Some(mode),
+            uid: Some(1),
+            gid: Some(gid),
+            ..SetAttr::default()
+        };
+        md.setattr(ino, set).unwrap();
+        tag(&md, ino, "perm", Tag::int(1));
+        tag(&md, ino, "note", Tag::text("a secret"));
+    }
+    // Tags in rows of their own are read in another way.
+    let many = (0..300).map(|n| (format!("spread{n}"), Tag::text("x".repeat(100))));
+    md.tag(private, many.collect(), vec![]).unwrap();
+    let asked = |uid, gids: &[u32], text: &str| {
+        let mut find = query(text);
+        find.who = Some(Caller {
+            uid,
+            gids: gids.to_vec(),
+        });
+        find.with_tags = true;
+        find.with_tag = Some("perm".to_owned());
+        let counted = Find {
+            count_only: true,
+            ..find.clone()
+        };
+        let hits = all(&md, find);
+        assert_eq!(md.find(counted).unwrap().count, hits.len() as u64);
+        for hit in &hits {
+            let ino = hit.ino;
+            let seen = uid < 2 || ino == public || ino == group && gids.contains(&20);
+            assert_eq!(hit.tags.is_empty(), !seen, "{uid} {text}");
+            assert_eq!(hit.tag.is_none(), !seen, "{uid} {text}");
+        }
+        paths_of(hits)
+    };
+    for text in [
+        "perm = 1",
+        "perm != 2",
+        "perm in 0..3",
+        "note = a*",
+        "note = *secret",
+        "note = *sec*",
+        "note = *e*",
+        "has perm",
+        "has *er*",
+        "p* = 1",
+        "perm = 1 and has note",
+        "perm = 1 or note = b",
+        "size >= 0 and perm = 1",
+        "size < 0 or perm = 1",
+        "not not perm = 1",
+    ] {
+        assert_eq!(asked(0, &[], text).len(), 3, "{text}");
+        assert_eq!(asked(1, &[], text).len(), 3, "{text}");
+        assert_eq!(asked(5, &[], text), ["/public"], "{text}");
+        assert_eq!(asked(5, &[20], text), ["/group", "/public"], "{text}");
+    }
+    assert_eq!(asked(0, &[], "has spread7"), ["/private"]);
+    assert!(asked(5, &[], "has spread7 or spread* = x*").is_empty());
+    // As if it had none, whatever it has.
+    for text in [
+        "not perm = 1",
+        "not perm = 2",
+        "not has perm",
+        "name = pri*",
+    ] {
+        assert!(
+            asked(5, &[], text).contains(&"/private".to_owned()),
+            "{text}"
+        );
+    }
+    assert!(asked(5, &[], "kind = container and has perm").is_empty());
+    assert_eq!(asked(1, &[], "kind = container and has perm"), ["/closed"]);
+    let mut one = query("perm = 1");
+    one.only = Some(private);
+    one.who = Some(Caller {
+        uid: 5,
+        gids: vec![],
+    });
+    assert_eq!(md.find(one).unwrap().count, 0);
+}
+
 fn value() -> impl Strategy<Value = Tag> {
     prop_oneof![
         (0..5i64).prop_map(Tag::int),

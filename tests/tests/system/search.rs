@@ -140,6 +140,66 @@ fn others_find_what_they_could_list() {
     tool::run(command.current_dir(up.mnt())).fails(1, &["No such file"]);
 }
 
+/// What `getfattr` refuses to tell, a search does not tell either.
+#[test]
+fn tags_are_for_who_may_read() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    std::fs::create_dir(up.at("d")).expect("made");
+    for (name, bits) in [("secret", 0o600), ("open", 0o644)] {
+        let path = up.at(format!("d/{name}"));
+        file::write(&path, "");
+        tag(&path, "perm", "1");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(bits)).expect("chmod");
+    }
+    for path in ["", "d"] {
+        let bits = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(up.at(path), bits).expect("chmod");
+    }
+    let nobody = |line: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.args(line);
+        tool::run(command.current_dir(up.at("d")))
+    };
+    let slabfs = slabfs_tests::binary::path();
+    let slabfs = slabfs.to_str().expect("UTF-8");
+    nobody(&[slabfs, "tags", "secret"]).fails(1, &["secret"]);
+    let lines = |line: &[&str]| {
+        let mut lines: Vec<String> = nobody(line)
+            .ok()
+            .text()
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        lines.sort();
+        lines
+    };
+    for query in ["perm = 1", "perm != 2", "has *er*", "not not has perm"] {
+        assert_eq!(lines(&[slabfs, "find", query]), ["open"], "{query}");
+        assert_eq!(lines(&[slabfs, "find", query, "--count"]), ["1"], "{query}");
+        let links = format!("../.slabfs/find/{query}");
+        assert_eq!(lines(&["ls", &links]), ["d%2Fopen"], "{query}");
+    }
+    let found = ["find", "not perm = 2", "--sort", "perm"];
+    assert_eq!(
+        nobody(&[&[slabfs], &found[..]].concat()).ok().text(),
+        "open\nsecret\n"
+    );
+    let hit = nobody(&[slabfs, "find", "name = sec*", "--json"])
+        .ok()
+        .json();
+    assert_eq!(hit["tags"], serde_json::json!({}));
+    let own = tool::slabfs([
+        "find",
+        "perm = 1",
+        "--count",
+        "--in",
+        up.mnt().to_str().expect("UTF-8"),
+    ]);
+    assert_eq!(own.ok().text(), "2\n");
+}
+
 #[test]
 fn the_index_is_derived() {
     needs_mount!();
