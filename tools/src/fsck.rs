@@ -21,8 +21,9 @@ use crate::output;
 
 /// Check that nothing is missing, doubled or contradictory: metadata, and chunks against it.
 ///
-/// The processes on the directories must have been stopped; a store that was not closed in order is
-/// brought in order first, as at a start. Every finding is a line on stdout. The exit status is 0 when
+/// The processes on the directories must have been stopped. They are opened and closed as at a start and
+/// a stop: what was not closed in order is brought in order, and counts as closed cleanly afterwards.
+/// Beyond that nothing is changed without --repair. Every finding is a line on stdout. The exit status is 0 when
 /// nothing was found, 1 when something was or the check could not be done, 2 for a wrong request.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

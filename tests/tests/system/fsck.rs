@@ -211,3 +211,32 @@ fn servers_and_journals_that_are_gone() {
     let outcome = finds(up.data(), &[], "damaged");
     assert!(outcome.text().contains("at byte"), "{}", outcome.report());
 }
+
+/// Checksums that are damaged vouch for nothing: what they are of is damage, as often as one looks.
+#[test]
+fn damaged_checksums_are_damage_and_stay_it() {
+    needs_mount!();
+    let mut up = Up::start();
+    file::write(&up.at("f"), Random::new(5).bytes(300_000));
+    up.stop();
+    let mut files = disk::files(up.data());
+    files.retain(|path| path.extension().is_some_and(|end| end == "chunk"));
+    let [chunk] = &files[..] else {
+        panic!("one chunk in {files:?}")
+    };
+    let mut bytes = std::fs::read(chunk).expect("the chunk");
+    // A head, a page of sums, the data.
+    bytes[4096..4096 + 2176].copy_from_slice(&Random::new(6).bytes(2176));
+    bytes[8192 + 1000] ^= 1;
+    std::fs::write(chunk, &bytes).expect("damaged");
+    for _ in 0..2 {
+        finds(up.data(), &["--deep"], "damaged-chunk");
+        assert!(
+            std::fs::read(chunk).expect("the chunk") == bytes,
+            "fsck changed it"
+        );
+    }
+    up.start_again();
+    let read = std::fs::read(up.at("f"));
+    assert_eq!(file::errno(read), nix::errno::Errno::EIO);
+}

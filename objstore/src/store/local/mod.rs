@@ -121,6 +121,7 @@ impl LocalStore {
         if self.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        self.mend_torn();
         self.sync_all()?;
         self.files.settle_all()?;
         let small = self.index.read().small();
@@ -131,6 +132,33 @@ impl LocalStore {
             return Ok(());
         }
         self.directory.note_clean(self.shared.durable)
+    }
+
+    /// After a crash, before the store is said to be in order: from then on a page of sums that does not
+    /// match its own is damage, so none may be left that the crash tore.
+    fn mend_torn(&self) {
+        const NAMES: usize = 1024;
+        if self.shared.clean || !self.shared.durable {
+            return;
+        }
+        let mut after: Option<ChunkName> = None;
+        loop {
+            let page = self.index.read().after(after.as_ref(), NAMES);
+            let Some((last, _)) = page.last() else { return };
+            after = Some(last.clone());
+            let files = page
+                .iter()
+                .filter(|(_, home)| matches!(home, Home::File))
+                .map(|(name, _)| name);
+            for name in files {
+                // What cannot be opened is damaged, and says so when it is read.
+                if let Ok(chunk) = self.files.get(name)
+                    && chunk.mend_torn()
+                {
+                    self.files.note_unsynced(name);
+                }
+            }
+        }
     }
 
     /// Locks a chunk against other changes.

@@ -43,7 +43,8 @@ impl LocalStore {
             detail: e.to_string(),
             errno: None,
         })?;
-        let shared = Arc::new(Shared::new(u64::from_le_bytes(mark).max(1), options.fsync));
+        let mark = u64::from_le_bytes(mark).max(1);
+        let shared = Arc::new(Shared::new(mark, is_clean, options.fsync));
         let (segments, records) = Segments::open(
             Arc::clone(&directory),
             Arc::clone(&shared),

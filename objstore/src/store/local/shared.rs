@@ -16,6 +16,8 @@ const ROOM_LIFE: u64 = 50;
 pub(super) struct Shared {
     /// The mark of this opening of the store: random, never 0.
     pub(super) mark: u64,
+    /// Whether the store had been left in order before this opening: then no page of sums is torn.
+    pub(super) clean: bool,
     /// Whether to wait for the disk at all.
     pub(super) durable: bool,
     epoch: Instant,
@@ -38,9 +40,10 @@ impl std::fmt::Debug for Witness {
 }
 
 impl Shared {
-    pub(super) fn new(mark: u64, durable: bool) -> Self {
+    pub(super) fn new(mark: u64, clean: bool, durable: bool) -> Self {
         Self {
             mark,
+            clean,
             durable,
             epoch: Instant::now(),
             room: AtomicU64::new(0),

@@ -242,7 +242,7 @@ impl FileChunk {
             Err(e) => Slot::Bad(format!(
                 "the page with the checksums of group {g} cannot be read: {e}"
             )),
-            Ok(have) => match Group::read(&page[..have], g as u32, self.shared.mark) {
+            Ok(have) => match self.parse(&page[..have], g) {
                 group::Read::Empty => Slot::Loaded(Box::new(Group::new())),
                 group::Read::Good(group) => Slot::Loaded(Box::new(group)),
                 group::Read::Bad(why) => Slot::Bad(why),
@@ -250,6 +250,28 @@ impl FileChunk {
             },
         };
         state.groups[g] = slot;
+    }
+
+    fn parse(&self, page: &[u8], g: usize) -> group::Read {
+        Group::read(page, g as u32, self.shared.mark, self.shared.clean)
+    }
+
+    /// Makes the sums anew of groups whose pages were torn by a crash; whether there were any.
+    pub(super) fn mend_torn(&self) -> bool {
+        let mut state = self.state.write();
+        let mut mended = false;
+        for g in 0..state.groups.len() {
+            let mut page = [0; PAGE as usize];
+            let unread = matches!(state.groups[g], Slot::Unread);
+            if unread
+                && let Ok(have) = read_up_to(&self.file, page_at(state.area, g), &mut page)
+                && matches!(self.parse(&page[..have], g), group::Read::Stale(group) if group.is_empty())
+            {
+                self.load(&mut state, g);
+                mended = true;
+            }
+        }
+        mended
     }
 
     /// Makes the sums of a group anew, whose writer is gone.

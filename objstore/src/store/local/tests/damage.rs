@@ -564,3 +564,73 @@ fn a_grid_chunk_whose_file_is_gone_is_not_fill() {
     assert!(matches!(error, StoreError::Missing(_)), "{error}");
     assert!(store.list(None, 10).unwrap().is_empty());
 }
+
+/// The path of the only file of a chunk in a store.
+fn chunk_file(dir: &Path) -> PathBuf {
+    let mut files = Vec::new();
+    files_of(dir, &mut files);
+    files.retain(|path| path.extension().is_some_and(|e| e == "chunk"));
+    assert_eq!(files.len(), 1);
+    files.remove(0)
+}
+
+/// A store with one grid chunk in a file: its name, form and data.
+fn one_grid_chunk(store: &LocalStore) -> (ChunkName, ChunkForm, Vec<u8>) {
+    let (name, form) = (grid(1, 0, &[0]), form(&[1 << 26], 4, Codec::None, &[]));
+    let data = noise(300_000, 3);
+    let slab = boxed(&[0], &[data.len() as u64]);
+    store
+        .write(&name, &form, &slab, &[IoSlice::new(&data)])
+        .unwrap();
+    (name, form, data)
+}
+
+fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+}
+
+/// Where the first page of sums of a chunk with a short name stands, and its data.
+const SUMS: u64 = 4096;
+const DATA: u64 = 8192;
+
+#[test]
+fn damaged_sums_of_a_store_left_in_order_vouch_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let (name, form, data) = one_grid_chunk(&store);
+    store.close().unwrap();
+    let path = chunk_file(dir.path());
+    overwrite(&path, SUMS, &noise(2176, 9));
+    overwrite(&path, DATA + 1000, &[!data[1000]]);
+    let damaged = fs::read(&path).unwrap();
+    for _ in 0..3 {
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        let mut out = vec![0; data.len()];
+        let all = boxed(&[0], &[data.len() as u64]);
+        let read = store.read(&name, &form, &all, &mut out);
+        assert!(matches!(&read, Err(StoreError::Damaged { .. })), "{read:?}");
+        assert!(store.verify(&name).is_err());
+        store.close().unwrap();
+        assert!(fs::read(&path).unwrap() == damaged, "it was changed");
+    }
+}
+
+#[test]
+fn sums_that_a_crash_tore_are_made_anew_before_the_store_is_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let (name, form, data) = one_grid_chunk(&store);
+    store.crash();
+    let path = chunk_file(dir.path());
+    overwrite(&path, SUMS + 128, &noise(500, 9));
+    // Nobody looks at the chunk while the store is open for the first time after the crash.
+    for _ in 0..2 {
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        store.close().unwrap();
+    }
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let all = boxed(&[0], &[data.len() as u64]);
+    assert!(read(&store, &name, &form, &all) == data);
+    store.verify(&name).unwrap();
+}
