@@ -2,8 +2,9 @@
 //!
 //! Dirty runs are kept by their offset in canonical bytes. When another mount gave the object other dims,
 //! an offset means another cell: the runs are carried over, cell by cell, and what lies outside now is
-//! gone, as it is for data that was committed. Streams know their cells and need nothing; what of them lies
-//! outside the metadata service cuts off.
+//! gone, as it is for data that was committed; only that here somebody may have written it after the other
+//! mount had cut it off, so the open handles are told. Streams know their cells and need nothing; what of
+//! them lies outside the metadata service cuts off, and the flush tells.
 
 use std::sync::atomic::Ordering;
 
@@ -67,9 +68,10 @@ impl Client {
         if new.grows() {
             limits[0] = u64::MAX;
         }
+        let mut all = true;
         for writer in older.writers() {
             for (offset, bytes) in older.pieces_of(writer) {
-                carry_run(&mut state.runs, &old_cells, &limits, offset, bytes, writer);
+                all &= carry_run(&mut state.runs, &old_cells, &limits, offset, bytes, writer);
             }
         }
         if new.grows()
@@ -79,11 +81,16 @@ impl Client {
             object.grow(new, end);
         }
         self.account(&mut state);
+        drop(state);
+        if !all {
+            object.blame_cut(&new.info.dims);
+        }
         Ok(())
     }
 }
 
-/// Puts a run of an object with `old` cells where its cells are in one with `new` cells.
+/// Puts a run of an object with `old` cells where its cells are in one with `new` cells; whether all of
+/// it has a place there.
 fn carry_run(
     runs: &mut Runs,
     old: &[u64],
@@ -91,16 +98,17 @@ fn carry_run(
     offset: u64,
     bytes: &[u8],
     writer: HandleId,
-) {
+) -> bool {
+    let mut all = true;
     let mut boxes = Vec::new();
     boxes_of_run(old, offset, bytes.len() as u64, &mut boxes);
     let mut at = 0;
     for region in boxes {
         let dense = &bytes[at..at + region.volume() as usize];
         at += dense.len();
-        let Some(kept) = region.intersect(&Region::whole(new)) else {
-            continue;
-        };
+        let kept = region.intersect(&Region::whole(new));
+        all &= kept.as_ref() == Some(&region);
+        let Some(kept) = kept else { continue };
         let inside: Coords = kept
             .offset
             .iter()
@@ -120,4 +128,5 @@ fn carry_run(
             from += len;
         });
     }
+    all
 }

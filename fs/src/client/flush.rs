@@ -15,14 +15,14 @@ use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{Commit, CommitReply, Entry, MdError, Stored, StoredChunk};
 use slabfs_model::layout::{Record, coalesce};
-use slabfs_model::{Hyperslab, Region, ServerId, for_each_run};
+use slabfs_model::{Coords, Hyperslab, Region, ServerId, for_each_run};
 use slabfs_objstore::client::{SealPiece, WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::handle::Handle;
-use super::object::Object;
+use super::object::{Object, ends_of};
 use super::payload::{Payload, Slices};
 use super::runs::Runs;
 use super::stream::Stream;
@@ -380,6 +380,7 @@ impl Client {
         }
         object.state.lock().unsynced.extend(written);
         let touched = object.touched.swap(false, Ordering::AcqRel);
+        let placed = std::mem::take(&mut *object.placed.lock());
         // Only what this mount grew itself: what it knows besides may be out of date.
         let grown = object.grown.load(Ordering::Acquire);
         if !(wrote || touched || grown > geometry.size()) {
@@ -399,8 +400,14 @@ impl Client {
         };
         match self.md().commit(commit) {
             Ok(reply) => {
+                let ends = records.iter().filter_map(|(slab, _)| slab.bounds());
+                let ends = ends.chain(boxes.iter().cloned());
+                let ends: Vec<Coords> = ends.map(|region| ends_of(&region)).collect();
+                if is_cut(&reply, ends.iter().chain([&placed]))? {
+                    object.blame_cut(&reply.info.dims);
+                }
                 self.insert_records(object, geometry, &reply, records);
-                self.take_back(object, geometry, &reply, &boxes)?;
+                self.take_back(object, geometry, &reply, (boxes, placed))?;
                 if geometry.grid.is_none() {
                     object.epoch.fetch_add(1, Ordering::AcqRel);
                     self.cache().forget_object(object.ino);
@@ -409,20 +416,21 @@ impl Client {
             }
             Err(error) => {
                 object.touched.fetch_or(touched, Ordering::AcqRel);
+                object.note_placed(&placed);
                 object.stored.fetch_add(stored, Ordering::AcqRel);
                 Err(error.into())
             }
         }
     }
 
-    /// Another mount may have made a grid object smaller meanwhile: what was just written outside becomes
-    /// fill again, so that it does not show when the object grows.
+    /// Another mount may have made a grid object smaller meanwhile: what was just written outside, or in
+    /// place as far as `placed`, becomes fill again, so that it does not show when the object grows.
     fn take_back(
         &self,
         object: &Object,
         geometry: &Geometry,
         reply: &CommitReply,
-        boxes: &[Region],
+        (mut boxes, mut placed): (Vec<Region>, Coords),
     ) -> Result<(), FsError> {
         let Some(grid) = &geometry.grid else {
             return Ok(());
@@ -433,6 +441,13 @@ impl Client {
             .map_err(|error| FsError::Invalid(error.to_string()))?;
         if now.len() != geometry.cells.len() {
             return Ok(());
+        }
+        if placed.len() == now.len() {
+            if geometry.grows() {
+                // Not behind the last row: another mount may be writing there, and has not said so yet.
+                placed[0] = placed[0].min(now[0]);
+            }
+            boxes.push(Region::whole(&placed));
         }
         let whole = Region::whole(&now);
         let mut outside = Vec::new();
@@ -748,6 +763,22 @@ impl Client {
             tracing::warn!(%error, "chunks that were given up stay until this mount's session ends");
         }
     }
+}
+
+/// Whether something that reaches as far as one of `ends` lies partly outside the object as a commit left
+/// it: another mount made it smaller meanwhile.
+fn is_cut<'a>(
+    reply: &CommitReply,
+    ends: impl IntoIterator<Item = &'a Coords>,
+) -> Result<bool, FsError> {
+    let cells = reply
+        .info
+        .cells()
+        .map_err(|error| FsError::Invalid(error.to_string()))?;
+    let beyond = |ends: &Coords| {
+        ends.len() == cells.len() && ends.iter().zip(&cells).any(|(end, cell)| end > cell)
+    };
+    Ok(ends.into_iter().any(beyond))
 }
 
 /// Whether dirty runs lie where the stream wrote: they are newer and must not be committed before it.

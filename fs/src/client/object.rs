@@ -22,7 +22,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, RwLock};
 use slabfs_mdserver::api::{Entry, Ino, Stored, Time};
 use slabfs_model::layout::tiling::Tiling;
-use slabfs_model::{ServerId, Version};
+use slabfs_model::{Coords, Region, ServerId, Version};
 use slabfs_objstore::ChunkName;
 
 use super::error::FsError;
@@ -48,6 +48,8 @@ pub(super) struct Object {
     pub(super) reserved: AtomicU64,
     /// Something was written in place since the last commit: size or mtime must be told.
     pub(super) touched: AtomicBool,
+    /// How far on each axis, in cells, what was written in place since the last commit reaches.
+    pub(super) placed: Mutex<Coords>,
     /// When this mount last wrote to it.
     pub(super) written: Mutex<Option<Time>>,
     /// Bytes written in place since the last commit.
@@ -56,6 +58,11 @@ pub(super) struct Object {
     pub(super) epoch: AtomicU64,
     /// When the form was last compared with the metadata service's.
     pub(super) checked: Mutex<Instant>,
+}
+
+/// How far a region reaches on each axis.
+pub(super) fn ends_of(region: &Region) -> Coords {
+    (0..region.rank()).map(|axis| region.end(axis)).collect()
 }
 
 /// What is dirty, streaming or unsynced.
@@ -95,6 +102,7 @@ impl Object {
             grown: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             touched: AtomicBool::new(false),
+            placed: Mutex::new(Coords::new()),
             written: Mutex::new(None),
             stored: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
@@ -130,6 +138,30 @@ impl Object {
             || state.taken.is_some()
             || !state.streams.is_empty()
             || self.touched.load(Ordering::Acquire)
+    }
+
+    /// Notes that cells were written in place which reach so far on each axis.
+    pub(super) fn note_placed(&self, ends: &Coords) {
+        let mut placed = self.placed.lock();
+        if placed.len() < ends.len() {
+            placed.resize(ends.len(), 0);
+        }
+        for (placed, &end) in placed.iter_mut().zip(ends) {
+            *placed = end.max(*placed);
+        }
+    }
+
+    /// Another mount made the object smaller, and something that was written here lies outside now: it
+    /// is gone, and whoever has the object open is told.
+    pub(super) fn blame_cut(&self, dims: &Coords) {
+        let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
+        let error = FsError::TooBig(format!(
+            "another mount gave the object dims {}: what was written outside of them and had not been \
+             flushed is lost",
+            dims.join(",")
+        ));
+        tracing::error!(object = %self.ino, %error);
+        self.blame(&error);
     }
 
     /// Keeps an error for each handle that is open now.

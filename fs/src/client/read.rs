@@ -35,7 +35,7 @@ use super::{Client, FORM_TRIES};
 const SMALL: usize = 16 << 10;
 
 /// How old a mount's idea of an object may be while other mounts are attached.
-const FRESH_FOR: Duration = Duration::from_secs(1);
+pub(super) const FRESH_FOR: Duration = Duration::from_secs(1);
 /// How long the end is believed; a small file that is read right after it was opened is not asked for twice.
 const END_FOR: Duration = Duration::from_millis(5);
 

@@ -135,6 +135,7 @@ impl Client {
         drop(state);
         object.grown.store(0, Ordering::Release);
         object.touched.store(false, Ordering::Release);
+        object.placed.lock().clear();
         self.drop_streams(&streams);
     }
 

@@ -23,8 +23,10 @@ use super::error::FsError;
 use super::flush::Scope;
 use super::geometry::Geometry;
 use super::handle::{Handle, Want, Written};
+use super::object::ends_of;
 use super::payload::Payload;
 use super::place::is_full;
+use super::read::FRESH_FOR;
 use super::stream::{Progress, Stream};
 
 /// More open streams than this on one object are flushed: each holds a file open on a server.
@@ -47,6 +49,7 @@ impl Handle {
             return false;
         }
         len >= self.client.options.direct_min
+            || self.form_due()
             || self.selected.is_some()
             || self.append
             || self.client.over_budget()
@@ -58,7 +61,14 @@ impl Handle {
                 .is_none_or(|geometry| offset.saturating_add(len as u64) > geometry.size_limit())
     }
 
+    /// Whether it is time to ask whether another mount has changed the object's form.
+    fn form_due(&self) -> bool {
+        !self.client.alone() && self.object.checked.lock().elapsed() > FRESH_FOR
+    }
+
     /// Writes `data` at `offset` of the handle's space; an appending handle takes the end instead.
+    ///
+    /// What another mount cut off a moment ago may still be taken in; then the flush says that it is lost.
     ///
     /// # Errors
     /// `TooBig` beyond what the object may hold, `Invalid` if the selection lies outside by now, errors of
@@ -86,6 +96,9 @@ impl Handle {
 
     /// Writes, and looks at the object's form anew when it turns out to have changed on the server.
     fn write_following(&self, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+        if self.form_due() {
+            self.client.refresh(&self.object)?;
+        }
         let mut asked = self.client.alone();
         for _ in 0..super::FORM_TRIES {
             let result = {
@@ -239,6 +252,9 @@ impl Handle {
                 .write_grid(object, geometry, grid, &want.slab, &Payload::Packed(bytes))?;
         }
         allowed.end()?;
+        for bounds in wants.iter().filter_map(|want| want.slab.bounds()) {
+            object.note_placed(&ends_of(&bounds));
+        }
         object.touched.store(true, Ordering::Release);
         self.grow(geometry, end);
         self.trim(geometry, reach, &wants);

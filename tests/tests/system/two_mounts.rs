@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use nix::errno::Errno;
 use slabfs_tests::array::same;
 use slabfs_tests::file::{self, errno, named};
-use slabfs_tests::tool::create;
+use slabfs_tests::tool::{create, slabfs};
 use slabfs_tests::{Cluster, Random, needs_mount, poll};
 
 #[test]
@@ -244,4 +244,85 @@ fn a_mount_that_dies_is_forgotten() {
     cluster.start_mount(0);
     assert_eq!(file::read(&cluster.at(0, "g")), b"goes on");
     assert!(!cluster.at(0, "f").exists());
+}
+
+/// What is written where another mount has just cut the object off is not lost in silence: the flush says
+/// so once, and as soon as the mount knows, the write is refused.
+#[test]
+fn a_write_behind_an_end_that_another_mount_moved_is_told() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let set_dims = |name: &str, dims: String| {
+        let path = cluster.at(0, name).display().to_string();
+        slabfs(["set", &path, "--dims", &dims]).ok();
+    };
+    let mut made = 0;
+    // Rows that wait in memory, and rows that go to the servers at once.
+    for (layout, columns) in [
+        ("aligned", 5),
+        ("aligned", 65536),
+        ("grid:2,5", 5),
+        ("grid:2,65536", 65536),
+        ("canonical", 65536),
+    ] {
+        for selection in ["", "@[1:4]"] {
+            made += 1;
+            let name = format!("o{made}");
+            let what = format!("{layout} {columns}{selection}");
+            let (full, cut) = (format!("8,{columns}"), format!("2,{columns}"));
+            create(&cluster.at(0, &name), &full, "i4", &["--layout", layout]);
+            let row = 4 * columns;
+            let bytes = vec![7; 3 * row];
+            let at = if selection.is_empty() { row as u64 } else { 0 };
+            let handle = file::open(&named(&cluster.at(1, &name), selection));
+            handle.read_exact_at(&mut [0; 8], 0).expect("read");
+            set_dims(&name, cut.clone());
+            let refused = [Errno::EFBIG, Errno::EINVAL];
+            match handle.write_all_at(&bytes, at) {
+                Ok(()) => {
+                    assert_eq!(errno(handle.sync_all()), Errno::EFBIG, "{what}");
+                    handle.sync_all().expect("told once");
+                }
+                // It was slow, and the mount has looked anew meanwhile.
+                Err(error) => assert!(refused.contains(&errno::<()>(Err(error))), "{what}"),
+            }
+            // Now it knows.
+            let late = errno(handle.write_all_at(&bytes, at));
+            assert!(refused.contains(&late), "{what}: {late}");
+            file::close(handle).expect("closed");
+            set_dims(&name, full);
+            let mut wanted = vec![0; 8 * row];
+            for who in [0, 1] {
+                let read = file::read(&cluster.at(who, &name));
+                wanted[row..2 * row].copy_from_slice(&read[row..2 * row]);
+                same(&what, &read, &wanted);
+            }
+        }
+    }
+    let log = cluster.mount_log(1);
+    assert!(
+        log.contains("another mount gave the object dims 2,5"),
+        "{log}"
+    );
+}
+
+/// A mount that only writes hears of other dims as well, without being told by a flush.
+#[test]
+fn a_writer_looks_at_the_dims_now_and_then() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    create(&cluster.at(0, "a"), "8,5", "i4", &[]);
+    let handle = file::open(&cluster.at(1, "a"));
+    handle.write_all_at(&[1; 20], 0).expect("written");
+    let path = cluster.at(0, "a").display().to_string();
+    slabfs(["set", &path, "--dims", "2,5"]).ok();
+    poll::until_true("a write outside to be refused", || {
+        match handle.write_at(&[2; 20], 60) {
+            Ok(_) => false,
+            Err(error) => {
+                assert_eq!(errno::<()>(Err(error)), Errno::EFBIG);
+                true
+            }
+        }
+    });
 }
