@@ -31,7 +31,7 @@ pub(super) fn mark(context: &Context, arguments: &Mark) -> Result<Value, CallErr
     allow(context)?;
     let server = ServerId(arguments.server);
     let draining = !arguments.cancel;
-    context.client.md().set_draining(server, draining)?;
+    context.client.set_draining(server, draining)?;
     Ok(json!({"server": server.0, "draining": draining}))
 }
 

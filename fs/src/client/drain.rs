@@ -6,22 +6,25 @@
 //! A chunk of an `aligned` object is copied under a new id, brought to the disk, and takes the place of
 //! the old one if that is still there. The chunks of a grid are copied under an exclusive pass, under
 //! their names, and then the object's stripe names another server. Writers wait for the latter and
-//! never for the former; readers wait for neither.
+//! never for the former; readers wait for neither. Of a grid chunk only the pages that are not fill are
+//! copied, and nothing behind the last of them: the copy is as sparse as the chunk, and no longer.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use slabfs_mdserver::api::{Entry, Ino, MdError, Stored, StoredChunk};
 use slabfs_model::layout::{Grid, Record, boxes_of_run};
-use slabfs_model::{ChunkId, Coords, Hyperslab, ObjectId, ServerId};
+use slabfs_model::{ChunkId, Coords, Fill, Hyperslab, ObjectId, ServerId};
 use slabfs_objstore::client::{WriteKind, WritePiece};
 use slabfs_objstore::{ChunkName, StoreError};
 
 use super::Client;
 use super::error::FsError;
 use super::geometry::Geometry;
+use super::grid_io::GridChunk;
 use super::object::Object;
 
 /// A slice ends after so long, with what is under way.
@@ -31,6 +34,16 @@ const BATCH_BYTES: u64 = 64 << 20;
 const STEP: u64 = 8 << 20;
 /// Chunks copied before the records are told.
 const BATCH_CHUNKS: usize = 1000;
+/// Pages of a grid chunk that are all fill are not copied.
+const PAGE: usize = 4096;
+
+/// A chunk that was copied: its record, what it was, what it is to be, and its bytes.
+struct Copied {
+    order: u64,
+    old: ChunkId,
+    copy: StoredChunk,
+    bytes: u64,
+}
 
 /// What a slice of a drain came to.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -52,11 +65,28 @@ pub struct Drained {
 }
 
 impl Client {
+    /// Marks a server as being emptied, so that it gets no new chunks, or takes the mark off.
+    ///
+    /// # Errors
+    /// There is no such server, or none that could take its chunks.
+    pub fn set_draining(&self, server: ServerId, draining: bool) -> Result<(), FsError> {
+        self.md().set_draining(server, draining)?;
+        self.ask_servers()?;
+        Ok(())
+    }
+
     /// Moves chunks off a server that is marked, beginning behind object `after` (0 for all).
     ///
     /// # Errors
-    /// When the metadata service or the server is away; what is wrong with one object is told in the result.
+    /// When the metadata service or the server is away, or the server is not marked (any more); what is
+    /// wrong with one object is told in the result.
     pub fn drain_slice(self: &Arc<Self>, server: ServerId, after: u64) -> Result<Drained, FsError> {
+        // Also so that no copy goes by a list from before the mark.
+        if !self.ask_servers()?.draining.contains(&server) {
+            return Err(FsError::Invalid(format!(
+                "data server {server} is not marked as being emptied; the mark may just have been taken off"
+            )));
+        }
         let until = Instant::now() + SLICE;
         let mut done = Drained::default();
         let page = self.md().holdings(server, ObjectId(after))?;
@@ -148,9 +178,12 @@ impl Client {
             let mut bytes = 0;
             while bytes < BATCH_BYTES && moves.len() < BATCH_CHUNKS && Instant::now() < until {
                 let Some(record) = records.next() else { break };
-                bytes += record.slab.volume();
-                match self.copy_chunk(geometry, &record) {
-                    Ok(copied) => moves.extend(copied),
+                match self.copy_chunk(geometry, &record, server) {
+                    Ok(Some(copied)) => {
+                        bytes += copied.bytes;
+                        moves.push(copied);
+                    }
+                    Ok(None) => {}
                     // Written over since.
                     Err(FsError::Store(StoreError::Missing(_))) => {}
                     Err(error) => {
@@ -160,7 +193,6 @@ impl Client {
                 }
             }
             self.tell_moves(object, geometry, moves, done)?;
-            done.bytes += bytes;
             if records.peek().is_none() {
                 return Ok(false);
             }
@@ -170,12 +202,13 @@ impl Client {
         }
     }
 
-    /// Copies the chunk of a record to another server.
+    /// Copies the chunk of a record off the server `from`.
     fn copy_chunk(
         &self,
         geometry: &Geometry,
         record: &Record<Stored>,
-    ) -> Result<Option<(u64, ChunkId, StoredChunk)>, FsError> {
+        from: ServerId,
+    ) -> Result<Option<Copied>, FsError> {
         let Stored::Chunk(old) = &record.value else {
             return Ok(None);
         };
@@ -188,7 +221,8 @@ impl Client {
             let Some(bounds) = record.slab.bounds() else {
                 return Ok(None);
             };
-            let (chunk, server) = self.place(geometry, &bounds, data.len() as u64)?;
+            let (chunk, server) =
+                self.place_off(geometry, &bounds, data.len() as u64, Some(from))?;
             let copy = StoredChunk {
                 chunk,
                 server,
@@ -205,7 +239,12 @@ impl Client {
                 Err(StoreError::NoSpace) if self.full(geometry, server) => continue,
                 other => other?,
             }
-            return Ok(Some((record.order, old.chunk, copy)));
+            return Ok(Some(Copied {
+                order: record.order,
+                old: old.chunk,
+                copy,
+                bytes: data.len() as u64,
+            }));
         }
     }
 
@@ -214,19 +253,23 @@ impl Client {
         &self,
         object: &Object,
         geometry: &Geometry,
-        moves: Vec<(u64, ChunkId, StoredChunk)>,
+        moves: Vec<Copied>,
         done: &mut Drained,
     ) -> Result<(), FsError> {
         let names: Vec<(ServerId, ChunkName)> = moves
             .iter()
-            .map(|(_, _, copy)| (copy.server, copy.name()))
+            .map(|moved| (moved.copy.server, moved.copy.name()))
             .collect();
         if !names.is_empty() {
             self.servers().sync(&names)?;
         }
+        let changes = moves
+            .iter()
+            .map(|moved| (moved.order, moved.old, moved.copy.clone()))
+            .collect();
         let told = self
             .md()
-            .relocate(object.ino, geometry.info.generation, moves);
+            .relocate(object.ino, geometry.info.generation, changes);
         let relocated = match told {
             Ok(relocated) => relocated,
             Err(error) => {
@@ -241,7 +284,12 @@ impl Client {
             )
             .cloned()
             .collect();
-        done.chunks += (names.len() - useless.len()) as u64;
+        for moved in &moves {
+            if !relocated.useless.contains(&moved.copy.chunk) {
+                done.chunks += 1;
+                done.bytes += moved.bytes;
+            }
+        }
         if !useless.is_empty() {
             self.discard_chunks(&useless);
         }
@@ -264,7 +312,7 @@ impl Client {
         server: ServerId,
         done: &mut Drained,
     ) -> Result<(), FsError> {
-        let to = self.other_server(&geometry.info.stripe)?;
+        let to = self.other_server(&geometry.info.stripe, server)?;
         let Some((held, passed)) = self.exclusive(object.ino, to)? else {
             done.busy += 1;
             return Ok(());
@@ -278,7 +326,7 @@ impl Client {
             drop(held);
             return self.take_moved(object, &passed.entry);
         }
-        let mut copies = Vec::new();
+        let (mut copies, mut bytes) = (Vec::new(), 0);
         for name in self.chunks_of(&now, object.ino, server)? {
             let ChunkName::Grid { at, .. } = &name else {
                 continue;
@@ -287,8 +335,7 @@ impl Client {
                 continue;
             }
             let extent = extent_of(&now, &grid, at, passed.reach);
-            done.bytes += self.copy_grid_chunk(object, &now, at, extent, (server, to))?;
-            done.chunks += 1;
+            bytes += self.copy_grid_chunk(object, &now, at, extent, (server, to))?;
             copies.push((to, name));
         }
         if !copies.is_empty() {
@@ -297,20 +344,20 @@ impl Client {
         let entry = self
             .md()
             .restripe(object.ino, now.info.generation, server, to)?;
+        done.chunks += copies.len() as u64;
+        done.bytes += bytes;
         drop(held);
         self.take_moved(object, &entry)
     }
 
     /// A server for what another one is to give up: one without chunks of the object, if there is one.
-    fn other_server(&self, stripe: &[ServerId]) -> Result<ServerId, FsError> {
+    fn other_server(&self, stripe: &[ServerId], from: ServerId) -> Result<ServerId, FsError> {
         let known = self.takers()?;
-        let fresh = known.takers.iter().filter(|id| !stripe.contains(id));
-        let fresh: Vec<ServerId> = fresh.copied().collect();
-        let among = if fresh.is_empty() {
-            &known.takers
-        } else {
-            &fresh
-        };
+        let others = known.takers.iter().copied().filter(|id| *id != from);
+        let others: Vec<ServerId> = others.collect();
+        let fresh = others.iter().copied().filter(|id| !stripe.contains(id));
+        let fresh: Vec<ServerId> = fresh.collect();
+        let among = if fresh.is_empty() { &others } else { &fresh };
         self.emptiest(among, 0)
     }
 
@@ -347,7 +394,7 @@ impl Client {
         }
     }
 
-    /// Copies one grid chunk; says how many bytes it was.
+    /// Copies one grid chunk of which nobody wrote anything behind `total`; says how many bytes that were.
     fn copy_grid_chunk(
         &self,
         object: &Object,
@@ -373,29 +420,86 @@ impl Client {
                 data.clear();
                 data.resize(region.volume() as usize, 0);
                 self.read_one(from, &chunk.name, &chunk.form, &slab, &mut data)?;
-                if data.iter().all(|&byte| byte == 0) && geometry.info.fill.is_zero() {
-                    continue;
+                // A box of a run is a run itself.
+                let runs = written(&data, offset, &geometry.info.fill);
+                for run in &runs {
+                    self.put_run(&chunk, to, offset + run.start as u64, &data[run.clone()])?;
+                    copied += run.len() as u64;
                 }
-                self.servers().write(&[WritePiece {
-                    server: to,
-                    name: &chunk.name,
-                    form: &chunk.form,
-                    kind: WriteKind::Write(&slab),
-                    data: &[IoSlice::new(&data)],
-                }])?;
-                copied += data.len() as u64;
+                offset += data.len() as u64;
             }
-            offset += len;
         }
         Ok(copied)
     }
+
+    /// Writes bytes of a grid chunk from `offset` on, to a server that is not its own yet.
+    fn put_run(
+        &self,
+        chunk: &GridChunk,
+        server: ServerId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FsError> {
+        let mut boxes = Vec::new();
+        boxes_of_run(&chunk.form.shape, offset, data.len() as u64, &mut boxes);
+        let slabs: Vec<Hyperslab> = boxes.iter().map(Hyperslab::from_region).collect();
+        let mut rest = data;
+        let parts: Vec<[IoSlice<'_>; 1]> = boxes
+            .iter()
+            .map(|region| {
+                let part;
+                (part, rest) = rest.split_at(region.volume() as usize);
+                [IoSlice::new(part)]
+            })
+            .collect();
+        let pieces = slabs.iter().zip(&parts).map(|(slab, part)| WritePiece {
+            server,
+            name: &chunk.name,
+            form: &chunk.form,
+            kind: WriteKind::Write(slab),
+            data: part,
+        });
+        Ok(self.servers().write(&pieces.collect::<Vec<_>>())?)
+    }
 }
 
-/// Bytes of a grid chunk that somebody may have written: all of it, but of a very long one only as far as
-/// the object reaches.
+/// The runs of pages of `data`, which lies at `offset` of a chunk, that are not all fill; what is fill at
+/// the end of a run is not of it.
+fn written(data: &[u8], offset: u64, fill: &Fill) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let mut blank = [0; PAGE];
+    for (page, bytes) in data.chunks(PAGE).enumerate() {
+        let at = page * PAGE;
+        let blank = &mut blank[..bytes.len()];
+        if !fill.is_zero() {
+            fill.paint(blank, offset + at as u64);
+        }
+        let Some(last) = bytes
+            .iter()
+            .zip(&*blank)
+            .rposition(|(byte, fill)| byte != fill)
+        else {
+            continue;
+        };
+        let end = at + last + 1;
+        match runs.last_mut() {
+            // The end of the run before is made up of fill.
+            Some(run) if run.end > at.saturating_sub(PAGE) => run.end = end,
+            _ => runs.push(at..end),
+        }
+    }
+    runs
+}
+
+/// Bytes of a grid chunk that somebody may have written: all of it, but of a file, and of a very long one,
+/// only as far as the object reaches.
 fn extent_of(geometry: &Geometry, grid: &Grid, at: &Coords, reach: u64) -> u64 {
     let mut shape = grid.chunk.iter();
     let whole = shape.try_fold(1u64, |all, &n| all.checked_mul(n));
+    if let [all] = grid.chunk[..] {
+        let start = grid.chunk_region(at).offset[0];
+        return all.min(reach.saturating_sub(start));
+    }
     if let Some(whole) = whole.filter(|&whole| whole <= 1 << 30) {
         return whole;
     }

@@ -123,6 +123,9 @@ pub struct Client {
     host: String,
     /// The data servers this mount has been told of.
     known: Mutex<Arc<Known>>,
+    /// Held by whoever asks for the list until he has taken it over: an older one must not take the place
+    /// of a newer, by which the metadata service believes this mount to go.
+    listing: Mutex<()>,
     /// Lists before that one, for as long as a write goes by them; and the version of the oldest list
     /// that is gone by.
     elder: Mutex<Vec<std::sync::Weak<Known>>>,

@@ -171,7 +171,18 @@ impl Client {
         region: &Region,
         bytes: u64,
     ) -> Result<(ChunkId, ServerId), FsError> {
-        let server = self.choose(geometry, region, bytes)?;
+        self.place_off(geometry, region, bytes, None)
+    }
+
+    /// The same, not on the server `off`.
+    pub(super) fn place_off(
+        &self,
+        geometry: &Geometry,
+        region: &Region,
+        bytes: u64,
+        off: Option<ServerId>,
+    ) -> Result<(ChunkId, ServerId), FsError> {
+        let server = self.choose(geometry, region, bytes, off)?;
         Ok((self.chunk_id()?, server))
     }
 
@@ -192,23 +203,39 @@ impl Client {
         geometry: &Geometry,
         region: &Region,
         bytes: u64,
+        off: Option<ServerId>,
     ) -> Result<ServerId, FsError> {
+        let named = match geometry.info.placement {
+            Placement::Server(id) if off != Some(id) => Some(id),
+            _ => None,
+        };
+        let mut known = self.known.lock().clone();
+        if named.is_some_and(|id| known.draining.contains(&id)) {
+            // The mark may have come off since this mount heard of it.
+            known = self.ask_servers()?;
+        }
+        let named = named.filter(|id| !known.draining.contains(id));
         let known = self.takers()?;
+        let takers = known.takers.iter().copied();
+        let takers: Vec<ServerId> = takers.filter(|id| off != Some(*id)).collect();
         let stripe = &geometry.info.stripe;
         let mut places = self.places.lock();
-        let takers = places.roomy(&known.takers);
+        let takers = places.roomy(&takers);
         let in_turn = |at: usize| {
             let turn = (0..stripe.len()).map(|step| stripe[(at + step) % stripe.len()]);
             turn.into_iter().find(|id| takers.contains(id))
         };
         let chosen = match geometry.info.placement {
-            Placement::Server(id) if !known.draining.contains(&id) => {
-                places.spend(id, bytes);
-                drop(places);
-                self.ensure_known(id)?;
-                return Ok(id);
+            Placement::Server(_) => {
+                if let Some(id) = named {
+                    places.spend(id, bytes);
+                    drop(places);
+                    self.ensure_known(id)?;
+                    return Ok(id);
+                }
+                None
             }
-            Placement::Server(_) | Placement::Dynamic => None,
+            Placement::Dynamic => None,
             Placement::Object => in_turn(0),
             Placement::Region => {
                 let block = geometry

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_mdserver::api::{Md, MdError, Metadata, ServerInfo};
+use slabfs_mdserver::api::{Beat, Md, MdError, Metadata, ServerInfo};
 use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
 
@@ -69,6 +69,7 @@ impl Client {
             places: Mutex::default(),
             settling: Mutex::default(),
             settling_closed: Mutex::default(),
+            listing: Mutex::default(),
             releases: Mutex::default(),
             stopping: Mutex::new(false),
             wake: Condvar::new(),
@@ -111,11 +112,18 @@ impl Client {
 
     fn beat_every(&self, every: Duration) {
         while !self.pause(every) {
-            match self.md.heartbeat(self.knows()) {
+            let one = self.listing.lock();
+            let heard = self.md.heartbeat(self.knows());
+            if let Ok(Beat {
+                servers: Some(servers),
+                ..
+            }) = &heard
+            {
+                self.take_servers(servers);
+            }
+            drop(one);
+            match heard {
                 Ok(beat) => {
-                    if let Some(servers) = beat.servers {
-                        self.take_servers(&servers);
-                    }
                     if beat.lost && !self.lost.swap(true, Ordering::AcqRel) {
                         tracing::error!(
                             "the metadata service has given up this session; what was not flushed is \
@@ -163,12 +171,19 @@ impl Client {
         Ok(())
     }
 
+    /// Asks for the list of data servers and goes by it from now on.
+    pub(super) fn ask_servers(&self) -> Result<Arc<Known>, FsError> {
+        let _one = self.listing.lock();
+        let servers = self.md.servers()?;
+        self.take_servers(&servers);
+        Ok(self.known.lock().clone())
+    }
+
     /// Asks for the list of data servers until `found` finds what it looks for, or time is up.
     fn await_servers<R>(&self, found: impl Fn(&Client) -> Option<R>) -> Result<Option<R>, FsError> {
         let until = Instant::now() + self.options.io_timeout;
         loop {
-            let servers = self.md.servers()?;
-            self.take_servers(&servers);
+            self.ask_servers()?;
             if let Some(result) = found(self) {
                 return Ok(Some(result));
             }

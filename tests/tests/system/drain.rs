@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use slabfs_tests::file::named;
 use slabfs_tests::tool::{create, layout, servers};
-use slabfs_tests::{Cluster, Random, file, needs_mount, poll, slabfs};
+use slabfs_tests::{Cluster, Random, disk, file, needs_mount, poll, slabfs};
 
 /// Rows, and bytes of a row, of each object.
 const ROWS: usize = 24;
@@ -259,4 +259,85 @@ fn what_cannot_be_drained() {
     drain(&cluster, "7", &[]).fails(2, &["no data server 7"]);
     drain(&cluster, "1", &[]).fails(2, &["no other data server"]);
     file::write(&cluster.at(0, "f"), "works");
+}
+
+/// What moves is the bytes there are: small files stay small, and holes stay holes.
+#[test]
+fn what_is_moved_takes_no_more_room() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 1);
+    let mut made: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+    for i in 0..100 {
+        let name = PathBuf::from(format!("small{i}"));
+        file::write(&cluster.at(0, &name), [i; 6]);
+        made.push((name, vec![i; 6]));
+    }
+    for (name, fill, dims) in [("zeros", "0", "16,524288"), ("sevens", "7", "16,524288")] {
+        let more = ["--fill", fill, "--layout", "grid:16,524288"];
+        create(&cluster.at(0, name), dims, "u1", &more);
+        let mut bytes = vec![fill.parse().expect("a byte"); 16 << 19];
+        for at in [100, 3 << 20, (8 << 20) - 1000] {
+            file::write_at(&cluster.at(0, name), at, &[9; 1000]);
+            bytes[at as usize..][..1000].fill(9);
+        }
+        made.push((PathBuf::from(name), bytes));
+    }
+    for (name, _) in &made {
+        file::open(&cluster.at(0, name)).sync_all().expect("synced");
+    }
+    let used = || -> u64 { (0..2).map(|i| disk::used(&cluster.server_data(i))).sum() };
+    let before = used();
+    for server in ["1", "2"] {
+        drain(&cluster, server, &[]).ok();
+        drain(&cluster, server, &["--cancel"]).ok();
+        compare(&cluster.mnt(0), &made, "after it was moved");
+    }
+    let after = used();
+    assert!(after < before + (2 << 20), "{before} bytes became {after}");
+}
+
+/// Chunks of an object that names its server move once, and are counted once; and when the mark is off,
+/// what is written is on the named server.
+#[test]
+fn objects_of_a_named_server_move_once_and_come_back() {
+    needs_mount!();
+    let cluster = Cluster::start(3, 2);
+    let mut made = Vec::new();
+    for i in 0..20 {
+        let name = PathBuf::from(format!("n{i}"));
+        create(
+            &cluster.at(0, &name),
+            "8,1000",
+            "u1",
+            &["--placement", "server:2"],
+        );
+        for row in 0..8 {
+            file::write(
+                &named(&cluster.at(0, &name), &format!("@[{row}]")),
+                [i; 1000],
+            );
+        }
+        made.push((name, vec![i; 8000]));
+    }
+    let before: usize = made
+        .iter()
+        .map(|(name, _)| servers_of(&cluster.at(0, name)).len())
+        .sum();
+    let told = drain(&cluster, "2", &["--json"]).ok().json();
+    assert_eq!(told["chunks"], before, "{told}");
+    assert_eq!(told["bytes"], 20 * 8000, "{told}");
+    compare(&cluster.mnt(0), &made, "after it was drained");
+    for (name, _) in &made {
+        assert!(!servers_of(&cluster.at(0, name)).contains(&2));
+    }
+    drain(&cluster, "2", &["--cancel"]).ok();
+    for who in [1, 0] {
+        let path = cluster.at(who, format!("after{who}"));
+        create(&path, "1000", "u1", &["--placement", "server:2"]);
+        file::write_at(&path, 0, &[1; 1000]);
+        assert_eq!(servers_of(&path), [2], "mount {who}");
+    }
+    let request = "{\"op\": \"drain_slice\", \"server\": 2}";
+    let mnt = cluster.mnt(0).display().to_string();
+    slabfs(["call", &mnt, request]).fails(2, &["not marked"]);
 }
