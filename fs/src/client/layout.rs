@@ -1,10 +1,11 @@
 //! How an object is cut into chunks, for people: what `slabfs layout` draws.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use slabfs_mdserver::api::{Ino, Stored};
-use slabfs_model::{Hyperslab, format_dims};
+use slabfs_model::{Coords, Hyperslab, format_dims};
 use slabfs_objstore::ChunkName;
 
 use super::Client;
@@ -52,13 +53,14 @@ pub struct ChunkView {
 }
 
 impl Client {
-    /// The chunks of an object; unflushed data of this mount is flushed first, so that it shows.
+    /// The chunks that an object has, those of a grid by asking its servers; unflushed data of this mount is flushed first, so that it shows.
     ///
     /// # Errors
     /// For an inode without data, and of the services.
     pub fn layout(self: &Arc<Self>, ino: Ino) -> Result<LayoutView, FsError> {
         self.flush_ino(ino)?;
         let object = self.borrow(ino)?;
+        self.refresh(&object)?;
         let geometry = object.geometry.read();
         let info = &geometry.info;
         let mut view = LayoutView {
@@ -77,7 +79,7 @@ impl Client {
             })?;
             return Ok(view);
         };
-        if info.stripe.is_empty() || whole.is_empty() {
+        if info.stripe.is_empty() || whole.is_empty() || !info.holds {
             return Ok(view);
         }
         let count = geometry
@@ -90,8 +92,10 @@ impl Client {
             view.complete = false;
             return Ok(view);
         }
+        let there: HashSet<Coords> = self.existing(&object, &geometry)?.into_iter().collect();
         let mut parts = Vec::new();
         grid.plan(&whole, &mut parts);
+        parts.retain(|part| there.contains(&part.at));
         for part in parts {
             let region = grid.chunk_region(&part.at);
             let chunk = self.grid_chunk(&object, &geometry, grid, part.at)?;

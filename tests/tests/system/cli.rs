@@ -331,6 +331,31 @@ fn set_changes_what_may_be_changed() {
 }
 
 #[test]
+fn an_empty_grid_is_drawn_empty() {
+    needs_mount!();
+    let up = Up::with(&["--servers", "2"]);
+    for grid in ["grid:2,5", "grid:1,1"] {
+        let object = up.at(grid.replace(':', "-"));
+        create(&object, "8,10", "i4", &["--layout", grid]);
+        let path = object.to_str().expect("text");
+        let text = slabfs(["layout", path]).ok();
+        assert!(
+            text.text().contains("nothing is stored"),
+            "{}",
+            text.report()
+        );
+        assert_eq!(info(&object)["chunks"], 0);
+        // Four elements in the middle.
+        file::write(&file::named(&object, "@[1:3,4:6]"), [1; 16]);
+        assert_eq!(info(&object)["chunks"], 4, "{grid}");
+        let text = slabfs(["layout", path]).ok();
+        assert!(text.text().contains(". . "), "{}", text.report());
+        let chunks = layout(&object)["chunks"].as_array().expect("chunks").len();
+        assert_eq!(chunks, 4, "{grid}");
+    }
+}
+
+#[test]
 fn the_layout_drawn() {
     needs_mount!();
     let up = Up::with(&["--servers", "3"]);
