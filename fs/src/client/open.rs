@@ -12,6 +12,10 @@ use super::object::Object;
 use super::writer::HandleId;
 use super::{Client, Settling};
 
+/// So many closed objects are told to a metadata service in this process at once; what is left is told
+/// some moments later, as it is to one in another.
+const RELEASES: usize = 64;
+
 /// An object that is held open without a handle.
 pub(super) struct Borrowed {
     client: Arc<Client>,
@@ -181,8 +185,13 @@ impl Client {
             self.leave(object, unsynced.into_iter().collect());
             self.cache().forget_object(object.ino);
         }
-        self.releases.lock().push(object.ino);
-        if self.local {
+        let waiting = {
+            let mut releases = self.releases.lock();
+            releases.push(object.ino);
+            releases.len()
+        };
+        // In one process telling costs no message, and many at once cost one commit.
+        if self.local && waiting >= RELEASES {
             self.tell_releases();
         }
     }

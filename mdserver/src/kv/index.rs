@@ -6,6 +6,7 @@
 
 use super::Lsn;
 use super::disk::{Disk, le64};
+use super::filter::Filter;
 use crc_fast::crc32_iscsi as crc32c;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -31,6 +32,8 @@ pub(super) struct Index {
     db: Option<sled::Db>,
     /// sled's log.
     log: File,
+    /// The keys it may have, once all of it was compared.
+    filter: Filter,
 }
 
 /// One entry: the key, and the value unless its checksum is wrong.
@@ -84,7 +87,11 @@ impl Index {
         let db = guarded(|| config.open())?;
         let log = OpenOptions::new().write(true).open(dir.join("db"));
         let log = log.map_err(|error| Fault(format!("sled's log: {error}")))?;
-        Ok(Self { db: Some(db), log })
+        Ok(Self {
+            db: Some(db),
+            log,
+            filter: Filter::default(),
+        })
     }
 
     fn db(&self) -> Result<&sled::Db, Fault> {
@@ -101,14 +108,27 @@ impl Index {
 
     /// The last commit applied; zero in a new tree.
     pub(super) fn applied(&self) -> Result<Lsn, Fault> {
-        Ok(match self.get(APPLIED)? {
+        Ok(match self.look(APPLIED)? {
             Some(value) if value.len() == 8 => Lsn(le64(&value, 0)),
             _ => Lsn(0),
         })
     }
 
+    /// Notes a key that was found in it. Nobody may [`Self::get`] before this was called for all keys.
+    pub(super) fn note(&self, key: &[u8]) {
+        self.filter.insert(key);
+    }
+
     /// The value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        if !self.filter.may_have(key) {
+            return Ok(None);
+        }
+        self.look(key)
+    }
+
+    /// The value of `key`, as sled says.
+    fn look(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let db = self.db()?;
         match guarded(|| db.get(key))? {
             Some(stored) => match unsealed(key, stored) {
@@ -147,7 +167,10 @@ impl Index {
         guarded(|| {
             for (key, value) in changes {
                 match value {
-                    Some(value) => db.insert(key, sealed(key, value))?,
+                    Some(value) => {
+                        self.filter.insert(key);
+                        db.insert(key, sealed(key, value))?
+                    }
                     None => db.remove(key)?,
                 };
             }

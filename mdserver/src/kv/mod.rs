@@ -31,6 +31,7 @@ mod direct;
 mod disk;
 mod engine;
 mod error;
+mod filter;
 mod frame;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -108,6 +108,9 @@ pub(super) fn reconcile(
         if order.is_ge() {
             have = entries.next()?;
         }
+        if let Some((key, _)) = &right {
+            index.note(key);
+        }
         repair.compare(left, right)?;
     }
     repair.flush()?;
