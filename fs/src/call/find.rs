@@ -6,7 +6,7 @@ use slabfs_mdserver::api::{Caller, Hit, Kind, MAX_HITS};
 use slabfs_model::Tag;
 
 use super::path::{PathText, find as find_path};
-use super::{CallError, Context};
+use super::{CallError, Context, cursor};
 use crate::client::Search;
 use crate::view::name::escape;
 
@@ -72,9 +72,11 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
         return Ok(json!({ "count": context.client.count(&search)? }));
     }
     let after = request.after.as_deref().map(unhex).transpose()?;
+    let after = after.as_deref().map(cursor::open).transpose()?;
     let limit = request.limit.unwrap_or(PAGE).clamp(1, MAX_HITS);
     let (hits, next) = context.client.search_page(&search, limit, after)?;
     let hits: Vec<Value> = hits.iter().map(|hit| shown(hit, request.tags)).collect();
+    let next = next.as_deref().map(cursor::seal).transpose()?;
     Ok(json!({ "hits": hits, "next": next.map(|next| hex(&next)) }))
 }
 

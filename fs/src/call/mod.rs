@@ -10,6 +10,7 @@
 mod access;
 mod caller;
 mod create;
+mod cursor;
 mod defaults;
 mod drain;
 mod dump;

@@ -140,6 +140,34 @@ fn others_find_what_they_could_list() {
     tool::run(command.current_dir(up.mnt())).fails(1, &["No such file"]);
 }
 
+/// Between two pages a caller holds a place in the index; it does not tell him what is there.
+#[test]
+fn where_a_search_goes_on_tells_nothing() {
+    needs_mount!();
+    let up = Up::start();
+    for n in 0..3 {
+        let path = up.at(format!("f{n}"));
+        file::write(&path, "");
+        tag(&path, "hidden-key", "hidden value");
+    }
+    let page = |after: &serde_json::Value| {
+        let request = serde_json::json!({
+            "op": "find", "query": "has *den-k*", "limit": 1, "after": after,
+        });
+        tool::call(up.mnt(), &request)
+    };
+    let first = page(&serde_json::Value::Null).expect("a page");
+    let next = first["next"].as_str().expect("a place").to_owned();
+    let hex: String = b"hidden".iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(!next.contains(&hex), "{next}");
+    let second = page(&next.clone().into()).expect("the next page");
+    assert_ne!(first["hits"][0]["path"], second["hits"][0]["path"]);
+    // Only as it was given.
+    let last = if next.ends_with('0') { "1" } else { "0" };
+    let forged = format!("{}{last}", &next[..next.len() - 1]);
+    assert_eq!(errno(page(&forged.into())), Errno::EINVAL);
+}
+
 /// What `getfattr` refuses to tell, a search does not tell either.
 #[test]
 fn tags_are_for_who_may_read() {
