@@ -336,6 +336,14 @@ impl Client {
         geometry: &Geometry,
     ) -> Result<Vec<Coords>, FsError> {
         let (ino, generation) = (object.ino, geometry.info.generation);
+        // What is listed behind them is of others.
+        let most = geometry.grid.as_ref().map_or(u64::MAX, |grid| {
+            let counts = geometry.cells.iter().zip(&grid.chunk);
+            counts
+                .map(|(cells, chunk)| cells.div_ceil(*chunk))
+                .fold(1, u64::saturating_mul)
+        });
+        let limit = most.saturating_add(1).min(LIST_PAGE.into()) as u32;
         let mut places = Vec::new();
         for &server in &geometry.info.stripe {
             self.ensure_known(server)?;
@@ -345,7 +353,7 @@ impl Client {
                 at: Coords::new(),
             });
             loop {
-                let page = self.servers().list(server, after.take(), LIST_PAGE)?;
+                let page = self.servers().list(server, after.take(), limit)?;
                 let mut beyond = page.is_empty();
                 for (name, _) in page {
                     match &name {
