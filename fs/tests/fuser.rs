@@ -1,0 +1,120 @@
+//! The notifications that our patches add to fuser, against this machine's kernel.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
+
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
+    INodeNo, ReplyAttr, ReplyEntry, Request,
+};
+
+/// A directory with one file, whose name and attributes the kernel may keep for good.
+struct OneFile {
+    lookups: Arc<AtomicU64>,
+}
+
+const KEEP: Duration = Duration::from_secs(3600);
+
+fn attr(ino: INodeNo) -> FileAttr {
+    let directory = ino == INodeNo::ROOT;
+    let then = SystemTime::UNIX_EPOCH;
+    FileAttr {
+        ino,
+        size: 0,
+        blocks: 0,
+        atime: then,
+        mtime: then,
+        ctime: then,
+        crtime: then,
+        kind: match directory {
+            true => FileType::Directory,
+            false => FileType::RegularFile,
+        },
+        perm: 0o755,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+impl Filesystem for OneFile {
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if name != "f" {
+            return reply.error(Errno::ENOENT);
+        }
+        self.lookups.fetch_add(1, Ordering::SeqCst);
+        reply.entry(&KEEP, &attr(INodeNo(2)), Generation(0));
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&KEEP, &attr(ino));
+    }
+}
+
+/// The kernel's version, as far as it matters here.
+fn kernel() -> (u32, u32) {
+    let uname = nix::sys::utsname::uname().unwrap();
+    let release = uname.release().to_str().unwrap().to_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn names_expire_all_at_once_or_one_by_one() {
+    if !Path::new("/dev/fuse").exists() {
+        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!ci, "/dev/fuse is missing, and CI must test the mount");
+        eprintln!("skipped: /dev/fuse is missing");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let lookups = Arc::new(AtomicU64::new(0));
+    let files = OneFile {
+        lookups: lookups.clone(),
+    };
+    let session: BackgroundSession =
+        fuser::spawn_mount(files, dir.path(), &Config::default()).unwrap();
+    let notifier = session.notifier();
+    let file = dir.path().join("f");
+    let asked = || {
+        std::fs::metadata(&file).unwrap();
+        lookups.load(Ordering::SeqCst)
+    };
+    assert_eq!((asked(), asked()), (1, 1), "it is kept");
+    notifier
+        .expire_entry(INodeNo::ROOT, OsStr::new("f"))
+        .unwrap();
+    assert_eq!(
+        (asked(), asked()),
+        (2, 2),
+        "it is looked up again, and kept"
+    );
+    match notifier.inc_epoch() {
+        Ok(()) => assert_eq!(
+            (asked(), asked()),
+            (3, 3),
+            "it is looked up again, and kept"
+        ),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(kernel() < (6, 16), "{:?} has it", kernel());
+        }
+    }
+    match notifier.resend() {
+        Ok(()) => {}
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(kernel() < (6, 9), "{:?} has it", kernel());
+        }
+    }
+    session.umount_and_join().unwrap();
+}
