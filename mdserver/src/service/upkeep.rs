@@ -112,6 +112,7 @@ pub(super) fn round(core: &Core) -> Result<(), MdError> {
         core.extend_ids()?;
     }
     sessions::expire(core, now)?;
+    core.locks.look(now);
     while tilings::purge_some(core)? {}
     core.tags.upkeep(&*core.kv)
 }

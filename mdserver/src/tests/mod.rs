@@ -6,6 +6,7 @@ mod cuts;
 mod defaults;
 mod dumps;
 mod find;
+mod locks;
 mod million;
 mod names;
 mod placing;
