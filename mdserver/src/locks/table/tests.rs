@@ -332,22 +332,19 @@ impl Model {
                 .all(|ahead| self.closure([ahead].into(), true).contains(who))
     }
 
-    /// Takes over what the table has decided, each decision being one that may be taken now.
-    fn follow(&mut self, decided: Vec<Decided>) {
-        for done in decided {
-            let found = (0..2).find_map(|file| {
-                let at = self.queue[file].iter().position(|(_, wanted)| {
-                    wanted.ticket == done.ticket && wanted.holder.session == done.session
-                })?;
-                Some((file, at))
+    /// Takes over what the table has decided, in an order in which each decision may be taken: a request
+    /// that need not wait after all may owe that to another that was decided with it.
+    fn follow(&mut self, mut decided: Vec<Decided>) {
+        while !decided.is_empty() {
+            let next = decided.iter().enumerate().find_map(|(number, done)| {
+                let (file, at) = self.find(done);
+                let (who, wanted) = self.queue[file][at];
+                let free = self.in_the_way(file, who, &wanted).is_empty();
+                free.then_some((number, file, at))
             });
-            let (file, at) = found.expect("decided, and did not wait");
-            let (who, wanted) = self.queue[file][at];
-            assert!(
-                self.in_the_way(file, who, &wanted).is_empty(),
-                "{who} has got what another holds"
-            );
-            self.queue[file].remove(at);
+            let (number, file, at) = next.expect("somebody has got what another holds");
+            decided.remove(number);
+            let (who, wanted) = self.queue[file].remove(at);
             self.set(file, who, wanted.span, Some(wanted.mode));
         }
         for file in 0..2 {
@@ -359,6 +356,16 @@ impl Model {
                 );
             }
         }
+    }
+
+    fn find(&self, done: &Decided) -> (usize, usize) {
+        let found = (0..2).find_map(|file| {
+            let at = self.queue[file].iter().position(|(_, wanted)| {
+                wanted.ticket == done.ticket && wanted.holder.session == done.session
+            })?;
+            Some((file, at))
+        });
+        found.expect("decided, and did not wait")
     }
 
     fn circle(&self) -> bool {
@@ -398,13 +405,18 @@ fn play(steps: Vec<Step>, kind: LockKind, one_thread: bool) {
                 assert_eq!(taken == Taken::Now(LockOutcome::Deadlock), circle);
                 match taken {
                     Taken::Now(LockOutcome::Done) => {
-                        assert!(model.in_the_way(file, who, &want).is_empty());
-                        // What it has passed waited for it.
                         model.queue[file].push((who, want));
-                        let last = model.queue[file].len() - 1;
-                        assert!(model.can_have(file, last), "it has passed somebody");
-                        model.queue[file].pop();
-                        model.set(file, who, want.span, Some(mode));
+                        let mut decided = table.take_decided();
+                        if decided.is_empty() {
+                            // What it has passed waited for it.
+                            let last = model.queue[file].len() - 1;
+                            assert!(model.can_have(file, last), "it has passed somebody");
+                        }
+                        decided.push(Decided {
+                            session: want.holder.session,
+                            ticket: want.ticket,
+                        });
+                        model.follow(decided);
                     }
                     Taken::Queued => model.queue[file].push((who, want)),
                     Taken::Now(_) => {}
