@@ -79,11 +79,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
     let mut sums = Sums::default();
     let (mut moved, mut told) = (Instant::now(), Instant::now());
-    let mut after = 0;
+    let (mut after, mut clean) = (0, false);
     let mut wrong: Option<String> = None;
     loop {
-        let slice =
-            mount.call(&json!({"op": "drain_slice", "server": args.server, "after": after}))?;
+        let slice = mount.call(
+            &json!({"op": "drain_slice", "server": args.server, "after": after, "clean": clean}),
+        )?;
         let number = |key: &str| slice.get(key).and_then(Value::as_u64);
         let chunks = number("chunks").context("the mount does not say what it moved")?;
         sums.chunks += chunks;
@@ -113,6 +114,7 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
             told = Instant::now();
             eprintln!("{} chunks, {} moved", sums.chunks, show_size(sums.bytes));
         }
+        clean = slice.get("clean").and_then(Value::as_bool) == Some(true);
         after = match number("next") {
             Some(next) => next,
             None => {

@@ -24,6 +24,9 @@ pub(super) struct Slice {
     /// Objects behind this one.
     #[serde(default)]
     after: u64,
+    /// What the slice before said: nothing up to there had anything on the server.
+    #[serde(default)]
+    clean: bool,
 }
 
 /// Marks the server, so that it gets no new chunks, or takes the mark off.
@@ -39,7 +42,9 @@ pub(super) fn mark(context: &Context, arguments: &Mark) -> Result<Value, CallErr
 pub(super) fn slice(context: &Context, arguments: &Slice) -> Result<Value, CallError> {
     allow(context)?;
     let server = ServerId(arguments.server);
-    let drained = context.client.drain_slice(server, arguments.after)?;
+    let drained = context
+        .client
+        .drain_slice(server, arguments.after, arguments.clean)?;
     serde_json::to_value(drained).map_err(|error| CallError::Invalid(error.to_string()))
 }
 

@@ -60,6 +60,8 @@ pub struct Drained {
     pub error: Option<String>,
     /// Where the next slice begins; none when all objects were looked at.
     pub next: Option<u64>,
+    /// From the first object to where the next slice begins, nothing had anything on the server.
+    pub clean: bool,
     /// Nothing is left on the server.
     pub empty: bool,
 }
@@ -75,12 +77,19 @@ impl Client {
         Ok(())
     }
 
-    /// Moves chunks off a server that is marked, beginning behind object `after` (0 for all).
+    /// Moves chunks off a server that is marked, beginning behind object `after` (0 for all); `clean` is
+    /// what the slice before said of the objects up to there. A server is empty when a whole round has
+    /// found nothing, however many pages of objects that is.
     ///
     /// # Errors
     /// When the metadata service or the server is away, or the server is not marked (any more); what is
     /// wrong with one object is told in the result.
-    pub fn drain_slice(self: &Arc<Self>, server: ServerId, after: u64) -> Result<Drained, FsError> {
+    pub fn drain_slice(
+        self: &Arc<Self>,
+        server: ServerId,
+        after: u64,
+        clean: bool,
+    ) -> Result<Drained, FsError> {
         // Also so that no copy goes by a list from before the mark.
         if !self.ask_servers()?.draining.contains(&server) {
             return Err(FsError::Invalid(format!(
@@ -89,9 +98,38 @@ impl Client {
         }
         let until = Instant::now() + SLICE;
         let mut done = Drained::default();
-        let page = self.md().holdings(server, ObjectId(after))?;
+        let mut clean = clean || after == 0;
+        let mut after = ObjectId(after);
+        while let Some(next) = self.drain_page(server, after, until, &mut done, &mut clean)? {
+            after = next;
+            if Instant::now() >= until {
+                done.next = Some(next.0);
+                break;
+            }
+        }
+        done.clean = clean;
+        if clean && done.next.is_none() {
+            self.ensure_known(server)?;
+            done.empty = self.servers().list(server, None, 1)?.is_empty();
+        }
+        Ok(done)
+    }
+
+    /// Moves what the objects of one page have on a server; where the next page begins, if there is one and
+    /// time is left. (When it is up in the middle of the page, `done` says where to go on.)
+    fn drain_page(
+        self: &Arc<Self>,
+        server: ServerId,
+        after: Ino,
+        until: Instant,
+        done: &mut Drained,
+        clean: &mut bool,
+    ) -> Result<Option<Ino>, FsError> {
+        let page = self.md().holdings(server, after)?;
+        // Until every mount knows the mark, an object behind may still get something.
+        *clean &= page.ready && page.objects.is_empty();
         for ino in &page.objects {
-            let left = match self.drain_object(*ino, server, page.ready, until, &mut done) {
+            let left = match self.drain_object(*ino, server, page.ready, until, done) {
                 Ok(left) => left,
                 Err(FsError::Md(MdError::NotFound)) => false,
                 Err(FsError::Md(MdError::Stale | MdError::Busy)) => {
@@ -108,19 +146,14 @@ impl Client {
             if left {
                 // Time is up in the middle of it.
                 done.next = Some(ino.0 - 1);
-                return Ok(done);
+                return Ok(None);
             }
             if Instant::now() >= until {
                 done.next = Some(ino.0);
-                return Ok(done);
+                return Ok(None);
             }
         }
-        done.next = page.next.map(|ino| ino.0);
-        if after == 0 && page.objects.is_empty() && page.next.is_none() {
-            self.ensure_known(server)?;
-            done.empty = self.servers().list(server, None, 1)?.is_empty();
-        }
-        Ok(done)
+        Ok(page.next)
     }
 
     /// Moves what an object has on a server; true when time was up before the end.

@@ -341,3 +341,28 @@ fn objects_of_a_named_server_move_once_and_come_back() {
     let mnt = cluster.mnt(0).display().to_string();
     slabfs(["call", &mnt, request]).fails(2, &["not marked"]);
 }
+
+/// More objects than are looked at in one page.
+#[test]
+fn a_server_among_many_objects_is_emptied() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 1);
+    let mnt = cluster.mnt(0).display().to_string();
+    let list = cluster.at(0, "list.json");
+    let names: Vec<String> = (0..1100)
+        .map(|i| format!("{{\"path\": \"empty{i}\", \"placement\": \"server:1\"}}"))
+        .collect();
+    file::write(&list, names.join("\n"));
+    let list = list.display().to_string();
+    slabfs(["create", mnt.as_str(), "--from-json", list.as_str()]).ok();
+    file::write(&cluster.at(0, "last"), vec![7; 100_000]);
+    let said = drain(&cluster, "2", &["--patience", "20s"]).ok();
+    assert!(
+        said.text().contains("it can be stopped"),
+        "{}",
+        said.report()
+    );
+    assert_eq!(file::read(&cluster.at(0, "last")), vec![7; 100_000]);
+    drain(&cluster, "2", &["--cancel"]).ok();
+    cluster.stop_and_fsck().ok();
+}
