@@ -6,7 +6,7 @@
 //! | `region` | all servers in the order of their numbers, a block each |
 //! | `dynamic` | all servers, so turned that the first chunk goes to the emptiest |
 //! | `local` | the server on the caller's machine, else the nearest |
-//! | `server:N` | that one |
+//! | `server:N` | that one; while it is emptied, the emptiest of the others |
 //!
 //! *All servers* are those that may get new chunks: online, not draining, not full; if there is none,
 //! those that only are not draining. Of a grid the stripe says where chunks are, and so it never changes
@@ -63,7 +63,17 @@ impl Servers {
     ) -> Result<Vec<ServerId>, MdError> {
         let mut ids = self.takers();
         match placement {
-            Placement::Server(id) => return self.named(id),
+            Placement::Server(id) => {
+                let named = self.named(id)?;
+                let drains = |server: &super::Server| server.record.draining;
+                if !self.by_id.get(&id).is_some_and(drains) {
+                    return Ok(named);
+                }
+                // What is emptied stays empty. One server, as it was asked for one.
+                let emptiest = self.emptiest(&ids);
+                ids = ids.get(emptiest).copied().into_iter().collect();
+                self.expect_object(&ids);
+            }
             Placement::Object => {
                 return Ok(object_server(ino, &ids).into_iter().collect());
             }
@@ -72,15 +82,20 @@ impl Servers {
             Placement::Dynamic => {
                 let emptiest = self.emptiest(&ids);
                 ids.rotate_left(emptiest);
-                if let Some(server) = ids.first().and_then(|id| self.by_id.get_mut(id)) {
-                    server.load.expect(NEW_OBJECT, Instant::now());
-                }
+                self.expect_object(&ids);
                 ids.truncate(MAX_STRIPE);
                 let first = first_of(ino, ids.len());
                 ids.rotate_right(first);
             }
         }
         Ok(ids)
+    }
+
+    /// Notes that the first of the servers gets something with a new object.
+    fn expect_object(&mut self, ids: &[ServerId]) {
+        if let Some(server) = ids.first().and_then(|id| self.by_id.get_mut(id)) {
+            server.load.expect(NEW_OBJECT, Instant::now());
+        }
     }
 
     /// A server by its number.

@@ -160,3 +160,32 @@ fn a_grid_moves_only_under_its_pass() {
     }
     assert!(page(&md).ready);
 }
+
+#[test]
+fn a_named_server_that_drains_gets_nothing_new() {
+    let (_service, md) = three();
+    let named = SpecChange {
+        placement: Some(Placement::Server(ServerId(2))),
+        ..SpecChange::default()
+    };
+    let before = file(&md, "before");
+    md.declare(before, named.clone(), None).unwrap();
+    assert_eq!(info(md.getattr(before).unwrap()).stripe, [ServerId(2)]);
+    md.set_draining(ServerId(2), true).unwrap();
+    let after = file(&md, "after");
+    let elsewhere = |ino| {
+        let now = info(md.getattr(ino).unwrap());
+        assert_eq!(now.placement, Placement::Server(ServerId(2)));
+        assert_eq!(now.stripe.len(), 1);
+        assert_ne!(now.stripe, [ServerId(2)]);
+    };
+    md.declare(after, named.clone(), None).unwrap();
+    elsewhere(after);
+    let spare = md.spare_generation(before, Placement::Server(ServerId(2)));
+    assert!(!spare.unwrap().stripe.contains(&ServerId(2)));
+    // Who is to have it back gets it back with what comes next.
+    md.set_draining(ServerId(2), false).unwrap();
+    let later = file(&md, "later");
+    md.declare(later, named, None).unwrap();
+    assert_eq!(info(md.getattr(later).unwrap()).stripe, [ServerId(2)]);
+}

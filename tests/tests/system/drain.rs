@@ -346,7 +346,7 @@ fn objects_of_a_named_server_move_once_and_come_back() {
 #[test]
 fn a_server_among_many_objects_is_emptied() {
     needs_mount!();
-    let cluster = Cluster::start(2, 1);
+    let mut cluster = Cluster::start(2, 1);
     let mnt = cluster.mnt(0).display().to_string();
     let list = cluster.at(0, "list.json");
     let names: Vec<String> = (0..1100)
@@ -364,5 +364,38 @@ fn a_server_among_many_objects_is_emptied() {
     );
     assert_eq!(file::read(&cluster.at(0, "last")), vec![7; 100_000]);
     drain(&cluster, "2", &["--cancel"]).ok();
+    cluster.stop_and_fsck().ok();
+}
+
+/// What asks for a server by its number goes elsewhere while that one is emptied.
+#[test]
+fn an_emptied_server_stays_empty() {
+    needs_mount!();
+    let mut cluster = Cluster::start(3, 1);
+    let named = ["--placement", "server:2"];
+    let rewritten = cluster.at(0, "rewritten");
+    create(&rewritten, "64,1024", "u1", &named);
+    file::write_at(&rewritten, 0, &[3; 64 * 1024]);
+    let inner = cluster.at(0, "inner");
+    std::fs::create_dir(&inner).expect("made");
+    let point = inner.display().to_string();
+    slabfs(["set", point.as_str(), "--default-placement", "server:2"]).ok();
+    drain(&cluster, "2", &[]).ok();
+    let at = rewritten.display().to_string();
+    slabfs(["set", at.as_str(), "--layout", "grid:8,1024"]).ok();
+    file::write(&inner.join("new"), vec![5; 300_000]);
+    for path in [&rewritten, &inner.join("new")] {
+        file::open(path).sync_all().expect("synced");
+        assert!(!servers_of(path).contains(&2), "{}", path.display());
+    }
+    assert_eq!(servers(&cluster.mnt(0))[1]["chunks"], 0);
+    // With the mark off it is asked again.
+    drain(&cluster, "2", &["--cancel"]).ok();
+    poll::until_true("it to get chunks again", || {
+        file::write(&inner.join("later"), vec![6; 300_000]);
+        let on = servers_of(&inner.join("later"));
+        std::fs::remove_file(inner.join("later")).expect("removed");
+        on == [2]
+    });
     cluster.stop_and_fsck().ok();
 }
