@@ -106,19 +106,25 @@ pub(crate) fn pass(core: &Core, ctx: &Ctx, ino: Ino, pass: Pass) -> Result<Reply
         Pass::Write(number) => {
             let mut state = core.state();
             state.passes.take(ino, (session, number), false, now)?;
-            let inode = state.inode(&*core.kv, ino)?;
-            passed(&inode)
+            let entry = state.inode(&*core.kv, ino);
+            let entry = entry.and_then(|inode| passed(&inode));
+            if entry.is_err() {
+                // Who is told no has nothing to give back.
+                state.passes.give(ino, (session, number));
+            }
+            entry
         }
         Pass::Move(number, to) => {
             core.state()
                 .passes
                 .take(ino, (session, number), true, now)?;
-            if let Err(error) = expect_strays(core, ctx, ino, to) {
+            let entry = expect_strays(core, ctx, ino, to)
+                .and_then(|()| core.inode(ino))
+                .and_then(|inode| passed(&inode));
+            if entry.is_err() {
                 core.state().passes.give(ino, (session, number));
-                return Err(error);
             }
-            let inode = core.inode(ino)?;
-            passed(&inode)
+            entry
         }
         Pass::Back(number) => {
             if core.state().passes.give(ino, (session, number)) {

@@ -5,7 +5,7 @@ use slabfs_objstore::server::ServerReport;
 use slabfs_objstore::store::Space;
 
 use super::support::*;
-use crate::api::{MdError, Pass, SpecChange};
+use crate::api::{MdError, Pass, ROOT, SpecChange};
 use crate::service::Service;
 use std::sync::Arc;
 
@@ -188,4 +188,17 @@ fn a_named_server_that_drains_gets_nothing_new() {
     let later = file(&md, "later");
     md.declare(later, named, None).unwrap();
     assert_eq!(info(md.getattr(later).unwrap()).stripe, [ServerId(2)]);
+}
+
+#[test]
+fn who_is_refused_a_pass_has_none() {
+    let (_service, md) = three();
+    let gone = file(&md, "f");
+    md.unlink(ROOT, b"f").unwrap();
+    for (number, ino) in [(1, gone), (2, ROOT)] {
+        md.take_pass(ino, Pass::Write(number)).unwrap_err();
+        assert_eq!(md.give_pass(ino, number), Err(MdError::Stale));
+    }
+    md.take_pass(gone, Pass::Move(3, ServerId(3))).unwrap_err();
+    assert_eq!(md.give_pass(gone, 3), Err(MdError::Stale));
 }
