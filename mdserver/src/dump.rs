@@ -130,7 +130,7 @@ pub fn load(file: &Path, dir: &Path) -> Result<Loaded, MdError> {
         }
     }
     other.insert(keys::LOADED.to_vec(), encode(&true)?);
-    let pairs = source.load(dir, other).map_err(refused)?;
+    let pairs = source.load(dir, other, &|_, value| value).map_err(refused)?;
     Ok(Loaded {
         last: source.last(),
         pairs,

@@ -1,18 +1,27 @@
 //! Makes a store from a checkpoint that was copied elsewhere: the way back from a dump.
 //!
-//! The file is checked from end to end before anything is made. Then the first journal file comes, and
-//! last the checkpoint under its name: a store that is there is whole.
+//! The file is checked from end to end before anything is made. Then come a mark, the first journal file
+//! and the checkpoint under its name; last the mark goes. A directory with the mark is never opened: it
+//! would look like a store that was just born, or like one that lost its checkpoint.
 
 use super::blocks::Blocks;
 use super::checkpoint::{Broken, Head, Writer};
-use super::disk::{Ground, new_id};
+use super::disk::{
+    CHECKPOINT_TEMP, Ground, checkpoint_name, journal_name, new_id, numbered, remove, sync_dir,
+};
 use super::journal::JournalFile;
 use super::local::KvOptions;
-use super::start::{create, lock};
+use super::start::{LOCK, create, lock};
 use super::{KvError, Lsn};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+
+/// The name of the mark.
+const UNFINISHED: &str = "unfinished-load";
+
+/// What a load makes of a value, given its key.
+type Change = dyn Fn(&[u8], Vec<u8>) -> Vec<u8>;
 
 /// A checkpoint to make a store from.
 #[derive(Debug)]
@@ -52,31 +61,42 @@ impl Source {
         value.map_err(|broken| refused(&self.path, &broken))
     }
 
-    /// Makes a store of it in `dir`, which must be empty or missing; `other` takes the place of what
-    /// the file has under the same keys. Answers how many pairs the store has.
+    /// Makes a store of it in `dir`, which must be empty or missing, or hold what a load that did not come
+    /// to its end left; `other` takes the place of what the file has under the same keys, and every other
+    /// value is what `change` makes of it. Answers how many pairs the store has.
     ///
     /// # Errors
     /// [`KvError::Invalid`] when there is something in `dir` already.
-    pub fn load(&self, dir: &Path, mut other: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<u64, KvError> {
+    pub fn load(
+        &self,
+        dir: &Path,
+        other: BTreeMap<Vec<u8>, Vec<u8>>,
+        change: &Change,
+    ) -> Result<u64, KvError> {
+        self.load_on(dir, other, change, &Ground::real())
+    }
+
+    pub(super) fn load_on(
+        &self,
+        dir: &Path,
+        mut other: BTreeMap<Vec<u8>, Vec<u8>>,
+        change: &Change,
+        ground: &Ground,
+    ) -> Result<u64, KvError> {
         create(dir)?;
-        let entries = fs::read_dir(dir).map_err(|error| KvError::io("list", dir, &error))?;
-        if let Some(entry) = entries.flatten().next() {
-            return Err(KvError::Invalid(format!(
-                "{} is not empty ({} is in it); a dump is loaded into a directory of its own: give another one, or move what is there away",
-                dir.display(),
-                entry.file_name().display()
-            )));
-        }
+        check_free(dir)?;
         let _lock = lock(dir)?;
-        let ground = Ground::real();
+        // Nobody else makes anything here from now on.
+        check_free(dir)?;
+        begin(dir)?;
         let head = Head {
             store: new_id()?,
             lsn: self.blocks.lsn(),
             journal: 1,
         };
         let limit = KvOptions::default().file_limit();
-        JournalFile::create(dir, &ground, (head.store, head.journal), limit)?;
-        let mut writer = Writer::new(dir, &ground, head)?;
+        JournalFile::create(dir, ground, (head.store, head.journal), limit)?;
+        let mut writer = Writer::new(dir, ground, head)?;
         let mut pairs = 0;
         let rotten = |broken: Broken| refused(&self.path, &broken);
         let mut rows = self.blocks.reader().map_err(rotten)?;
@@ -86,7 +106,10 @@ impl Source {
                 first.remove();
                 pairs += 1;
             }
-            let value = other.remove(&key).unwrap_or(value);
+            let value = match other.remove(&key) {
+                Some(other) => other,
+                None => change(&key, value),
+            };
             writer.push(&key, &value)?;
             pairs += 1;
         }
@@ -95,8 +118,53 @@ impl Source {
             pairs += 1;
         }
         writer.finish()?;
+        remove(&dir.join(UNFINISHED))?;
+        sync_dir(dir)?;
         Ok(pairs)
     }
+}
+
+/// Refuses a directory in which there is something that a load has not left.
+fn check_free(dir: &Path) -> Result<(), KvError> {
+    if dir.join(UNFINISHED).exists() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(dir).map_err(|error| KvError::io("list", dir, &error))?;
+    match entries.flatten().find(|entry| entry.file_name() != LOCK) {
+        None => Ok(()),
+        Some(entry) => Err(KvError::Invalid(format!(
+            "{} is not empty ({} is in it); a dump is loaded into a directory of its own: give another one, or move what is there away",
+            dir.display(),
+            entry.file_name().display()
+        ))),
+    }
+}
+
+/// Marks the directory as one that holds no store yet, and takes away what an earlier try left.
+fn begin(dir: &Path) -> Result<(), KvError> {
+    let mark = dir.join(UNFINISHED);
+    let made = File::create(&mark).and_then(|file| file.sync_all());
+    made.map_err(|error| KvError::io("create", &mark, &error))?;
+    sync_dir(dir)?;
+    for number in numbered(dir, "journal")? {
+        remove(&dir.join(journal_name(number)))?;
+    }
+    for lsn in numbered(dir, "checkpoint")? {
+        remove(&dir.join(checkpoint_name(lsn)))?;
+    }
+    remove(&dir.join(CHECKPOINT_TEMP))?;
+    sync_dir(dir)
+}
+
+/// Refuses a directory into which a dump was not loaded to its end.
+pub(super) fn check_finished(dir: &Path) -> Result<(), KvError> {
+    if !dir.join(UNFINISHED).exists() {
+        return Ok(());
+    }
+    Err(KvError::Invalid(format!(
+        "a dump was not loaded to its end into {} ({UNFINISHED} is in it): load it again with `slabfs meta load`, or remove the directory",
+        dir.display()
+    )))
 }
 
 fn refused(path: &Path, broken: &Broken) -> KvError {

@@ -9,6 +9,7 @@ use super::disk::{
 use super::frame::{Draft, HEADER};
 use super::index::Index;
 use super::journal::{Journal, JournalFile};
+use super::load::check_finished;
 use super::local::KvOptions;
 use super::memtable::Memtable;
 use super::reconcile::Surroundings;
@@ -50,6 +51,7 @@ pub(super) struct Started {
 pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<Started, KvError> {
     create(dir)?;
     let lock = lock(dir)?;
+    check_finished(dir)?;
     remove(&dir.join(CHECKPOINT_TEMP))?;
     let found = truth(dir, options, ground)?;
     let store = store_of(&found)?;
@@ -178,9 +180,12 @@ fn store_of(found: &Found) -> Result<Id, KvError> {
     }
 }
 
+/// The name of the file that is locked.
+pub(super) const LOCK: &str = "LOCK";
+
 /// Keeps others out.
 pub(super) fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
-    let path = dir.join("LOCK");
+    let path = dir.join(LOCK);
     let opened = OpenOptions::new()
         .create(true)
         .truncate(false)
