@@ -3,8 +3,8 @@
 //!
 //! A dump is a checkpoint. The service has one written, holds it open, and gives it in pages, so
 //! neither side needs memory for it. What is loaded differs from what was dumped in two ways: the
-//! next numbers of inodes, chunks and sessions are far ahead, so that none is given again that was
-//! given after the dump, and all sessions are over.
+//! next numbers of inodes, chunks, sessions and of each object's generations are far ahead, so that none
+//! is given again that was given after the dump, and all sessions are over.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::api::{DumpPage, MdError};
 use crate::core::Core;
 use crate::keys;
 use crate::kv::{KvError, Lsn, Snapshot, Source};
-use crate::records::{decode, encode};
+use crate::records::{Body, Inode, Later, decode, encode};
 use crate::service::FORMAT;
 
 /// Bytes of a page.
@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const OPEN: usize = 4;
 /// How far the next numbers move on.
 const AHEAD: u64 = 1 << 32;
+/// Generations of an object in one life of the store. After a load each object's go on at the beginning of
+/// the life after the next, so that what it had here, or in the life that is over, is never had again.
+pub(crate) const LIFE: u32 = 1 << 20;
 
 /// The dumps that are being given.
 #[derive(Debug, Default)]
@@ -123,19 +126,51 @@ fn open(file: &Path) -> Result<Source, MdError> {
 pub fn load(file: &Path, dir: &Path) -> Result<Loaded, MdError> {
     let source = open(file)?;
     let mut other = BTreeMap::new();
-    for key in [keys::NEXT_INO, keys::NEXT_CHUNK, keys::NEXT_SESSION] {
+    let mut ends = [0; 3];
+    let counters = [keys::NEXT_INO, keys::NEXT_CHUNK, keys::NEXT_SESSION];
+    for (key, end) in counters.into_iter().zip(&mut ends) {
         if let Some(bytes) = source.get(key).map_err(refused)? {
             let next: u64 = decode(key, &bytes)?;
-            other.insert(key.to_vec(), encode(&next.saturating_add(AHEAD))?);
+            *end = next.saturating_add(AHEAD);
+            other.insert(key.to_vec(), encode(end)?);
         }
     }
+    let mut later: Vec<Later> = match source.get(keys::LATER).map_err(refused)? {
+        Some(bytes) => decode(keys::LATER, &bytes)?,
+        None => Vec::new(),
+    };
+    let [ino, chunk, _] = ends;
+    later.push(Later { ino, chunk });
+    other.insert(keys::LATER.to_vec(), encode(&later)?);
     other.insert(keys::LOADED.to_vec(), encode(&true)?);
-    let pairs = source.load(dir, other, &|_, value| value).map_err(refused)?;
+    let pairs = source.load(dir, other, &aged).map_err(refused)?;
     Ok(Loaded {
         last: source.last(),
         pairs,
         bytes: source.bytes(),
     })
+}
+
+/// What a row is after a load: no generation of an object is given again.
+fn aged(key: &[u8], value: Vec<u8>) -> Vec<u8> {
+    let (from, to) = keys::inodes();
+    if key < &from[..] || key >= &to[..] {
+        return value;
+    }
+    // A row that cannot be read stays as it is, for the check to tell of.
+    let Ok(mut inode) = decode::<Inode>(key, &value) else {
+        return value;
+    };
+    let Body::Object(object) = &mut inode.body else {
+        return value;
+    };
+    let given = object.spare.max(object.info.generation);
+    let next = (given / LIFE).checked_add(2);
+    // When lives run out, after four thousand loads one upon the other, what is left is shared out.
+    object.spare = next
+        .and_then(|life| life.checked_mul(LIFE))
+        .unwrap_or(given + (u32::MAX - given) / 2);
+    encode(&inode).unwrap_or(value)
 }
 
 fn refused(error: KvError) -> MdError {

@@ -243,6 +243,14 @@ pub(crate) struct ServerRecord {
     pub(crate) draining: bool,
 }
 
+/// Where the numbers begin that were given since the store was loaded from a dump: what is below and
+/// unknown may be of the life after the dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Later {
+    pub(crate) ino: u64,
+    pub(crate) chunk: u64,
+}
+
 /// The bytes of a record.
 pub(crate) fn encode<T: Serialize + ?Sized>(record: &T) -> Result<Vec<u8>, MdError> {
     let mut bytes = Vec::with_capacity(192);

@@ -3,7 +3,7 @@
 //! What has to hold is `slabfs_mdserver::check`'s to know; here: which directories, what is printed, and
 //! the one repair there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -47,6 +47,10 @@ pub(crate) struct Args {
     /// Delete chunks that nobody names, if nothing else was found
     #[arg(long)]
     repair: bool,
+    /// With --repair: delete also what was stored after this metadata was, which no other metadata is to
+    /// name any more
+    #[arg(long, requires = "repair")]
+    drop_newer: bool,
     /// As JSON, for programs
     #[arg(long)]
     json: bool,
@@ -67,8 +71,9 @@ struct Report {
     recovery: Option<Recovery>,
     servers: BTreeMap<u32, Looked>,
     findings: Vec<Finding>,
-    /// Findings beyond those kept.
+    /// Findings beyond those kept, and of which kinds they are.
     more: u64,
+    more_of: BTreeSet<Class>,
     removed: u64,
     /// Entries of tags looked for in the index.
     entries: Option<u64>,
@@ -83,6 +88,7 @@ impl Report {
             self.findings.push(finding);
         } else {
             self.more += 1;
+            self.more_of.insert(finding.class);
         }
     }
 
@@ -246,7 +252,7 @@ fn look(
         }
     }
     if args.repair {
-        repair(&stores, report)?;
+        repair(&stores, args.drop_newer, report)?;
     }
     Ok(())
 }
@@ -263,16 +269,20 @@ fn foreign(store: &LocalStore, dir: &Path, report: &mut Report) -> anyhow::Resul
     Ok(())
 }
 
-/// Deletes what nobody names, if it is certain that nobody will: nothing else is wrong.
+/// Deletes what nobody names, if it is certain that nobody will: nothing else is wrong. Of what is newer
+/// than the metadata only whoever runs this can know.
 fn repair(
     stores: &[(ServerId, std::sync::Arc<LocalStore>)],
+    drop_newer: bool,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    if report
-        .findings
-        .iter()
-        .any(|finding| finding.class != Class::Garbage)
-    {
+    let goes = |class: Class| match class {
+        Class::Garbage => true,
+        Class::NewerChunk => drop_newer,
+        _ => false,
+    };
+    let found = report.findings.iter().map(|finding| finding.class);
+    if !found.chain(report.more_of.iter().copied()).all(goes) {
         tracing::warn!("nothing is deleted: mend what else was found first");
         return Ok(());
     }
@@ -280,9 +290,12 @@ fn repair(
         let Some(looked) = report.servers.get(&id.0) else {
             continue;
         };
-        store.delete(&looked.garbage)?;
+        let newer = if drop_newer { &looked.newer[..] } else { &[] };
+        for names in [&looked.garbage[..], newer] {
+            store.delete(names)?;
+            report.removed += names.len() as u64;
+        }
         store.sync(&[])?;
-        report.removed += looked.garbage.len() as u64;
     }
     report.findings.clear();
     report.more = 0;

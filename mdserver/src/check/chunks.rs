@@ -1,8 +1,9 @@
 //! Chunks: each id used once, and each on its server in the form its record says.
 //!
 //! What a data server has beyond that is explained by a lease (a mount is writing it), by a generation
-//! that was set apart, or by an order to delete; or nobody names it: garbage. Garbage may go, but not
-//! when it is newer than the metadata, which then is an old copy.
+//! that was set apart, or by an order to delete; or nobody names it: garbage. Garbage may go, but what
+//! is newer than the metadata, an old copy then, or may be of a life after the dump they were loaded from,
+//! is told apart: there may be metadata elsewhere that name it.
 
 use serde::Serialize;
 use slabfs_model::layout::grid::Grid;
@@ -12,6 +13,7 @@ use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 use super::{CheckError, Class, Facts, Finding, PAGE, Walk};
 use crate::api::Stored;
+use crate::dump::LIFE;
 use crate::keys;
 use crate::kv::MetaKv;
 use crate::records::{Body, Inode, Object, Tile, decode};
@@ -59,11 +61,44 @@ impl Facts {
             word & (1 << (bit % 64)) != 0
         })
     }
+
+    /// Whether a chunk id that nothing names may have been given after a dump from which this metadata was
+    /// loaded: it is above all ids that the dump knew.
+    fn later_chunk(&self, chunk: ChunkId) -> bool {
+        let mut lives = self.later_chunks.iter();
+        lives.any(|&(from, end)| (from..end).contains(&chunk.0))
+    }
+
+    /// The same for an object that is not there.
+    fn later_object(&self, ino: ObjectId) -> bool {
+        let mut ends = self.limits.later.iter().map(|later| later.ino);
+        let Some(end) = ends.find(|&end| end > ino.0) else {
+            return false;
+        };
+        let above = self.inodes.partition_point(|row| row.ino < ino.0);
+        self.inodes.get(above).is_none_or(|row| row.ino >= end)
+    }
+
+    /// Notes for each life which chunk ids it may have given that nothing names.
+    fn find_later_chunks(&mut self) {
+        let mut begin = 0;
+        for later in &self.limits.later {
+            let life = begin..later.chunk;
+            let claimed = self.claims.iter().map(|claim| claim.chunk.0 + 1);
+            let leased = self.leased.iter();
+            let leased = leased.map(|part| part.first + u64::from(part.count));
+            let known = claimed.chain(leased).filter(|next| life.contains(next));
+            let from = known.max().unwrap_or(begin);
+            self.later_chunks.push((from, later.chunk));
+            begin = later.chunk;
+        }
+    }
 }
 
 /// Each id is used once: by one record, or it waits, or it is ordered away (on several servers, where
 /// it was never committed); and leased ids that were not committed not at all.
 pub(super) fn check_ids(walk: &mut Walk<'_>, facts: &mut Facts) {
+    facts.find_later_chunks();
     facts.leased.sort_unstable_by_key(|part| part.first);
     for pair in facts.leased.windows(2) {
         if pair[0].first + u64::from(pair[0].count) > pair[1].first {
@@ -123,6 +158,9 @@ pub struct Looked {
     /// Chunks nobody names, and which may be deleted.
     #[serde(skip)]
     pub garbage: Vec<ChunkName>,
+    /// Chunks that were stored after this metadata was; other metadata may name them.
+    #[serde(skip)]
+    pub newer: Vec<ChunkName>,
 }
 
 /// One data server under the check.
@@ -299,7 +337,7 @@ impl Look<'_, '_> {
 
     /// A free chunk that no record names.
     fn unnamed(&mut self, name: &ChunkName, chunk: ChunkId) {
-        if chunk.0 >= self.facts.limits.chunk {
+        if chunk.0 >= self.facts.limits.chunk || self.facts.later_chunk(chunk) {
             self.newer(name);
         } else if self.facts.lease_of(chunk) != Some(false) {
             self.garbage(name);
@@ -322,7 +360,7 @@ impl Look<'_, '_> {
         }
         let limit = self.facts.limits.ino;
         let Some(object) = self.object(ino)? else {
-            if ino.0 >= limit {
+            if ino.0 >= limit || self.facts.later_object(ino) {
                 self.newer(name);
             } else {
                 self.garbage(name);
@@ -330,7 +368,9 @@ impl Look<'_, '_> {
             return Ok(());
         };
         let info = &object.info;
-        if generation > object.spare {
+        // Of a load: this life begins where the greatest generation was set to.
+        let earlier = generation / LIFE < object.spare / LIFE;
+        if generation > object.spare || generation > info.generation && earlier {
             self.newer(name);
         } else if generation < info.generation || generation == info.generation && !info.is_grid() {
             self.garbage(name);
@@ -352,8 +392,9 @@ impl Look<'_, '_> {
         self.tell(
             Class::NewerChunk,
             name,
-            "was stored after this metadata was: the metadata is an old copy, or lost commits",
+            "was stored after this metadata was: the metadata is an old copy or was loaded from one, or lost commits",
         );
+        self.looked.newer.push(name.clone());
     }
 
     fn garbage(&mut self, name: &ChunkName) {

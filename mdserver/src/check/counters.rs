@@ -2,6 +2,7 @@
 
 use super::{CheckError, Class, Facts, PAGE, Walk};
 use crate::keys;
+use crate::records::Later;
 
 /// The letters of the tables.
 const TABLES: &[u8] = b"deimopqrstvwxz";
@@ -13,6 +14,9 @@ pub(super) struct Limits {
     pub(super) chunk: u64,
     pub(super) session: u64,
     pub(super) server: u64,
+    /// Where the numbers of inodes and of chunks begin that were given since a dump was loaded, a pair for
+    /// each load.
+    pub(super) later: Vec<Later>,
     /// Inodes there are said to be.
     pub(super) inodes: Option<u64>,
 }
@@ -25,6 +29,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         chunk: 1,
         session: 1,
         server: 1,
+        later: Vec::new(),
         inodes: None,
     };
     let mut format = false;
@@ -37,6 +42,14 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
             }
             keys::INODES => {
                 limits.inodes = walk.record(key, value);
+                return Ok(());
+            }
+            keys::LOADED => {
+                walk.record::<bool>(key, value);
+                return Ok(());
+            }
+            keys::LATER => {
+                limits.later = walk.record(key, value).unwrap_or_default();
                 return Ok(());
             }
             keys::NEXT_INO => (&mut limits.ino, walk.record(key, value)),

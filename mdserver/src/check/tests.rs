@@ -603,6 +603,20 @@ fn filled() -> Filled {
     }
 }
 
+/// A chunk of bytes.
+fn store_chunk_of(store: &LocalStore, chunk: ChunkId, shape: &[u64]) {
+    let form = slabfs_objstore::ChunkForm {
+        shape: Coords::from_slice(shape),
+        elem: 1,
+        codec: slabfs_model::Codec::None,
+        fill: slabfs_model::Fill::zero(),
+    };
+    let bytes = vec![7; form.volume().unwrap() as usize];
+    store
+        .put(&ChunkName::Free(chunk), &form, &[IoSlice::new(&bytes)])
+        .unwrap();
+}
+
 fn store_chunk(store: &LocalStore, md: &Md, name: &ChunkName, rows: u64) {
     let info = info(md.lookup(ROOT, b"a").unwrap());
     let ChunkName::Free(chunk) = *name else {
@@ -785,4 +799,107 @@ fn tags_that_are_not_found() {
         looked > 5 && found.is_empty(),
         "it is built anew: {found:#?}"
     );
+}
+
+/// All of a metadata directory, and what lies on its one server.
+fn all_of(dir: &std::path::Path, store: &LocalStore) -> (Looked, Vec<Finding>) {
+    let (kv, _) = super::open(dir).unwrap();
+    let mut found = Vec::new();
+    let facts = metadata(&kv, &mut |one| found.push(one)).unwrap();
+    let looked = facts
+        .chunks(&kv, (ServerId(1), store), Depth::Heads, &mut |one| {
+            found.push(one);
+        })
+        .unwrap();
+    kv.close().unwrap();
+    (looked, found)
+}
+
+fn grid_chunk(store: &LocalStore, object: ObjectId, generation: u32) -> ChunkName {
+    let name = ChunkName::Grid {
+        object,
+        generation,
+        at: Coords::from_slice(&[0]),
+    };
+    let form = slabfs_objstore::ChunkForm {
+        shape: Coords::from_slice(&[8 << 20]),
+        elem: 1,
+        codec: slabfs_model::Codec::None,
+        fill: slabfs_model::Fill::zero(),
+    };
+    let part = slab(&[0], &[8]);
+    store
+        .write(&name, &form, &part, &[IoSlice::new(&[7; 8])])
+        .unwrap();
+    name
+}
+
+#[test]
+fn what_a_later_life_stored_is_told_and_not_garbage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, dump, new) = (
+        dir.path().join("old"),
+        dir.path().join("dump"),
+        dir.path().join("new"),
+    );
+    let store = store_in(&dir.path().join("os"));
+    let service = service_in(&old);
+    beat(&service, vec![]);
+    let md = attach(&service);
+    let a = array(&md, "a", &[64, 8]);
+    let (chunk, _) = put(&md, a, &[0, 0], &[8, 8]).unwrap();
+    store_chunk(&store, &md, &ChunkName::Free(chunk), 8);
+    let garbage = md.lease_chunks(4).unwrap().first;
+    let g = file(&md, "g");
+    let (kept, _) = put(&md, a, &[56, 0], &[8, 8]).unwrap();
+    store_chunk(&store, &md, &ChunkName::Free(kept), 8);
+    md.detach(true).unwrap();
+    let md = attach(&service);
+    crate::tests::dumps::taken(&md, &dump);
+
+    // The later life: chunks of an array, of an object that was emptied, of one that was new.
+    let (later, _) = put(&md, a, &[8, 0], &[8, 8]).unwrap();
+    store_chunk(&store, &md, &ChunkName::Free(later), 8);
+    let generation = info(md.clear(g).unwrap()).generation;
+    let new_one = file(&md, "new");
+    let mut wanted = [
+        ChunkName::Free(later),
+        grid_chunk(&store, g, generation),
+        grid_chunk(&store, new_one, 1),
+    ];
+    drop(md);
+    service.close().unwrap();
+    drop(service);
+    store_chunk_of(&store, garbage, &[8, 8]);
+
+    crate::dump::load(&dump, &new).unwrap();
+    for life in 0..2 {
+        let (looked, found) = all_of(&new, &store);
+        let mut newer: Vec<String> = Vec::new();
+        for one in &found {
+            match one.class {
+                Class::NewerChunk => newer.push(one.subject.clone()),
+                Class::Garbage => assert!(one.subject.contains(&garbage.to_string()), "{one}"),
+                _ => panic!("{one}"),
+            }
+        }
+        assert_eq!(looked.garbage, [ChunkName::Free(garbage)], "{found:#?}");
+        wanted.sort();
+        let wanted: Vec<String> = wanted
+            .iter()
+            .map(|name| format!("{name} on data server 1"))
+            .collect();
+        newer.sort();
+        let mut sorted = wanted.clone();
+        sorted.sort();
+        assert_eq!(newer, sorted);
+        // What is new after the load is not of that life.
+        let service = service_in(&new);
+        beat(&service, vec![]);
+        let md = attach(&service);
+        let made = file(&md, &format!("made{life}"));
+        grid_chunk(&store, made, info(md.getattr(made).unwrap()).generation);
+        md.detach(true).unwrap();
+        service.close().unwrap();
+    }
 }

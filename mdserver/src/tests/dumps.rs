@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slabfs_model::{SessionId, Version};
+use slabfs_model::{Placement, SessionId, Version};
 
 use super::support::*;
-use crate::api::{Kind, Md, MdError, ROOT, XattrFlags};
+use crate::api::{Ino, Kind, Md, MdError, ROOT, XattrFlags};
 use crate::{Service, dump};
 
 /// Takes a dump through the requests a client makes.
-fn taken(md: &Md, path: &Path) -> u64 {
+pub(crate) fn taken(md: &Md, path: &Path) -> u64 {
     let (mut bytes, mut ticket) = (Vec::new(), None);
     loop {
         let page = md.dump(ticket, bytes.len() as u64).unwrap();
@@ -177,4 +177,46 @@ fn a_dump_of_another_version_is_refused() {
         text.contains("format version 9") && text.contains("the slabfs that wrote it"),
         "{text}"
     );
+}
+
+/// Empties an object; the generation it has then.
+fn emptied(md: &Md, ino: Ino) -> u32 {
+    info(md.clear(ino).unwrap()).generation
+}
+
+#[test]
+fn no_generation_is_given_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut path = dir.path().join("md");
+    let mut later = Vec::new();
+    for life in 0..3 {
+        let service = service_in(&path);
+        beat(&service, vec![]);
+        let md = attach(&service);
+        let inos = match life {
+            0 => ["g", "h", "i"].map(|name| file(&md, name)),
+            _ => ["g", "h", "i"].map(|name| md.lookup(ROOT, name.as_bytes()).unwrap().attr.ino),
+        };
+        let dump = dir.path().join(format!("dump{life}"));
+        taken(&md, &dump);
+        // Of a life that is over in a moment: one emptied often, one once, one with a spare one.
+        let given = [
+            (0..50).map(|_| emptied(&md, inos[0])).max().unwrap(),
+            emptied(&md, inos[1]),
+            md.spare_generation(inos[2], Placement::Dynamic)
+                .unwrap()
+                .generation,
+        ];
+        for (at, generation) in given.into_iter().enumerate() {
+            assert!(
+                later.iter().all(|of: &[u32; 3]| generation > of[at]),
+                "{given:?} after {later:?}"
+            );
+        }
+        later.push(given);
+        drop(md);
+        service.close().unwrap();
+        path = dir.path().join(format!("life{life}"));
+        dump::load(&dump, &path).unwrap();
+    }
 }

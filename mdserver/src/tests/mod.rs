@@ -4,7 +4,7 @@ mod arrays;
 mod clocks;
 mod cuts;
 mod defaults;
-mod dumps;
+pub(crate) mod dumps;
 mod find;
 mod locks;
 mod million;

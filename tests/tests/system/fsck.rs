@@ -186,6 +186,8 @@ fn chunks_that_are_gone_damaged_or_nobodys() {
     put(1 << 60);
     finds(up.data(), &["--repair"], "newer-chunk");
     finds(up.data(), &[], "newer-chunk");
+    clean(up.data(), &["--repair", "--drop-newer"]);
+    clean(up.data(), &["--deep"]);
 }
 
 #[test]
