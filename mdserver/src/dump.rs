@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::api::{DumpPage, MdError};
 use crate::core::Core;
@@ -34,7 +34,24 @@ pub(crate) const LIFE: u32 = 1 << 20;
 /// The dumps that are being given.
 #[derive(Debug, Default)]
 pub(crate) struct Dumps {
-    open: Mutex<BTreeMap<u64, Snapshot>>,
+    open: Mutex<BTreeMap<u64, Given>>,
+}
+
+/// A dump that is being given. Its file takes room on the disk for as long as it is open, also when the
+/// checkpoint it was is long gone.
+#[derive(Debug)]
+struct Given {
+    snapshot: Snapshot,
+    /// When a page was last asked for.
+    asked: Instant,
+}
+
+impl Dumps {
+    /// Gives up those of which nobody has asked for a page in the last while.
+    pub(crate) fn forget_idle(&self, patience: Duration) {
+        let mut open = self.open.lock();
+        open.retain(|_, given| given.asked.elapsed() < patience);
+    }
 }
 
 /// One page of the dump `ticket`; without a ticket a new one is begun.
@@ -47,7 +64,7 @@ pub(crate) fn page(core: &Core, ticket: Option<u64>, offset: u64) -> Result<Dump
     if !known {
         if offset > 0 {
             return Err(MdError::Invalid(
-                "this dump is not there any more: others were begun since, or the service was started anew; begin again".to_owned(),
+                "this dump is not there any more: others were begun since, no page was asked for in a long time, or the service was started anew; begin again".to_owned(),
             ));
         }
         let Some(snapshot) = core.kv.snapshot(ticket, PATIENCE)? else {
@@ -58,15 +75,18 @@ pub(crate) fn page(core: &Core, ticket: Option<u64>, offset: u64) -> Result<Dump
             });
         };
         let mut open = core.dumps.open.lock();
-        open.insert(ticket, snapshot);
+        let asked = Instant::now();
+        open.insert(ticket, Given { snapshot, asked });
         if open.len() > OPEN {
             open.pop_first();
         }
     }
-    let open = core.dumps.open.lock();
-    let snapshot = open
-        .get(&ticket)
+    let mut open = core.dumps.open.lock();
+    let given = open
+        .get_mut(&ticket)
         .ok_or_else(|| MdError::Invalid("too many dumps at once; begin again".to_owned()))?;
+    given.asked = Instant::now();
+    let snapshot = &given.snapshot;
     let total = snapshot.bytes;
     let len = total.saturating_sub(offset).min(PAGE as u64) as usize;
     let mut bytes = vec![0; len];

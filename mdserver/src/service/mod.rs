@@ -43,6 +43,8 @@ pub struct ServiceOptions {
     pub cached_records: usize,
     /// How often the background thread looks around.
     pub upkeep: Duration,
+    /// A dump of which nobody asked for a page for so long is given up.
+    pub dump_patience: Duration,
 }
 
 impl Default for ServiceOptions {
@@ -56,6 +58,7 @@ impl Default for ServiceOptions {
             cached_inodes: 1 << 16,
             cached_records: 1 << 20,
             upkeep: Duration::from_millis(500),
+            dump_patience: Duration::from_secs(600),
         }
     }
 }

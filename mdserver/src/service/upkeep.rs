@@ -111,6 +111,7 @@ pub(super) fn round(core: &Core) -> Result<(), MdError> {
     if core.ids_low() {
         core.extend_ids()?;
     }
+    core.dumps.forget_idle(core.options.dump_patience);
     sessions::expire(core, now)?;
     core.locks.look(now);
     while tilings::purge_some(core)? {}

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slabfs_model::{Placement, SessionId, Version};
+use std::time::Duration;
 
 use super::support::*;
 use crate::api::{Ino, Kind, Md, MdError, ROOT, XattrFlags};
-use crate::{Service, dump};
+use crate::{Service, ServiceOptions, dump};
 
 /// Takes a dump through the requests a client makes.
 pub(crate) fn taken(md: &Md, path: &Path) -> u64 {
@@ -219,4 +220,27 @@ fn no_generation_is_given_twice() {
         path = dir.path().join(format!("life{life}"));
         dump::load(&dump, &path).unwrap();
     }
+}
+
+#[test]
+fn an_abandoned_dump_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ServiceOptions {
+        dump_patience: Duration::ZERO,
+        ..quiet()
+    };
+    let service = Arc::new(Service::open(&dir.path().join("md"), options).unwrap().0);
+    let md = attach(&service);
+    let ticket = loop {
+        let page = md.dump(None, 0).unwrap();
+        if page.total.is_some() {
+            break page.ticket;
+        }
+    };
+    assert!(!md.dump(Some(ticket), 1).unwrap().bytes.is_empty());
+    service.settle_down().unwrap();
+    let error = md.dump(Some(ticket), 1).unwrap_err().to_string();
+    assert!(error.contains("begin again"), "{error}");
+    drop(md);
+    service.close().unwrap();
 }
