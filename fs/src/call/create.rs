@@ -30,6 +30,9 @@ pub(super) struct Request {
     objects: Vec<Value>,
 }
 
+/// The set-group-id bit. A directory with it gives its group to what is made in it.
+const SETGID: u32 = 0o2000;
+
 fn usual_mode() -> u32 {
     0o644
 }
@@ -98,8 +101,17 @@ struct Start<'a> {
     context: &'a Context,
     within: PathText,
     mode: u32,
-    /// Containers by their path, and whether they have a default dtype.
-    parents: HashMap<Vec<u8>, (Ino, bool)>,
+    /// Containers by their path.
+    parents: HashMap<Vec<u8>, Parent>,
+}
+
+/// What of a container matters for what is made in it.
+#[derive(Debug, Clone, Copy)]
+struct Parent {
+    ino: Ino,
+    has_dtype: bool,
+    /// It gives its group, which the caller is not in: he makes nothing that runs as that group.
+    foreign_group: bool,
 }
 
 impl Start<'_> {
@@ -116,16 +128,19 @@ impl Start<'_> {
             None => Vec::new(),
         };
         let path = path.within(&self.within);
-        let (parent, name, has_dtype) = self.place(&path)?;
-        if spec.dims.is_some() && spec.dtype.is_none() && !has_dtype {
+        let (parent, name) = self.place(&path)?;
+        if spec.dims.is_some() && spec.dtype.is_none() && !parent.has_dtype {
             return Err(CallError::Invalid(format!(
                 "{path}: an array needs a dtype, as \"f4\"; its container has no default"
             )));
         }
         Ok(NewObject {
-            parent,
+            parent: parent.ino,
             name,
-            mode: self.mode,
+            mode: match parent.foreign_group {
+                true => self.mode & !SETGID,
+                false => self.mode,
+            },
             uid: self.context.caller.uid,
             gid: self.context.caller.gid,
             spec,
@@ -133,16 +148,23 @@ impl Start<'_> {
         })
     }
 
-    fn place(&mut self, path: &PathText) -> Result<(Ino, Vec<u8>, bool), CallError> {
+    fn place(&mut self, path: &PathText) -> Result<(Parent, Vec<u8>), CallError> {
         let (directory, name) = path.split();
-        if let Some(&(ino, has_dtype)) = self.parents.get(directory) {
-            return Ok((ino, stored(path, name)?, has_dtype));
+        if let Some(&parent) = self.parents.get(directory) {
+            return Ok((parent, stored(path, name)?));
         }
         let (entry, name) = find_parent(self.context, path)?;
         check(self.context, path, &entry, Want::Make)?;
         let ino = entry.attr.ino;
-        let has_dtype = self.context.client.md().defaults(ino)?.spec.dtype.is_some();
-        self.parents.insert(directory.to_vec(), (ino, has_dtype));
-        Ok((ino, name, has_dtype))
+        let caller = &self.context.caller;
+        let parent = Parent {
+            ino,
+            has_dtype: self.context.client.md().defaults(ino)?.spec.dtype.is_some(),
+            foreign_group: entry.attr.mode & SETGID != 0
+                && !caller.is_root()
+                && !caller.in_group(entry.attr.gid),
+        };
+        self.parents.insert(directory.to_vec(), parent);
+        Ok((parent, name))
     }
 }

@@ -142,3 +142,34 @@ fn unix_sockets_are_for_their_owner() {
         said.text()
     );
 }
+
+/// A directory that hands its group down makes nobody a member of it.
+#[test]
+fn nothing_is_made_that_runs_as_a_group_of_others() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    let dir = up.at("shared");
+    std::fs::create_dir(&dir).expect("made");
+    chown(&dir, Some(0), Some(4009)).expect("chown");
+    mode(&dir, 0o2777);
+    let made = |user: u32, name: &str| {
+        let request = format!(
+            "{{\"op\": \"create\", \"in\": \"shared\", \"mode\": {}, \"objects\": [{{\"path\": \"{name}\"}}]}}",
+            0o6755
+        );
+        let slabfs = slabfs_tests::binary::path().display();
+        as_user(user, up.mnt(), &format!("{slabfs} call . '{request}'")).ok();
+        let made = dir.join(name).metadata().expect("metadata");
+        (made.mode() & 0o7777, made.uid(), made.gid())
+    };
+    assert_eq!(made(4001, "a"), (0o4755, 4001, 4009));
+    // A member, and root, may.
+    assert_eq!(made(4009, "b"), (0o6755, 4009, 4009));
+    assert_eq!(made(0, "c"), (0o6755, 0, 4009));
+    // As the kernel has it.
+    as_user(4001, &dir, "touch d; chmod 6755 d").ok();
+    assert_eq!(
+        dir.join("d").metadata().expect("metadata").mode() & 0o7777,
+        0o4755
+    );
+}
