@@ -30,7 +30,8 @@ use crate::api::Ino;
 
 /// Bytes of a value that are indexed; candidates that differ only beyond them are verified away.
 pub(super) const CUT: usize = 256;
-/// Most trigrams of one tag; one that has more has none and is a candidate for every infix.
+/// Most trigrams of one tag, each counted once however often it stands there; one that has more has
+/// none and is a candidate for every infix.
 const MAX_TRIGRAMS: usize = 256;
 /// Most trigrams that are looked up for one infix: more do not make the candidates fewer by much.
 const LOOKED_UP: usize = 16;
@@ -82,14 +83,16 @@ fn of_tag(key: &[u8], tag: &Tag, add: &mut dyn FnMut(Vec<u8>)) {
         add(whole(key, &value));
         if let Value::Text(text) = &value {
             add(reversed(key, text, true));
-            // One more than is allowed is enough to know that there are too many.
-            let room = MAX_TRIGRAMS + 1 - trigrams.len().min(MAX_TRIGRAMS + 1);
-            let new = text.as_bytes().windows(3);
-            let new: BTreeSet<_> = new
-                .filter(|new| !trigrams.contains(*new))
-                .take(room)
-                .collect();
-            trigrams.extend(new.into_iter().map(<[u8]>::to_vec));
+            for three in text.as_bytes().windows(3) {
+                // One more than is allowed is enough to know that there are too many.
+                if trigrams.len() > MAX_TRIGRAMS {
+                    break;
+                }
+                // Most of a long text it has said before.
+                if !trigrams.contains(three) {
+                    trigrams.insert(three.to_vec());
+                }
+            }
         }
     }
     if trigrams.len() > MAX_TRIGRAMS {
@@ -216,11 +219,13 @@ fn type_of(value: &Value<'_>) -> u8 {
     }
 }
 
+/// Whether entries of other values may look like those of this one: of what was cut, and of what ends
+/// where others are cut.
 fn is_cut(value: &Value<'_>) -> bool {
     match value {
         Value::Number(_) => false,
-        Value::Text(text) => text.len() > CUT,
-        Value::Bytes(bytes) => bytes.len() > CUT,
+        Value::Text(text) => text.len() >= CUT,
+        Value::Bytes(bytes) => bytes.len() >= CUT,
     }
 }
 

@@ -26,8 +26,9 @@ use crate::api::{Ino, MdError};
 use crate::keys;
 use crate::kv::{KvError, Lsn, MetaKv};
 
-/// What is indexed and how entries are made: to be changed with [`super::entry`].
-const ENTRIES: [u8; 16] = *b"slabfs tags v1\0\0";
+/// What is indexed and how entries are made: to be changed with [`super::entry`]. v2: all trigrams of
+/// texts that repeat themselves.
+const ENTRIES: [u8; 16] = *b"slabfs tags v2\0\0";
 /// How long one round of upkeep merges.
 const UPKEEP: Duration = Duration::from_secs(1);
 

@@ -417,6 +417,80 @@ proptest! {
     }
 }
 
+/// Texts that repeat themselves, long and short, and texts that differ about where they are cut.
+fn long_text() -> impl Strategy<Value = String> {
+    let words = prop::collection::vec("[a-d]{1,6}", 1..5);
+    prop_oneof![
+        (words, 0..2000usize).prop_map(|(words, len)| {
+            let mut text: String = words
+                .iter()
+                .cycle()
+                .take(len)
+                .map(|word| &word[..])
+                .collect();
+            text.truncate(len);
+            text
+        }),
+        (0..1500usize, "[a-g]{0,200}").prop_map(|(len, end)| "ab".repeat(len / 2) + &end),
+        "[a-gp-z]{0,700}",
+        (253..259usize, "[ab]{0,3}").prop_map(|(len, end)| "a".repeat(len) + &end),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// However long a value is and however often it says the same.
+    #[test]
+    fn long_values_are_found_as_by_a_scan(
+        values in prop::collection::vec((long_text(), any::<bool>()), 1..8),
+        parts in prop::collection::vec((0..8usize, 0..2000usize, 1..40usize), 1..6),
+        literals in prop::collection::vec(prop_oneof![
+            3 => (253..259usize, "[ab]{0,2}").prop_map(|(len, end)| "a".repeat(len) + &end),
+            1 => long_text(),
+        ], 1..4),
+    ) {
+        let (_service, md) = ready();
+        for (n, (text, bytes)) in values.iter().enumerate() {
+            let ino = file(&md, &format!("f{n}"));
+            let value = match bytes {
+                true => Tag::bytes(text.as_bytes()),
+                false => Tag::text(text.clone()),
+            };
+            tag(&md, ino, "k", value);
+        }
+        let mut queries = Vec::new();
+        for (n, at, len) in parts {
+            let text = &values[n % values.len()].0;
+            let at = at.min(text.len());
+            let part = &text[at..text.len().min(at + len)];
+            if !part.is_empty() {
+                queries.push(format!("k = *{part}*"));
+                queries.push(format!("k = {part}*"));
+                queries.push(format!("k = *{part}"));
+            }
+            if at > 0 {
+                queries.push(format!("k = {}*", &text[..at]));
+                queries.push(format!("k = *{}", &text[text.len() - at..]));
+            }
+        }
+        for literal in &literals {
+            let hex: String = literal.bytes().map(|byte| format!("{byte:02x}")).collect();
+            for literal in [format!("\"{literal}\""), format!("x\"{hex}\"")] {
+                for test in ["=", "!=", "<", "<=", ">", ">="] {
+                    queries.push(format!("k {test} {literal}"));
+                }
+                queries.push(format!("k in {literal}.."));
+                queries.push(format!("k in ..{literal}"));
+            }
+        }
+        for text in queries {
+            let scanned = paths(&md, &format!("({text}) or size < 0"));
+            prop_assert_eq!(paths(&md, &text), scanned, "{}", text);
+        }
+    }
+}
+
 /// A copy of the files of a running service, as a kill would leave them.
 fn killed(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();

@@ -94,6 +94,43 @@ fn long_values_are_cut_and_stay_candidates() {
     assert!(entries(INO, &[("k", list)]).len() <= 2 + 2 * 1000);
 }
 
+#[test]
+fn a_text_that_repeats_itself_has_all_its_trigrams() {
+    let text = "ab".repeat(200) + "needle";
+    let tag = Tag::text(text);
+    assert!(infix_hits("needle", &tag));
+    assert!(!hits(&untold("k"), &tag));
+    // At the limit, over the members of a list, and beyond it.
+    let members = |count: u32| {
+        let members: Vec<_> = (0..count)
+            .map(|n| {
+                format!(
+                    "\"{}\"",
+                    char::from_u32(0x1000 + n).unwrap().to_string().repeat(2)
+                )
+            })
+            .collect();
+        Tag::infer(&format!("[{}]", members.join(","))).unwrap()
+    };
+    for count in 1..200 {
+        let tag = members(count);
+        let last = char::from_u32(0x1000 + count - 1).unwrap().to_string();
+        assert!(infix_hits(&last, &tag), "{count}");
+    }
+    assert!(hits(&untold("k"), &members(199)));
+}
+
+#[test]
+fn what_goes_on_behind_the_cut_is_beyond_what_ends_there() {
+    for length in [CUT - 1, CUT, CUT + 1] {
+        let literal = "a".repeat(length);
+        let tag = Tag::text(format!("{literal}b"));
+        let value = Value::Text(literal.as_str().into());
+        assert!(hits(&between("k", End::Without(&value), End::Open), &tag));
+        assert!(hits(&between("k", End::With(&value), End::Open), &tag));
+    }
+}
+
 fn values() -> impl Strategy<Value = Value<'static>> {
     prop_oneof![
         (-3i64..3).prop_map(|int| Value::Number(Num::int(int))),
