@@ -64,6 +64,17 @@ pub(crate) fn slot(parent: Ino, slot: u64) -> Vec<u8> {
     Key::table(b'd', 16).u64(parent.0).u64(slot).0
 }
 
+/// One of the places of an inode that has more than fit its record.
+pub(crate) fn name(ino: Ino, parent: Ino, slot: u64) -> Vec<u8> {
+    Key::table(b'n', 24).u64(ino.0).u64(parent.0).u64(slot).0
+}
+
+/// All of those.
+pub(crate) fn names(ino: Ino) -> (Vec<u8>, Vec<u8>) {
+    let of = |ino| Key::table(b'n', 8).u64(ino).0;
+    (of(ino.0), of(ino.0.saturating_add(1)))
+}
+
 /// An extended attribute.
 pub(crate) fn xattr(ino: Ino, name: &[u8]) -> Vec<u8> {
     Key::table(b'x', 8 + name.len()).u64(ino.0).bytes(name).0
@@ -227,6 +238,8 @@ pub(crate) fn describe(key: &[u8]) -> String {
         (Some(b'd'), _, Some([parent, slot])) => {
             Some(format!("entry {slot} of directory {parent}"))
         }
+        (Some(b'n'), ..) => numbers(key, [8, 8, 8])
+            .map(|[ino, parent, slot]| format!("place {slot} in {parent} of inode {ino}")),
         (Some(b'x'), ..) => key.get(1..9).zip(key.get(9..)).map(|(ino, name)| {
             let ino = ino.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
             format!("attribute {} of inode {ino}", name.escape_ascii())
@@ -289,6 +302,7 @@ mod tests {
         for (key, words) in [
             (inode(ino), "inode 3"),
             (slot(ino, 17), "entry 17 of directory 3"),
+            (name(ino, ino, 4), "place 4 in 3 of inode 3"),
             (xattr(ino, b"user.a"), "attribute user.a of inode 3"),
             (tile(ino, 4, 5), "chunk record 5 of object 3"),
             (NEXT_INO.to_vec(), "the counter ino"),

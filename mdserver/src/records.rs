@@ -20,8 +20,8 @@ const FORMAT: u8 = 1;
 pub(crate) struct Inode {
     pub(crate) attr: Attr,
     pub(crate) xattrs: Xattrs,
-    /// Where it is found, at most [`MAX_NAMES`] of its places; of the root and of what is unlinked
-    /// nothing.
+    /// Where it is found, at most [`MAX_NAMES`] of its places; further ones lie in rows of their own
+    /// ([`crate::namespace`] keeps them). Of the root and of what is unlinked nothing.
     pub(crate) names: SmallVec<[Named; 1]>,
     pub(crate) body: Body,
 }
@@ -45,9 +45,9 @@ pub(crate) struct Named {
     pub(crate) name: Vec<u8>,
 }
 
-/// How many places of an inode are kept in [`Inode::names`]; of one with more hard links a search
-/// tells one of those.
-const MAX_NAMES: usize = 32;
+/// How many places of an inode are kept in [`Inode::names`], which is written with each change of the
+/// inode; of one with more hard links a search tells one of those.
+pub(crate) const MAX_NAMES: usize = 32;
 
 /// How the extended attributes of an inode are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -122,16 +122,8 @@ pub(crate) struct Object {
 impl Inode {
     /// Notes one more place where it is found.
     pub(crate) fn add_name(&mut self, parent: Ino, slot: u64, name: &[u8]) {
-        if self.names.len() < MAX_NAMES {
-            let name = name.to_vec();
-            self.names.push(Named { parent, slot, name });
-        }
-    }
-
-    /// Notes that it is found there no more.
-    pub(crate) fn remove_name(&mut self, parent: Ino, slot: u64) {
-        self.names
-            .retain(|place| (place.parent, place.slot) != (parent, slot));
+        let name = name.to_vec();
+        self.names.push(Named { parent, slot, name });
     }
 
     pub(crate) fn entry(&self) -> Entry {

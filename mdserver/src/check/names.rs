@@ -4,7 +4,7 @@ use super::{CheckError, Class, Facts, PAGE, Walk, inodes};
 use crate::api::{Ino, Kind, MAX_NAME, ROOT};
 use crate::keys;
 use crate::namespace::home;
-use crate::records::{Body, Slot};
+use crate::records::{Body, Slot, decode};
 
 /// The longest chain a search follows.
 const MAX_CHAIN: u64 = 4096;
@@ -47,8 +47,38 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         }
         Ok(())
     })?;
+    noted(walk, facts)?;
     to_the_root(walk, facts);
     Ok(())
+}
+
+/// Reads the places of inodes that have more than fit their records.
+fn noted(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
+    walk.each(super::table(b'n'), PAGE, |walk, key, value| {
+        let Some([ino, dir, at]) = walk.numbers(key, [8, 8, 8]) else {
+            return Ok(());
+        };
+        let named = walk.record::<Vec<u8>>(key, value);
+        let slot = keys::slot(slabfs_model::ObjectId(dir), at);
+        let there = walk.kv.get(&slot)?;
+        let there = there.and_then(|value| decode::<Slot>(&slot, &value).ok());
+        let right = match (&named, there) {
+            (Some(named), Some(Slot::Entry { name, ino: of })) => *named == name && of.0 == ino,
+            _ => false,
+        };
+        if !right {
+            walk.tell(
+                Class::Links,
+                keys::describe(key),
+                "is not where the inode is found: searches tell a wrong path",
+            );
+        }
+        if let Some(row) = inodes::of(walk, facts, ino, (Class::Links, key)) {
+            row.noted = row.noted.saturating_add(1);
+            row.places = row.places.wrapping_add(inodes::place(dir, at));
+        }
+        Ok(())
+    })
 }
 
 fn enter(

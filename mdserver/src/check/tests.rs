@@ -298,6 +298,13 @@ fn names_and_links() {
     names(&[Class::Links], &["a wrong path"], |kv, md| {
         with_inode(kv, ino(md, "a"), |inode| inode.add_name(ROOT, 99, b"a"))
     });
+    names(&[Class::Links], &["is not where"], |_, md| {
+        let name = encode(&b"a"[..]).unwrap();
+        with(keys::name(ino(md, "a"), ROOT, 99), name)
+    });
+    names(&[Class::Links], &["a wrong path"], |kv, _| {
+        without(first(kv, b'n').0)
+    });
     names(&[Class::Name, Class::Links], &["is not there"], |_, _| {
         let slot = Slot::Entry {
             name: b"a".to_vec(),

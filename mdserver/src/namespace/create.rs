@@ -293,7 +293,7 @@ pub(crate) fn link(
     txn.put(dir);
     let linked = Arc::make_mut(&mut inode);
     linked.attr.nlink += 1;
-    linked.add_name(parent, slot, name);
+    txn.add_name(linked, (parent, slot), name)?;
     txn.put(inode);
     let entry = txn.inode(ino)?.entry();
     txn.commit(Reply::Entry(entry))

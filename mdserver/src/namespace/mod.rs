@@ -12,6 +12,7 @@ mod defaults;
 mod directory;
 mod listing;
 mod open;
+mod places;
 mod remove;
 mod rename;
 mod xattr;

@@ -66,7 +66,7 @@ impl Txn<'_> {
         (parent, slot): (Ino, u64),
     ) -> Result<(), MdError> {
         let changed = Arc::make_mut(&mut inode);
-        changed.remove_name(parent, slot);
+        self.remove_name(changed, (parent, slot))?;
         let attr = &mut changed.attr;
         let directory = attr.kind == Kind::Directory;
         attr.nlink = if directory {

@@ -175,12 +175,14 @@ impl Txn<'_> {
         (left, slot): (Ino, u64),
         (into, new_slot): (&Place, u64),
     ) -> Result<(), MdError> {
-        self.change(inode.attr.ino, |inode| {
-            inode.remove_name(left, slot);
-            inode.add_name(into.parent, new_slot, &into.name);
-            if let Body::Directory { parent, .. } = &mut inode.body {
-                *parent = into.parent;
-            }
-        })
+        let mut inode = self.inode(inode.attr.ino)?;
+        let changed = Arc::make_mut(&mut inode);
+        self.remove_name(changed, (left, slot))?;
+        self.add_name(changed, (into.parent, new_slot), &into.name)?;
+        if let Body::Directory { parent, .. } = &mut changed.body {
+            *parent = into.parent;
+        }
+        self.put(inode);
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod dumps;
 mod find;
 mod locks;
 mod million;
+mod moving;
 mod names;
 mod placing;
 mod power;
