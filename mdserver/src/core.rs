@@ -113,7 +113,9 @@ impl From<KvError> for MdError {
     fn from(error: KvError) -> Self {
         match error {
             KvError::NoSpace { .. } => Self::NoSpace,
-            KvError::Invalid(detail) => Self::Invalid(format!("too much at once: {detail}")),
+            KvError::Invalid(detail) => {
+                Self::Invalid(format!("too much at once: {detail}; send fewer at a time"))
+            }
             other => Self::Io(other.to_string()),
         }
     }

@@ -175,6 +175,7 @@ fn parsed(hit: &Value) -> Hit {
             nsec: number("mtime_ns") as u32,
         },
         tags: Vec::new(),
+        tags_cut: false,
         tag: hit.get("tag").and_then(|tag| Tag::from_json(tag).ok()),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use slabfs_model::{Tag, TagKind};
 
 use crate::onmount::{Mount, explain};
@@ -30,11 +30,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     std::fs::symlink_metadata(&args.path).map_err(|error| explain(&args.path, error))?;
     let mount = Mount::of(&args.path)?;
     let path = mount.inside(&args.path)?;
-    let mut request = json!({ "op": "tags", "path": path, "typed": !args.json });
+    let mut request = json!({ "op": "tags", "path": path, "typed": !args.json, "after": "" });
     if !args.keys.is_empty() {
         request["keys"] = json!(args.keys);
     }
-    let tags = mount.call(&request)?;
+    let tags = all(&mount, request)?;
     if args.json {
         output::json(&tags)?;
     } else {
@@ -49,6 +49,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     {
         Some(key) => Err(anyhow!("{} has no tag {key}", args.path.display())),
         None => Ok(()),
+    }
+}
+
+/// All pages put together.
+fn all(mount: &Mount, mut request: Value) -> anyhow::Result<Value> {
+    let mut all = Map::new();
+    loop {
+        let mut page = mount.call(&request)?;
+        if let Some(Value::Object(tags)) = page.get_mut("tags").map(Value::take) {
+            all.extend(tags);
+        }
+        match page.get_mut("next").map(Value::take) {
+            Some(Value::String(next)) => request["after"] = Value::String(next),
+            _ => return Ok(Value::Object(all)),
+        }
     }
 }
 

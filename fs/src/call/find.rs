@@ -96,6 +96,9 @@ fn shown(hit: &Hit, tags: bool) -> Value {
             .map(|(key, tag)| (key.clone(), tag.to_json()))
             .collect();
         value["tags"] = Value::Object(all);
+        if hit.tags_cut {
+            value["tags_cut"] = true.into();
+        }
     }
     if let Some(tag) = &hit.tag {
         value["tag"] = typed(tag);

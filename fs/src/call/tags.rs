@@ -65,13 +65,17 @@ fn resolved(context: &Context, change: Change) -> Result<TagChange, CallError> {
     })
 }
 
-/// `{"op": "tags", "path": …, "keys": ["step"]}` → `{"step": 3}`; without `keys` all tags.
+/// `{"op": "tags", "path": …, "keys": ["step"]}` → `{"step": 3}`; without `keys` all tags. With
+/// `"after": KEY` a page of those with greater keys: `{"tags": {"step": 3}, "next": KEY}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tags {
     path: PathText,
     #[serde(default)]
     keys: Option<Vec<String>>,
+    /// A page behind this key; the first behind none.
+    #[serde(default)]
+    after: Option<String>,
     /// Those that `setfattr` set as `{"auto": …}`, so that they can be set as they are.
     #[serde(default)]
     typed: bool,
@@ -79,10 +83,19 @@ pub(super) struct Tags {
 
 pub(super) fn tags(context: &Context, request: &Tags) -> Result<Value, CallError> {
     let ino = find_for(context, &request.path, Want::Read)?.attr.ino;
-    let tags = match context.client.md().tags(ino) {
+    let md = context.client.md();
+    let read = match &request.after {
+        None => md.tags(ino).map(|tags| (tags, false)),
+        Some(after) => {
+            let after = Some(after.clone()).filter(|after| !after.is_empty());
+            md.tags_page(ino, after).map(|page| (page.tags, page.more))
+        }
+    };
+    let (tags, more) = match read {
         Err(MdError::NotFound) => return Err(CallError::Missing(request.path.to_string())),
         other => other?,
     };
+    let last = tags.last().filter(|_| more).map(|(key, _)| key.clone());
     let wanted = |key: &String| request.keys.as_ref().is_none_or(|keys| keys.contains(key));
     let map: Map<String, Value> = tags
         .into_iter()
@@ -92,5 +105,8 @@ pub(super) fn tags(context: &Context, request: &Tags) -> Result<Value, CallError
             false => (key, tag.to_json()),
         })
         .collect();
-    Ok(Value::Object(map))
+    Ok(match request.after {
+        None => Value::Object(map),
+        Some(_) => json!({ "tags": map, "next": last }),
+    })
 }

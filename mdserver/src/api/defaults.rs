@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::{Codec, Fill, Layout, Tag, check_tag_key};
 
 use super::MdError;
+use super::bounded;
 use super::info::ArrayInfo;
 use super::spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 
@@ -22,6 +23,7 @@ pub struct Defaults {
     /// Properties; dims and max dims are never among them.
     pub spec: SpecChange,
     /// Tags, by key.
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
     pub tags: Vec<(String, Tag)>,
 }
 
@@ -29,6 +31,7 @@ pub struct Defaults {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DefaultsChange {
     /// What is taken away; what is not there is no error.
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
     pub clear: Vec<DefaultKey>,
     /// What is put in.
     pub set: Defaults,

@@ -3,10 +3,14 @@
 use serde::{Deserialize, Serialize};
 use slabfs_model::Tag;
 
+use super::bounded;
 use super::types::{Ino, Kind, Time};
 
 /// Most hits in one page.
 pub const MAX_HITS: u32 = 4096;
+
+/// Most bytes of keys and values of tags that are told with one hit; [`super::Op::Tags`] tells all.
+pub const MAX_HIT_TAGS: usize = 256 << 10;
 
 /// A search, or the next page of one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -26,7 +30,7 @@ pub struct Find {
     pub part: Option<(u32, u32)>,
     /// Only [`Found::count`] is wanted; as many as can be counted in a moment are in a page.
     pub count_only: bool,
-    /// Hits with all their tags.
+    /// Hits with their tags, up to [`MAX_HIT_TAGS`].
     pub with_tags: bool,
     /// Hits with this tag, to sort them.
     pub with_tag: Option<String>,
@@ -40,6 +44,7 @@ pub struct Caller {
     /// User; 0 may list everything.
     pub uid: u32,
     /// Groups, the first and the supplementary ones.
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_GROUPS }>")]
     pub gids: Vec<u32>,
 }
 
@@ -70,8 +75,11 @@ pub struct Hit {
     pub size: u64,
     /// Last change of data.
     pub mtime: Time,
-    /// Its tags, if wanted, and if whoever asks may read it.
+    /// Its tags, if wanted, and if whoever asks may read it, by name; the first of them if
+    /// [`Self::tags_cut`].
     pub tags: Vec<(String, Tag)>,
+    /// It has more tags than are told here.
+    pub tags_cut: bool,
     /// The tag of [`Find::with_tag`].
     pub tag: Option<Tag>,
 }
@@ -84,6 +92,7 @@ pub struct Found {
     pub hits: Vec<Hit>,
     /// How many were found in this page.
     pub count: u64,
-    /// Where to go on; `None` at the end.
+    /// Where to go on; `None` at the end. [`super::MdError::Invalid`] says to begin anew when keys of tags
+    /// came or went in a way that changes how the query is looked up.
     pub next: Option<Vec<u8>>,
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
     DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockLife, LockNews,
-    LockReply, LockTicket, MdError, Metadata, NewObject, Op, Pass, Passed, Relocated, RenameFlags,
-    Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr, Spare,
-    SpecChange, StatFs, StoredChunk, TagChange, TilingReply, XattrFlags,
+    LockReply, LockTicket, MAX_RELEASE, MdError, Metadata, NewObject, Op, Pass, Passed, Relocated,
+    RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr,
+    Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -322,14 +322,19 @@ impl Md {
         let mut all: Vec<(String, Tag)> = Vec::new();
         loop {
             let after = all.last().map(|(name, _)| name.clone());
-            let op = Op::Tags { ino, after };
-            let page = expect!(self.call(op)?, Reply::Tags(page) => page)?;
+            let page = self.tags_page(ino, after)?;
             let more = page.more && !page.tags.is_empty();
             all.extend(page.tags);
             if !more {
                 return Ok(all);
             }
         }
+    }
+
+    /// A page of the tags of an inode, of names that are greater than `after`.
+    pub fn tags_page(&self, ino: Ino, after: Option<String>) -> Result<TagsPage, MdError> {
+        let op = Op::Tags { ino, after };
+        expect!(self.call(op)?, Reply::Tags(page) => page)
     }
 
     /// One page of a search. Pages may be empty before the end; it is the end when there is no
@@ -345,7 +350,14 @@ impl Md {
 
     /// Takes back one opening for each inode named.
     pub fn release(&self, inos: Vec<Ino>) -> Result<(), MdError> {
-        self.done(Op::Release { inos })
+        if inos.len() <= MAX_RELEASE {
+            return self.done(Op::Release { inos });
+        }
+        for inos in inos.chunks(MAX_RELEASE) {
+            let inos = inos.to_vec();
+            self.done(Op::Release { inos })?;
+        }
+        Ok(())
     }
 
     /// The tiling since the version `known` (`Version(0)` for none), pages put together.

@@ -9,6 +9,7 @@
 //! twice. Deliberately elsewhere: what a path means (`slabfs_fs::view`), permission checks (the
 //! kernel's, by `default_permissions`), moving data (`slabfs_objstore`).
 
+mod bounded;
 mod defaults;
 mod error;
 mod find;
@@ -24,7 +25,7 @@ mod types;
 
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;
-pub use find::{Caller, Find, Found, Hit, MAX_HITS};
+pub use find::{Caller, Find, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
 pub use info::{ArrayInfo, Given, Truncate};
 pub use lock::{
     HeldLocks, LockAsk, LockConflict, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
@@ -40,7 +41,7 @@ pub use reply::{
     Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare, StatFs,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
-pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TagChange, TagsPage};
+pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TAGS_PAGE, TagChange, TagsPage};
 pub use tiling::{Stored, StoredChunk, TilingReply};
 pub use types::{Attr, Ino, Kind, ROOT, Time};
 
@@ -61,6 +62,12 @@ pub const MAX_LINKS: u32 = 1 << 20;
 pub const MAX_CREATE: usize = 1024;
 /// Most records in one commit.
 pub const MAX_COMMIT_RECORDS: usize = 65_536;
+/// Most inodes in one [`Op::Release`].
+pub const MAX_RELEASE: usize = 65_536;
+/// Most groups of a [`Caller`], as of a process (`NGROUPS_MAX`), and one.
+pub const MAX_GROUPS: usize = 65_537;
+/// Most data servers told in one request.
+pub const MAX_TOLD_SERVERS: usize = 65_536;
 /// Most chunk ids in one lease.
 pub const MAX_LEASE: u32 = 65_536;
 /// How far the creator of an object may write beyond its recorded size without a

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::{ChunkId, Coords, Hyperslab, Placement, ServerId, SessionId, Tag, Version};
 use slabfs_objstore::server::ServerReport;
 
+use super::bounded;
 use super::defaults::DefaultsChange;
 use super::find::Find;
 use super::lock::{HeldLocks, LockAsk, LockLife, LockTicket};
@@ -117,6 +118,7 @@ pub struct NewObject {
     /// What it is as an array; nothing for a byte object.
     pub spec: SpecChange,
     /// Its tags, without `user.`.
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
     pub tags: Vec<(String, Tag)>,
 }
 
@@ -151,6 +153,7 @@ pub struct Rewrite {
     /// [`Op::SpareGeneration`] gave them.
     pub spare: Option<super::Spare>,
     /// The new chunks when the new layout is `aligned`, in cells of the new declaration.
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_COMMIT_RECORDS }>")]
     pub records: Vec<(Hyperslab, Stored)>,
 }
 
@@ -198,6 +201,7 @@ pub enum Op {
     /// [`super::MdError::At`].
     CreateMany {
         /// What is made, at most [`super::MAX_CREATE`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_CREATE }>")]
         objects: Vec<NewObject>,
     },
     /// The defaults of a container. Reply `Defaults`.
@@ -304,6 +308,7 @@ pub enum Op {
     /// Sets and removes tags of inodes, all in one step.
     Tag {
         /// What to change; at most [`super::MAX_TAG_NAMES`] names.
+        #[serde(deserialize_with = "super::tags::changes")]
         changes: Vec<TagChange>,
     },
     /// Tags of an inode. Reply `Tags`.
@@ -322,7 +327,8 @@ pub enum Op {
     },
     /// Takes back one opening for each inode named; unlinked inodes nobody has open are removed.
     Release {
-        /// Inodes, one mention an opening.
+        /// Inodes, one mention an opening; at most [`super::MAX_RELEASE`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RELEASE }>")]
         inos: Vec<Ino>,
     },
     /// The tiling of an `aligned` object. Reply `Tiling`.
@@ -345,6 +351,7 @@ pub enum Op {
         /// Bytes the caller expects to write soon.
         bytes: u64,
         /// What it has put where since it asked last.
+        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_TOLD_SERVERS }>")]
         spent: Vec<(ServerId, u64)>,
     },
     /// Marks a data server as being emptied, durably, or takes the mark off.
@@ -391,6 +398,7 @@ pub enum Op {
         /// Generation of the tiling.
         generation: u32,
         /// What was copied.
+        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_COMMIT_RECORDS }>")]
         moves: Vec<(u64, ChunkId, StoredChunk)>,
     },
     /// Makes stored data part of an object, in one step. Reply `Commit`.
@@ -501,7 +509,8 @@ pub struct Commit {
     /// since.
     pub generation: u32,
     /// What was stored, in cells, oldest first: chunk ids leased by this session, each once. Empty
-    /// for a grid.
+    /// for a grid. At most [`super::MAX_COMMIT_RECORDS`].
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_COMMIT_RECORDS }>")]
     pub records: Vec<(Hyperslab, Stored)>,
     /// Dims (elements) the object has at least; axes that are longer stay.
     pub grow_to: Option<Coords>,

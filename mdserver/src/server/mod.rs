@@ -101,7 +101,7 @@ impl Handler for Answerer {
 }
 
 /// The request in a control part; nothing may follow it.
-fn read(control: &[u8]) -> Result<Request, String> {
+pub(crate) fn read(control: &[u8]) -> Result<Request, String> {
     match postcard::take_from_bytes::<Request>(control) {
         Ok((request, [])) => Ok(request),
         Ok((_, rest)) => Err(format!("{} bytes behind the request", rest.len())),

@@ -1,11 +1,11 @@
-//! The inodes in a branch of a plan, one at a time, from any place on.
+//! The inodes in a range or a join of a plan, one at a time, from any place on.
 
 use slabfs_model::ObjectId;
 
-use super::entry::ino_of;
+use super::entry::{Range, ino_of};
 use super::index::Iter;
 use super::live::Live;
-use super::plan::{Branch, Part};
+use super::plan::Join;
 use crate::api::{Ino, MdError};
 
 /// Steps of a join between two looks at the clock.
@@ -14,7 +14,7 @@ const STEPS: usize = 1024;
 /// Bytes of the number at the end of an entry.
 const INO: usize = 8;
 
-/// A reader of a branch.
+/// A reader of a range or a join.
 pub(super) enum Candidates<'a> {
     /// Entries of one range.
     Range { live: &'a Live, iter: Iter },
@@ -25,8 +25,6 @@ pub(super) enum Candidates<'a> {
         /// Nothing below this is wanted any more.
         at: u64,
     },
-    /// There is nothing.
-    Nothing,
 }
 
 /// A posting: entries that differ in the number only.
@@ -38,67 +36,51 @@ pub(super) struct Posting {
 
 /// What reading on brings.
 pub(super) enum Step {
-    /// A candidate; where it stands is in the caller's buffer.
+    /// A candidate. Of a range its entry is in the caller's buffer.
     Candidate(Ino),
-    /// None yet; where the reader stands is in the caller's buffer.
-    Pause,
+    /// None yet, and none that is less than this.
+    Pause(Ino),
     /// No more.
     End,
 }
 
 impl<'a> Candidates<'a> {
-    /// Begins behind `after`, a place that [`Candidates::next`] told.
-    pub(super) fn new(live: &'a Live, branch: &Branch, after: &[u8]) -> Result<Self, MdError> {
-        match &branch[..] {
-            [] => Ok(Self::Nothing),
-            [Part { from, to, .. }] => {
-                let behind = [after, &[0]].concat();
-                let from = if after.is_empty() { from } else { &behind };
-                let iter = live.iter(from.max(&branch[0].from), to)?;
-                Ok(Self::Range { live, iter })
-            }
-            parts => {
-                let at = match after.try_into() {
-                    Ok(ino) => u64::from_be_bytes(ino).saturating_add(1),
-                    Err(_) => 0,
-                };
-                let mut postings = Vec::with_capacity(parts.len());
-                for Part { from, to, .. } in parts {
-                    let key = [&from[..], &at.to_be_bytes()].concat();
-                    let iter = live.iter(&key, to)?;
-                    postings.push(Posting { iter, key });
-                }
-                Ok(Self::Join { live, postings, at })
-            }
-        }
+    /// Of the entries of a range that are not less than `from`.
+    pub(super) fn range(live: &'a Live, range: &Range, from: &[u8]) -> Result<Self, MdError> {
+        let iter = live.iter(range.from.as_slice().max(from), &range.to)?;
+        Ok(Self::Range { live, iter })
     }
 
-    /// The next candidate; its place goes to `place`.
-    pub(super) fn next(&mut self, place: &mut Vec<u8>) -> Result<Step, MdError> {
+    /// Of what is in all postings of a join and not less than `at`.
+    pub(super) fn join(live: &'a Live, join: &Join, ObjectId(at): Ino) -> Result<Self, MdError> {
+        let mut postings = Vec::with_capacity(join.postings.len());
+        for Range { from, to, .. } in &join.postings {
+            let key = [&from[..], &at.to_be_bytes()].concat();
+            let iter = live.iter(&key, to)?;
+            postings.push(Posting { iter, key });
+        }
+        Ok(Self::Join { live, postings, at })
+    }
+
+    /// The next candidate; the entry of a range goes to `entry`.
+    pub(super) fn next(&mut self, entry: &mut Vec<u8>) -> Result<Step, MdError> {
         match self {
-            Self::Nothing => Ok(Step::End),
             Self::Range { live, iter } => {
-                let entry = iter.next().map_err(|error| live.failed(error))?;
-                let Some((entry, ino)) = entry.and_then(|entry| Some((entry, ino_of(entry)?)))
-                else {
+                let next = iter.next().map_err(|error| live.failed(error))?;
+                let Some((next, ino)) = next.and_then(|next| Some((next, ino_of(next)?))) else {
                     return Ok(Step::End);
                 };
-                place.clear();
-                place.extend_from_slice(entry);
+                entry.clear();
+                entry.extend_from_slice(next);
                 Ok(Step::Candidate(ino))
             }
-            Self::Join { live, postings, at } => join(live, postings, at, place),
+            Self::Join { live, postings, at } => join(live, postings, at),
         }
     }
 }
 
 /// Goes forward until all postings have the same inode.
-fn join(
-    live: &Live,
-    postings: &mut [Posting],
-    at: &mut u64,
-    place: &mut Vec<u8>,
-) -> Result<Step, MdError> {
+fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdError> {
     let mut same = 0;
     for step in 0.. {
         let turn = step % postings.len();
@@ -109,17 +91,13 @@ fn join(
         *at = found;
         if same >= postings.len() {
             *at = found.saturating_add(1);
-            place.clear();
-            place.extend_from_slice(&found.to_be_bytes());
             return Ok(Step::Candidate(ObjectId(found)));
         }
         if step > STEPS {
             break;
         }
     }
-    place.clear();
-    place.extend_from_slice(&at.saturating_sub(1).to_be_bytes());
-    Ok(Step::Pause)
+    Ok(Step::Pause(ObjectId(*at)))
 }
 
 impl Posting {

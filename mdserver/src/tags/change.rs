@@ -3,7 +3,9 @@
 use slabfs_model::Tag;
 
 use super::rows::{self, Change, tag_name, xattr_name};
-use crate::api::{Ino, MAX_TAG_BYTES, MAX_TAG_NAMES, MdError, Reply, TagChange, TagsPage};
+use crate::api::{
+    Ino, MAX_TAG_BYTES, MAX_TAG_NAMES, MdError, Reply, TAGS_PAGE, TagChange, TagsPage,
+};
 use crate::core::{Core, Ctx};
 
 /// Does all changes in one step, or none.
@@ -68,14 +70,16 @@ pub(crate) fn tags(core: &Core, ino: Ino, after: Option<&str>) -> Result<Reply, 
     let page = rows::reread(core, ino, |inode| {
         let mut page = TagsPage::default();
         let mut bytes = 0;
-        rows::each(&*core.kv, inode, |xattr| {
+        let behind = after.map(|after| format!("user.{after}"));
+        let behind = behind.as_deref().unwrap_or_default().as_bytes();
+        rows::each_behind(&*core.kv, inode, behind, |xattr| {
             let Some(name) = tag_name(xattr.name) else {
                 return true;
             };
             if after.is_some_and(|after| name <= after) {
                 return true;
             }
-            if bytes > MAX_TAG_BYTES {
+            if bytes > TAGS_PAGE {
                 page.more = true;
                 return false;
             }

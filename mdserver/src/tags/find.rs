@@ -5,9 +5,9 @@
 //! ends when it is full or when it took [`SLICE`], with a cursor that says where to go on; so no
 //! request takes long, whatever is asked, and nothing is kept here between two pages.
 //!
-//! The cursor has the plan and the place in it. An inode may stand at several places of a plan (a list
-//! with several members in a range, two members of an `or`): within a page it is told once, and in
-//! later pages only at the first place at which it could stand.
+//! The cursor has what was decided when the search was planned, and the place; each page plans anew.
+//! An inode may stand at several places of a plan: within a page it is told once, and in later pages
+//! only if none before had it (`told`).
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{ObjectId, Tag};
@@ -17,37 +17,50 @@ use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::candidates::{Candidates, Step};
-use super::entry::{entries, key_of};
 use super::paths::Paths;
-use super::plan::{Branch, Part, Plan, keys, plan};
+use super::plan::{Choices, Join, Plan, Reads, begin_anew, plan};
 use super::query::{Builtin, Query, Subject};
 use super::subject::{Candidate, is_object};
-use crate::api::{Find, Found, Hit, Ino, MAX_HITS, MdError, Reply, Time};
+use super::told::Told;
+use crate::api::{Find, Found, Hit, Ino, MAX_HIT_TAGS, MAX_HITS, MdError, Reply, Time};
 use crate::core::Core;
 use crate::keys as stored;
 use crate::records::{InodeHead, decode_head};
 
 /// How long one page may take.
 const SLICE: Duration = Duration::from_millis(150);
-/// Bytes of paths and tags after which a page is full.
-const PAGE_BYTES: usize = 2 << 20;
+/// Bytes of paths and tags after which a page is full. With a last hit of [`MAX_HIT_TAGS`] it fits an answer
+/// of a mount, which has 8 MiB, even if all of it are control characters, which JSON writes in six.
+const PAGE_BYTES: usize = 1 << 20;
 /// Inodes read from the store at a time when the index does not help.
 const SCANNED: usize = 256;
+
+/// Longest cursor that is looked at: one of ten thousand comparisons has less.
+const MAX_CURSOR: usize = 1 << 20;
 
 /// Where a search goes on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Cursor {
-    plan: Plan,
-    /// The branch in the plan.
-    branch: u32,
-    /// The place in the branch; of a scan the last inode.
-    place: Vec<u8>,
-    /// The plan has all that the query asks of the index.
-    whole: bool,
+    /// Of the text of the query.
+    digest: u64,
+    choices: Choices,
+    at: At,
+}
+
+/// A place in a plan: the first that was not looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum At {
+    /// Of a scan.
+    Inode(Ino),
+    /// In the ranges.
+    Entry(Vec<u8>),
+    /// In the joins: the number of one, and the inode in it.
+    Join(u128, Ino),
 }
 
 /// Searches.
 pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
+    let until = Instant::now() + SLICE;
     let query = Query::parse(&find.query).map_err(|error| MdError::Invalid(error.to_string()))?;
     if let Some((share, of)) = find.part
         && share >= of
@@ -56,56 +69,51 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
             "there is no share {share} of {of}: shares are 0 to one less than there are"
         )));
     }
-    let cursor = match &find.after {
-        Some(after) => postcard::from_bytes(after)
-            .map_err(|_| MdError::Invalid("the search cannot go on here: begin anew".to_owned()))?,
-        None if find.only.is_some() => Cursor {
-            plan: Plan::Scan,
-            branch: 0,
-            place: Vec::new(),
-            whole: false,
-        },
-        None => begin(core, &query)?,
-    };
-    let search = Search {
+    let mut search = Search {
         core,
         query: &query,
         find: &find,
         kinds: query.names(Builtin::Kind),
-        precise: cursor.whole && query.is_precise(),
+        precise: false,
         paths: RefCell::new(Paths::new(core, find.who.as_ref(), find.under)),
-        until: Instant::now() + SLICE,
+        until,
         now: Time::now(),
-        resumed: find.after.is_some().then_some(cursor.branch as usize),
         seen: HashSet::new(),
         found: Found::default(),
         bytes: 0,
     };
-    match find.only {
-        Some(only) => search.only(only),
-        None => search.run(cursor),
+    if let Some(only) = find.only {
+        return search.only(only).map(Reply::Found);
     }
-    .map(Reply::Found)
-}
-
-fn begin(core: &Core, query: &Query) -> Result<Cursor, MdError> {
-    let mut failed = None;
-    let access = query.access_with(&mut |pattern| {
-        keys(&core.tags, pattern).unwrap_or_else(|error| {
-            failed = Some(error);
-            None
-        })
-    });
-    if let Some(error) = failed {
-        return Err(error);
+    let digest = xxh3_64(find.query.as_bytes());
+    let before = match &find.after {
+        Some(after) if after.len() <= MAX_CURSOR => {
+            let cursor: Cursor = postcard::from_bytes(after).map_err(|_| begin_anew())?;
+            if cursor.digest != digest {
+                return Err(begin_anew());
+            }
+            Some(cursor)
+        }
+        Some(_) => return Err(begin_anew()),
+        None => None,
+    };
+    let (plan, choices) = plan(
+        &core.tags,
+        &query,
+        before.as_ref().map(|cursor| &cursor.choices),
+    )?;
+    let at = before.map(|cursor| cursor.at);
+    if let Some(at) = search.run(&plan, at.as_ref())? {
+        let cursor = Cursor {
+            digest,
+            choices,
+            at,
+        };
+        let next = postcard::to_stdvec(&cursor)
+            .map_err(|error| MdError::Io(format!("cannot encode a cursor: {error}")))?;
+        search.found.next = Some(next);
     }
-    let (plan, whole) = plan(&core.tags, access);
-    Ok(Cursor {
-        plan,
-        branch: 0,
-        place: Vec::new(),
-        whole,
-    })
+    Ok(Reply::Found(search.found))
 }
 
 /// A page under way.
@@ -120,8 +128,6 @@ struct Search<'a> {
     paths: RefCell<Paths<'a>>,
     until: Instant,
     now: Time,
-    /// The branch in which the page began, if it is not the first page.
-    resumed: Option<usize>,
     /// What was told in this page.
     seen: HashSet<Ino>,
     found: Found,
@@ -134,41 +140,31 @@ impl Search<'_> {
         if self.mine(ino)
             && let Some(inode) = Candidate::read(self.core, ino)?
         {
-            self.consider(inode, false, |_, _| false)?;
+            self.consider(inode, false, |_| false)?;
         }
         Ok(self.found)
     }
 
-    fn run(mut self, mut cursor: Cursor) -> Result<Found, MdError> {
-        let ended = match &cursor.plan {
-            Plan::Scan => self.scan(&mut cursor.place)?,
-            Plan::Branches(branches) => {
-                let mut at = cursor.branch as usize;
-                let mut place = std::mem::take(&mut cursor.place);
-                let ended = loop {
-                    let Some(branch) = branches.get(at) else {
-                        break true;
-                    };
-                    if !self.branch(branches, at, branch, &mut place)? {
-                        break false;
-                    }
-                    place.clear();
-                    at += 1;
-                    // Many branches may have nothing.
-                    if at < branches.len() && self.full() {
-                        break false;
-                    }
+    /// Reads a page; where the next one begins, if this was not the last.
+    fn run(&mut self, plan: &Plan, at: Option<&At>) -> Result<Option<At>, MdError> {
+        match (plan, at) {
+            (Plan::Scan, None) => self.scan(ObjectId(0)),
+            (Plan::Scan, Some(At::Inode(ino))) => self.scan(*ino),
+            (Plan::Reads(reads), None | Some(At::Entry(_) | At::Join(..))) => {
+                self.precise = reads.whole && self.query.is_precise();
+                let told = at.map(|at| Told::before(reads, at));
+                let next = match at {
+                    Some(At::Join(..)) => None,
+                    Some(At::Entry(entry)) => self.ranges(reads, entry, told.as_ref())?,
+                    _ => self.ranges(reads, &[], told.as_ref())?,
                 };
-                (cursor.branch, cursor.place) = (at as u32, place);
-                ended
+                match next {
+                    Some(entry) => Ok(Some(At::Entry(entry))),
+                    None => self.joins(&reads.joins, at, told.as_ref()),
+                }
             }
-        };
-        if !ended {
-            let next = postcard::to_stdvec(&cursor)
-                .map_err(|error| MdError::Io(format!("cannot encode a cursor: {error}")))?;
-            self.found.next = Some(next);
+            _ => Err(begin_anew()),
         }
-        Ok(self.found)
     }
 
     fn full(&self) -> bool {
@@ -176,63 +172,105 @@ impl Search<'_> {
         self.found.hits.len() >= limit || self.bytes >= PAGE_BYTES || Instant::now() >= self.until
     }
 
-    /// Reads a branch from a place on; whether it came to its end.
-    fn branch(
+    /// Reads the ranges from an entry on; the entry to go on at, if the page ended.
+    fn ranges(
         &mut self,
-        branches: &[Branch],
-        at: usize,
-        branch: &Branch,
-        place: &mut Vec<u8>,
-    ) -> Result<bool, MdError> {
-        let mut candidates = Candidates::new(&self.core.tags, branch, place)?;
-        loop {
-            match candidates.next(place)? {
-                Step::End => return Ok(true),
-                Step::Pause => candidates = Candidates::new(&self.core.tags, branch, place)?,
-                Step::Candidate(ino) => {
-                    if self.mine(ino)
-                        && !self.seen.contains(&ino)
-                        && let Some(inode) = Candidate::read(self.core, ino)?
-                    {
-                        let told = |candidate: &Candidate<'_, '_>, resumed: Option<usize>| {
-                            resumed.is_some_and(|resumed| {
-                                told_before(candidate, branches, (resumed, at), place)
-                            })
-                        };
-                        self.consider(inode, self.trusts(ino), told)?;
-                    }
+        reads: &Reads,
+        from: &[u8],
+        told: Option<&Told<'_>>,
+    ) -> Result<Option<Vec<u8>>, MdError> {
+        let first = reads.ranges.partition_point(|range| range.to[..] <= *from);
+        let mut entry = Vec::new();
+        for (index, range) in reads.ranges.iter().enumerate().skip(first) {
+            let mut candidates = Candidates::range(&self.core.tags, range, from)?;
+            while let Step::Candidate(ino) = candidates.next(&mut entry)? {
+                self.look_at(ino, &entry, told)?;
+                if self.full() {
+                    return Ok(Some(stored::after(&entry)));
                 }
             }
-            if self.full() {
-                return Ok(false);
+            // Many ranges may have nothing.
+            let more = index + 1 < reads.ranges.len() || !reads.joins.is_empty();
+            if more && self.full() {
+                return Ok(Some(range.to.clone()));
             }
         }
+        Ok(None)
     }
 
-    /// Reads all inodes behind one; whether it came to the end.
-    fn scan(&mut self, place: &mut Vec<u8>) -> Result<bool, MdError> {
-        let (first, to) = stored::inodes();
-        let mut from = match place[..].try_into() {
-            Ok(ino) => stored::after(&stored::inode(ObjectId(u64::from_be_bytes(ino)))),
-            Err(_) => first,
+    /// Reads the joins; where to go on, if the page ended.
+    fn joins(
+        &mut self,
+        joins: &[Join],
+        at: Option<&At>,
+        told: Option<&Told<'_>>,
+    ) -> Result<Option<At>, MdError> {
+        let (number, from) = match at {
+            Some(At::Join(number, ino)) => (*number, *ino),
+            _ => (0, ObjectId(0)),
         };
+        let first = joins.partition_point(|join| join.number < number);
+        for (index, join) in joins.iter().enumerate().skip(first) {
+            let from = if join.number == number {
+                from
+            } else {
+                ObjectId(0)
+            };
+            let mut candidates = Candidates::join(&self.core.tags, join, from)?;
+            loop {
+                let next = match candidates.next(&mut Vec::new())? {
+                    Step::End => break,
+                    Step::Pause(next) => next,
+                    Step::Candidate(ino) => {
+                        self.look_at(ino, &[], told)?;
+                        ObjectId(ino.0.saturating_add(1))
+                    }
+                };
+                if self.full() {
+                    return Ok(Some(At::Join(join.number, next)));
+                }
+            }
+            if let Some(next) = joins.get(index + 1)
+                && self.full()
+            {
+                return Ok(Some(At::Join(next.number, ObjectId(0))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks at what the index has, at `entry` if it is in a range.
+    fn look_at(&mut self, ino: Ino, entry: &[u8], told: Option<&Told<'_>>) -> Result<(), MdError> {
+        if !self.mine(ino) || self.seen.contains(&ino) {
+            return Ok(());
+        }
+        let Some(inode) = Candidate::read(self.core, ino)? else {
+            return Ok(());
+        };
+        self.consider(inode, self.trusts(ino), |candidate| {
+            told.is_some_and(|told| told.has(candidate, entry))
+        })
+    }
+
+    /// Reads all inodes from one on; where to go on, if the page ended.
+    fn scan(&mut self, from: Ino) -> Result<Option<At>, MdError> {
+        let (_, to) = stored::inodes();
+        let mut from = stored::inode(from);
         loop {
             let page = self.core.kv.scan(&from, &to, SCANNED)?;
             for (key, bytes) in &page {
                 let inode = decode_head(key, bytes)?;
                 let ino = inode.attr.ino;
                 if self.mine(ino) {
-                    self.consider((inode, bytes.clone()), false, |_, _| false)?;
+                    self.consider((inode, bytes.clone()), false, |_| false)?;
                 }
-                place.clear();
-                place.extend_from_slice(&ino.0.to_be_bytes());
                 if self.full() {
-                    return Ok(false);
+                    return Ok(Some(At::Inode(ObjectId(ino.0.saturating_add(1)))));
                 }
             }
             match page.last() {
                 Some((key, _)) if page.len() == SCANNED => from = stored::after(key),
-                _ => return Ok(true),
+                _ => return Ok(None),
             }
         }
     }
@@ -254,7 +292,7 @@ impl Search<'_> {
         &mut self,
         (inode, bytes): (InodeHead, Vec<u8>),
         trusted: bool,
-        told: impl Fn(&Candidate<'_, '_>, Option<usize>) -> bool,
+        told: impl Fn(&Candidate<'_, '_>) -> bool,
     ) -> Result<(), MdError> {
         if !self.kinds && !is_object(&inode) || inode.attr.nlink == 0 {
             return Ok(());
@@ -263,7 +301,7 @@ impl Search<'_> {
         let candidate = Candidate::new(self.core, &self.paths, (inode, bytes), now);
         let hit = (trusted && candidate.readable || self.query.matches(&candidate))
             && candidate.path().is_some()
-            && !told(&candidate, self.resumed);
+            && !told(&candidate);
         candidate.check()?;
         if !hit {
             return Ok(());
@@ -277,9 +315,9 @@ impl Search<'_> {
         let tag = tag
             .and_then(|key| candidate.tag(key))
             .map(|tag| tag.into_owned());
-        let tags = match self.find.with_tags {
-            true => candidate.tags().to_vec(),
-            false => Vec::new(),
+        let (tags, tags_cut) = match self.find.with_tags {
+            true => candidate.first_tags(MAX_HIT_TAGS),
+            false => (Vec::new(), false),
         };
         candidate.check()?;
         let attr = &candidate.inode.attr;
@@ -297,57 +335,9 @@ impl Search<'_> {
             size,
             mtime,
             tags,
+            tags_cut,
             tag,
         });
         Ok(())
     }
-}
-
-/// Whether a page before this one, which began in branch `resumed`, had the candidate that stands at
-/// `place` of branch `at`: at a branch before, or at a lower place of this one.
-fn told_before(
-    candidate: &Candidate<'_, '_>,
-    branches: &[Branch],
-    (resumed, at): (usize, usize),
-    place: &[u8],
-) -> bool {
-    let earlier = &branches[..resumed.min(branches.len())];
-    let covers = |branch: &Branch| {
-        !branch.is_empty()
-            && branch
-                .iter()
-                .all(|part| first_in(candidate, part).is_some())
-    };
-    if earlier.iter().any(covers) {
-        return true;
-    }
-    // Postings have an inode once.
-    match &branches[at][..] {
-        _ if at > resumed => branches.get(resumed).is_some_and(covers),
-        [part] if !part.posting => {
-            let first = first_in(candidate, part);
-            first.is_some_and(|first| first[..] < *place)
-        }
-        _ => false,
-    }
-}
-
-/// The candidate's first entry in a range of the index.
-fn first_in(candidate: &Candidate<'_, '_>, part: &Part) -> Option<Vec<u8>> {
-    let ino = candidate.inode.attr.ino;
-    let within = |entry: &Vec<u8>| *entry >= part.from && *entry < part.to;
-    // Of all keys that begin alike, or of one.
-    if part.from.first() == Some(&b'k') && !part.posting {
-        let mut first = None;
-        candidate.each_key(&mut |key| {
-            let of = entries(ino, &[(key, Tag::bytes([]))]);
-            first = of.into_iter().find(within);
-            first.is_some()
-        });
-        return first;
-    }
-    let key = key_of(&part.from)?;
-    let tag = candidate.tag(key)?;
-    let of = entries(ino, &[(key, tag.into_owned())]);
-    of.into_iter().find(within)
 }

@@ -129,7 +129,26 @@ pub(crate) fn each(
 /// As [`each`], of an inode that has its attributes stored so.
 pub(crate) fn each_of(
     kv: &dyn MetaKv,
+    of: (Ino, Xattrs),
+    work: impl FnMut(Xattr<'_>) -> bool,
+) -> Result<(), MdError> {
+    each_from(kv, of, b"", work)
+}
+
+/// As [`each`]; those up to the name `behind` may be left out.
+pub(crate) fn each_behind(
+    kv: &dyn MetaKv,
+    inode: &Inode,
+    behind: &[u8],
+    work: impl FnMut(Xattr<'_>) -> bool,
+) -> Result<(), MdError> {
+    each_from(kv, (inode.attr.ino, inode.xattrs), behind, work)
+}
+
+fn each_from(
+    kv: &dyn MetaKv,
     (ino, xattrs): (Ino, Xattrs),
+    behind: &[u8],
     mut work: impl FnMut(Xattr<'_>) -> bool,
 ) -> Result<(), MdError> {
     if xattrs.count == 0 {
@@ -144,8 +163,9 @@ pub(crate) fn each_of(
     }
     // Values may be long: a few at a time.
     const PAGE: usize = 16;
-    let (mut from, to) = keys::xattrs(ino);
-    let prefix = from.len();
+    let (first, to) = keys::xattrs(ino);
+    let prefix = first.len();
+    let mut from = keys::after(&keys::xattr(ino, behind));
     loop {
         let page = kv.scan(&from, &to, PAGE)?;
         for (key, bytes) in &page {

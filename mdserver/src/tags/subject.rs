@@ -9,7 +9,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 
 use super::paths::Paths;
 use super::query::{Builtin, BuiltinValue, Subject, kind_name};
-use super::rows::{self, tag_name, xattr_name};
+use super::rows::{self, Xattr, tag_name, xattr_name};
 use crate::api::{Ino, Kind, MdError, Time};
 use crate::core::Core;
 use crate::keys;
@@ -23,6 +23,8 @@ pub(super) struct Candidate<'a, 'p> {
     core: &'a Core,
     paths: &'a RefCell<Paths<'p>>,
     pub(super) inode: InodeHead,
+    /// How its attributes are stored, as far as is known.
+    xattrs: Cell<Xattrs>,
     bytes: Vec<u8>,
     body: OnceCell<Option<Inode>>,
     now: Time,
@@ -54,6 +56,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         Self {
             core,
             paths,
+            xattrs: Cell::new(inode.xattrs),
             inode,
             bytes,
             body: OnceCell::new(),
@@ -93,7 +96,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         }
         self.tags.get_or_init(|| {
             let mut tags = Vec::with_capacity(self.inode.xattrs.count as usize);
-            let read = rows::each_of(&*self.core.kv, self.stored(), |xattr| {
+            let read = self.each(|xattr| {
                 if let Some(name) = tag_name(xattr.name) {
                     tags.push((name.to_owned(), xattr.tag()));
                 }
@@ -114,8 +117,49 @@ impl<'a, 'p> Candidate<'a, 'p> {
         }
     }
 
+    /// The first tags, by name, that have `most` bytes together, and whether there are more.
+    pub(super) fn first_tags(&self, most: usize) -> (Vec<(String, Tag)>, bool) {
+        if !self.readable {
+            return (Vec::new(), false);
+        }
+        let (mut tags, mut bytes, mut more) = (Vec::new(), 0, false);
+        let read = self.each(|xattr| {
+            let Some(name) = tag_name(xattr.name) else {
+                return true;
+            };
+            bytes += name.len() + xattr.bytes.len();
+            more = bytes > most;
+            if !more {
+                tags.push((name.to_owned(), xattr.tag()));
+            }
+            !more
+        });
+        self.noted(read);
+        (tags, more)
+    }
+
+    /// Calls `work` for the attributes, by name, until it says `false`.
+    fn each(&self, mut work: impl FnMut(Xattr<'_>) -> bool) -> Result<(), MdError> {
+        const TRIES: usize = 100;
+        for _ in 0..TRIES {
+            let mut any = false;
+            rows::each_of(&*self.core.kv, self.stored(), |xattr| {
+                any = true;
+                work(xattr)
+            })?;
+            if any || self.xattrs.get().count == 0 {
+                return Ok(());
+            }
+            // There are some, and not one is where it should be: they were stored otherwise since.
+            let now = Self::read(self.core, self.inode.attr.ino)?;
+            let now = now.map(|(inode, _)| inode.xattrs);
+            self.xattrs.set(now.unwrap_or_default());
+        }
+        Err(MdError::Busy)
+    }
+
     fn stored(&self) -> (Ino, Xattrs) {
-        (self.inode.attr.ino, self.inode.xattrs)
+        (self.inode.attr.ino, self.xattrs.get())
     }
 
     fn text(bytes: &[u8]) -> BuiltinValue<'_> {
@@ -126,7 +170,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
 impl Subject for Candidate<'_, '_> {
     fn tag(&self, key: &str) -> Option<Cow<'_, Tag>> {
         // Spread tags may be long: one at a time.
-        if self.readable && self.inode.xattrs.spread && self.tags.get().is_none() {
+        if self.readable && self.xattrs.get().spread && self.tags.get().is_none() {
             let name = xattr_name(key).ok()?;
             let tag = rows::get_of(&*self.core.kv, self.stored(), &name);
             return self.noted(tag).flatten().map(Cow::Owned);
@@ -137,7 +181,7 @@ impl Subject for Candidate<'_, '_> {
     }
 
     fn each_key(&self, f: &mut dyn FnMut(&str) -> bool) -> bool {
-        if !self.readable || !self.inode.xattrs.spread {
+        if !self.readable || !self.xattrs.get().spread {
             return self.tags().iter().any(|(name, _)| f(name));
         }
         let mut names = Vec::new();

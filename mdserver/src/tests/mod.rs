@@ -1,6 +1,7 @@
 //! The service as a whole, over a store in memory or on disk.
 
 mod arrays;
+mod bounds;
 mod clocks;
 mod cuts;
 mod defaults;

@@ -1,0 +1,149 @@
+//! What pages before this one have told.
+//!
+//! An inode may stand at several places of a plan: a list with several members in a range, two members
+//! of an `or`. Nothing is kept between two pages; but pages read a plan in its order, so a candidate was
+//! told if one of its entries lies in a range before the place where this page began, or all postings
+//! of a join before it have it. What entries it has its tags say.
+
+use slabfs_model::Tag;
+use std::collections::{HashMap, HashSet};
+
+use super::entry::{entries, key_of};
+use super::find::At;
+use super::plan::Reads;
+use super::query::Subject;
+use super::subject::Candidate;
+use crate::api::Ino;
+
+/// Bytes of the number at the end of an entry.
+const INO: usize = 8;
+/// Fewer keys than this are asked for one by one.
+const FEW_KEYS: usize = 8;
+
+/// What was read before a page.
+pub(super) struct Told<'a> {
+    reads: &'a Reads,
+    /// Of the ranges all before this entry; all of them if there is none.
+    upto: Option<&'a [u8]>,
+    /// Of the joins all before this one, and this one before this inode.
+    join: Option<(u128, Ino)>,
+    /// Keys of tags that this is about.
+    keys: HashSet<&'a str>,
+    /// Ranges over keys are among it.
+    any_key: bool,
+    /// The joins by their first posting.
+    joins: HashMap<&'a [u8], Vec<usize>>,
+    /// It is the beginning of one posting and nothing else.
+    posting: bool,
+}
+
+impl<'a> Told<'a> {
+    /// Before a page that begins at `at`.
+    pub(super) fn before(reads: &'a Reads, at: &'a At) -> Self {
+        let (upto, join) = match at {
+            At::Inode(_) => (Some(&[][..]), None),
+            At::Entry(entry) => (Some(&entry[..]), None),
+            At::Join(number, ino) => (None, Some((*number, *ino))),
+        };
+        let ranges = match upto {
+            Some(upto) => reads.ranges.partition_point(|range| range.from[..] < *upto),
+            None => reads.ranges.len(),
+        };
+        let ranges = &reads.ranges[..ranges];
+        let mut told = Self {
+            reads,
+            upto,
+            join,
+            keys: HashSet::new(),
+            any_key: false,
+            joins: HashMap::new(),
+            posting: matches!((ranges, upto), ([range], Some(upto)) if range.posting && *upto < range.to[..]),
+        };
+        for range in ranges {
+            match range.from.first() {
+                Some(b'k') if !range.posting => told.any_key = true,
+                _ => told.keys.extend(key_of(&range.from)),
+            }
+        }
+        let joins = join.map_or(0, |(number, _)| {
+            reads.joins.partition_point(|join| join.number <= number)
+        });
+        for (index, join) in reads.joins[..joins].iter().enumerate() {
+            for posting in &join.postings {
+                told.keys.extend(key_of(&posting.from));
+            }
+            if let Some(first) = join.postings.first() {
+                told.joins.entry(&first.from).or_default().push(index);
+            }
+        }
+        told
+    }
+
+    /// Whether a candidate, which stands at `entry` if that is in a range, was told.
+    pub(super) fn has(&self, candidate: &Candidate<'_, '_>, entry: &[u8]) -> bool {
+        // A posting has an inode once.
+        if self.posting && !entry.is_empty() && *entry < self.reads.ranges[0].to[..] {
+            return false;
+        }
+        let ino = candidate.inode.attr.ino;
+        if self.any_key {
+            let read = candidate.each_key(&mut |key| {
+                let of_key = entries(ino, &[(key, Tag::bytes([]))]);
+                let mut of_key = of_key.iter().filter(|entry| entry[0] == b'k');
+                of_key.any(|entry| self.was_read(entry))
+            });
+            if read {
+                return true;
+            }
+        }
+        let mut postings = HashSet::new();
+        let mut read = |key: &str| {
+            let Some(tag) = candidate.tag(key) else {
+                return false;
+            };
+            let entries = entries(ino, &[(key, tag.into_owned())]);
+            if entries.iter().any(|entry| self.was_read(entry)) {
+                return true;
+            }
+            if !self.joins.is_empty() {
+                let posting = |mut entry: Vec<u8>| {
+                    entry.truncate(entry.len() - INO);
+                    entry
+                };
+                postings.extend(entries.into_iter().map(posting));
+            }
+            false
+        };
+        if self.keys.len() <= FEW_KEYS {
+            if self.keys.iter().any(|key| read(key)) {
+                return true;
+            }
+        } else {
+            let mut keys = Vec::new();
+            candidate.each_key(&mut |key| {
+                keys.extend(self.keys.get(key).copied());
+                false
+            });
+            if keys.into_iter().any(read) {
+                return true;
+            }
+        }
+        let mut joins = postings
+            .iter()
+            .filter_map(|first| self.joins.get(&first[..]))
+            .flatten();
+        joins.any(|&join| {
+            let join = &self.reads.joins[join];
+            let mut at = self.join.into_iter();
+            let reached = at.all(|(number, at)| number != join.number || ino < at);
+            let mut parts = join.postings.iter();
+            reached && parts.all(|part| postings.contains(&part.from))
+        })
+    }
+
+    fn was_read(&self, entry: &[u8]) -> bool {
+        let ranges = &self.reads.ranges;
+        let at = ranges.partition_point(|range| range.from[..] <= *entry);
+        self.upto.is_none_or(|upto| entry < upto) && at > 0 && *entry < ranges[at - 1].to[..]
+    }
+}
