@@ -1,22 +1,27 @@
 //! `slabfs meta`: dumps of the metadata, and the way back from one.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
-use slabfs_mdserver::dump;
+use slabfs_mdserver::api::MdError;
+use slabfs_mdserver::dump::{self, Loaded};
 
 use crate::args::show_size;
-use crate::failure::usage;
 use crate::node::Owner;
 use crate::onmount::Mount;
 use crate::output;
 
 /// How long a dump may take to begin.
 const BEGIN: Duration = Duration::from_secs(600);
+/// The mode of a new dump: it has everybody's names and tags.
+const PRIVATE: u32 = 0o600;
+/// Symbolic links that are followed, as many as the kernel does.
+const MOST_LINKS: usize = 40;
 
 /// Dump the metadata of a mount to a file, or make a metadata directory of such a file.
 ///
@@ -28,6 +33,7 @@ const BEGIN: Duration = Duration::from_secs(600);
   slabfs meta dump mnt monday.dump
   slabfs meta dump mnt - | ssh other 'cat > monday.dump'
   slabfs meta load monday.dump --data new/md
+  ssh other 'cat monday.dump' | slabfs meta load - --data new/md
       then start `slabfs up --data new mnt` or `slabfs mdserver --data new/md`, with the chunks where
       they were (for `up`: os1, os2, ... in the same directory)")]
 pub(crate) struct Args {
@@ -41,12 +47,13 @@ enum What {
     Dump {
         /// The mount point, or anything below it
         mountpoint: PathBuf,
-        /// The file to write, `-` for stdout; one that is there is replaced when all is well
+        /// The file to write, `-` for stdout. One that is there keeps its mode and is replaced when all is
+        /// well, a new one is for its owner only (0600); a device or pipe gets the dump as it comes
         file: PathBuf,
     },
     /// Make a metadata directory of a dump
     Load {
-        /// The dump
+        /// The dump, `-` for stdin
         file: PathBuf,
         /// The metadata directory to make; must be empty or missing
         #[arg(long, value_name = "DIR")]
@@ -62,7 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             stdout.flush().context("cannot write to stdout")
         }
         What::Dump { mountpoint, file } => {
-            let bytes = replace(file, |out| write(mountpoint, out))?;
+            let bytes = put(file, |out| write(mountpoint, out))?;
             output::print(&format!("{}: {}\n", file.display(), show_size(bytes)))
         }
         What::Load { file, data } => load(file, data),
@@ -106,25 +113,75 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     rest.is_empty().then(|| bytes.collect()).flatten()
 }
 
-/// Writes `path` under another name and gives it its own when it is on disk.
-fn replace(
+/// Writes a dump to where `path` leads: a file appears there when all of it is on disk, a device or a pipe
+/// gets it as it comes.
+fn put(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>,
 ) -> anyhow::Result<u64> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    let part = PathBuf::from(name);
+    let target = followed(path)?;
+    match fs::metadata(&target) {
+        Ok(there) if there.is_dir() => Err(anyhow!(
+            "{} is a directory; give the file to write",
+            path.display()
+        )),
+        Ok(there) if !there.is_file() => straight(&target, fill),
+        Ok(there) => replace(&target, there.permissions(), fill),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            replace(&target, Permissions::from_mode(PRIVATE), fill)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot make {}", path.display())),
+    }
+}
+
+/// Where the symbolic links lead that `path` is, also if nothing is there yet.
+fn followed(path: &Path) -> anyhow::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match fs::read_link(&path) {
+            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    bail!("{} leads over too many symbolic links", path.display());
+}
+
+/// Writes to what is no regular file.
+fn straight(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>,
+) -> anyhow::Result<u64> {
+    let with = || format!("cannot write to {}", path.display());
+    let file = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .with_context(with)?;
+    let mut out = BufWriter::new(file);
+    let bytes = fill(&mut out).with_context(with)?;
+    let file = out.into_inner().map_err(|error| error.into_error());
+    match file.with_context(with)?.sync_all() {
+        // Pipes and most devices have nothing to sync.
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error).with_context(with),
+        _ => Ok(bytes),
+    }
+}
+
+/// Writes `path` under another name and gives it its own when it is on disk.
+fn replace(
+    path: &Path,
+    mode: Permissions,
+    fill: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>,
+) -> anyhow::Result<u64> {
+    let part = beside(path, ".part");
     let result = (|| {
-        let file =
-            File::create(&part).with_context(|| format!("cannot make {}", part.display()))?;
+        let file = private(&part)?;
+        let with = || format!("writing {}", part.display());
         let mut out = BufWriter::new(file);
         let bytes = fill(&mut out)?;
-        let file = out
-            .into_inner()
-            .map_err(|error| error.into_error())
-            .with_context(|| format!("writing {}", part.display()))?;
-        file.sync_all()
-            .with_context(|| format!("writing {}", part.display()))?;
+        let file = out.into_inner().map_err(|error| error.into_error());
+        let file = file.with_context(with)?;
+        file.set_permissions(mode).with_context(with)?;
+        file.sync_all().with_context(with)?;
         dump::check(&part).with_context(|| format!("{} is not good", part.display()))?;
         fs::rename(&part, path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(bytes)
@@ -136,29 +193,96 @@ fn replace(
     result
 }
 
+/// A name beside `path`.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// A new file for nobody but its owner; a file of an earlier try makes way.
+fn private(path: &Path) -> anyhow::Result<File> {
+    let with = || format!("cannot make {}", path.display());
+    match fs::symlink_metadata(path) {
+        Ok(there) if there.is_file() => fs::remove_file(path).with_context(with)?,
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(PRIVATE);
+    options.open(path).with_context(with)
+}
+
 fn load(file: &Path, data: &Path) -> anyhow::Result<()> {
     match Owner::of(data) {
         Some(Owner::Up) => {
-            return Err(usage(format!(
+            bail!(
                 "{0} is the directory of `slabfs up`; the metadata in it is {0}/md: give that, and move what is there away",
                 data.display()
-            )));
+            );
         }
         Some(Owner::Objserver) => {
-            return Err(usage(format!(
+            bail!(
                 "{} holds the chunks of an objserver; give another directory",
                 data.display()
-            )));
+            );
         }
         Some(Owner::Mdserver) | None => {}
     }
-    let loaded = dump::load(file, data).map_err(|error| anyhow!("{error}"))?;
+    let loaded = if file == Path::new("-") {
+        spooled(&mut std::io::stdin().lock(), "stdin", data)
+    } else {
+        match fs::metadata(file) {
+            Ok(there) if there.is_file() => dump::load(file, data).map_err(words),
+            Ok(there) if there.is_dir() => bail!(
+                "{} is a directory; give a file that `slabfs meta dump` wrote",
+                file.display()
+            ),
+            Ok(_) => {
+                let shown = file.display().to_string();
+                let mut stream =
+                    File::open(file).with_context(|| format!("cannot read {shown}"))?;
+                spooled(&mut stream, &shown, data)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+                "{} does not exist; give a file that `slabfs meta dump` wrote",
+                file.display()
+            ),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+        }
+    }?;
     output::print(&format!(
         "{}: {} keys, up to commit {}; start the metadata service on it\n",
         data.display(),
         loaded.pairs,
         loaded.last
     ))
+}
+
+/// Loads what comes through a pipe. It is read from end to end before it is loaded, so it is put into a file
+/// first, beside the directory that it is to become.
+fn spooled(from: &mut dyn Read, shown: &str, data: &Path) -> anyhow::Result<Loaded> {
+    let path = beside(data, ".part");
+    if let Some(parent) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    let mut file = private(&path)?;
+    let result = std::io::copy(from, &mut file)
+        .with_context(|| format!("copying {shown} to {}", path.display()))
+        .and_then(|_| dump::load(&path, data).map_err(words));
+    // What was loaded is in the directory, and of what was refused nobody knows the name.
+    let _ = fs::remove_file(&path);
+    result
+}
+
+/// What was wrong in the words that say it; they name the file.
+fn words(error: MdError) -> anyhow::Error {
+    match error {
+        MdError::Io(text) | MdError::Invalid(text) => anyhow!(text),
+        other => anyhow!("{other}"),
+    }
 }
 
 #[cfg(test)]

@@ -40,6 +40,11 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
                 format = walk.record::<u32>(key, value).is_some();
                 return Ok(());
             }
+            keys::LOADED => {
+                // Until the first start after a dump was loaded.
+                walk.record::<bool>(key, value);
+                return Ok(());
+            }
             keys::INODES => {
                 limits.inodes = walk.record(key, value);
                 return Ok(());

@@ -170,7 +170,7 @@ pub(super) fn check_finished(dir: &Path) -> Result<(), KvError> {
 fn refused(path: &Path, broken: &Broken) -> KvError {
     let Broken { offset, detail } = broken;
     KvError::Invalid(format!(
-        "{} cannot be loaded: at byte {offset}: {detail}",
+        "{} cannot be loaded: at byte {offset}: {detail}; load another copy of it, or another dump",
         path.display()
     ))
 }

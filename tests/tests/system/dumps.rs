@@ -1,8 +1,10 @@
 //! Dumps of the metadata: taken from a mount in use, read by a program of a page, loaded elsewhere.
 
-use slabfs_tests::tool::{create, program, slabfs};
-use slabfs_tests::{Area, Up, file, needs_mount};
+use slabfs_tests::tool::{create, program, shell, slabfs};
+use slabfs_tests::{Area, Up, file, needs_mount, needs_root};
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -77,15 +79,27 @@ fn dumped_in_use_and_loaded_elsewhere() {
         ])
     };
     load(&dump, up.data()).fails(1, &["not empty"]);
+    let area_at = |name: &str| up.area().at(name);
     let bad = up.area().at("bad");
     let mut damaged = bytes.clone();
     damaged[700] ^= 1;
     file::write(&bad, damaged);
-    load(&bad, &md).fails(1, &["at byte"]);
+    let told = load(&bad, &md).fails(1, &["at byte", "another copy"]);
+    assert!(!told.stderr.contains("storage failed"), "{}", told.stderr);
     file::write(&bad, &bytes[..bytes.len() - 3]);
     load(&bad, &md).fails(1, &["cut off"]);
-    load(&dump, &md).ok();
+    load(&area_at("none"), &md).fails(1, &["does not exist"]);
+    let out = slabfs_tests::tool::shell(
+        up.area().path(),
+        &format!(
+            "cat dump | '{}' meta load - --data {}",
+            slabfs_tests::binary::path().display(),
+            md.display()
+        ),
+    );
+    out.ok();
     load(&dump, &md).fails(1, &["not empty"]);
+    assert!(!up.data().join("md.part").exists());
     up.start_again();
     check(&up);
     file::write(&up.at("after"), "new");
@@ -121,4 +135,67 @@ fn the_page_has_a_program_that_reads_it() {
         assert!(names.contains(name), "{name} of {names:?}");
     }
     assert_eq!(names.len(), 53);
+}
+
+/// A file for its owner appears, one that is there keeps its mode, links are followed, and what is no regular
+/// file gets the bytes.
+#[test]
+fn a_dump_goes_where_its_name_leads() {
+    needs_root!();
+    let up = Up::start();
+    fill(&up);
+    let area: &Area = up.area();
+    let dump = |to: &Path| slabfs([Path::new("meta"), "dump".as_ref(), up.mnt(), to]);
+    let mode = |path: &Path| path.metadata().expect("metadata").permissions().mode() & 0o7777;
+    let (new, old, link) = (area.at("new"), area.at("old"), area.at("link"));
+    dump(&new).ok();
+    assert_eq!(mode(&new), 0o600);
+    file::write(&old, "older");
+    std::fs::set_permissions(&old, Permissions::from_mode(0o640)).expect("chmod");
+    symlink("old", &link).expect("a link");
+    dump(&link).ok();
+    assert!(link.is_symlink());
+    assert_eq!(
+        (mode(&old), &file::read(&old)[..8]),
+        (0o640, &b"SLABCKPT"[..])
+    );
+    let dangling = area.at("dangling");
+    symlink(area.mkdir("far").join("new"), &dangling).expect("a link");
+    dump(&dangling).ok();
+    assert!(dangling.is_symlink() && area.at("far/new").is_file());
+    // Nodes of our own, as those in /dev are: one takes all, one has no room.
+    for (name, minor) in [("null", 3), ("full", 7)] {
+        let line = format!("mknod {name} c 1 {minor}");
+        shell(area.path(), &line).ok();
+    }
+    let character = |name: &str| {
+        area.at(name)
+            .symlink_metadata()
+            .expect("there")
+            .file_type()
+            .is_char_device()
+    };
+    dump(&area.at("null")).ok();
+    dump(&area.at("full")).fails(1, &["No space left"]);
+    assert!(character("null") && character("full"));
+    let line = format!(
+        "mkfifo pipe; cat pipe > piped & '{}' meta dump {} pipe; wait; cmp -n 8 piped new; test -p pipe",
+        slabfs_tests::binary::path().display(),
+        up.mnt().display()
+    );
+    shell(area.path(), &line).ok();
+    // What was loaded is whole, before its first start too.
+    let md = area.at("md");
+    slabfs([
+        Path::new("meta"),
+        "load".as_ref(),
+        &new,
+        "--data".as_ref(),
+        &md,
+    ])
+    .ok();
+    let checked = slabfs([Path::new("fsck"), "--data".as_ref(), &md]).ok();
+    assert!(checked.text().contains("clean"), "{}", checked.report());
+    dump(&area.at("far")).fails(1, &["is a directory"]);
+    dump(&area.at("none/x")).fails(1, &["none/x"]);
 }
