@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use slabfs_fs::client::Sort;
-use slabfs_mdserver::api::{Hit, Kind, Time};
+use slabfs_mdserver::api::{Form, Hit, Kind, Time};
+use slabfs_mdserver::tags::query::kind_name;
 use slabfs_model::{ObjectId, Tag};
 
-use crate::failure::usage;
+use crate::failure;
 use crate::onmount::Mount;
 use crate::output;
 
@@ -22,14 +23,15 @@ const PAGE: u64 = 1024;
 ///
 /// What is searched is the directory you are in, or that of --in, and all below it; only what you could
 /// list is found. Paths are told so that they can be used from where you are. Comparisons: = != < <= > >=,
-/// `in 3..9`, text with * in front, behind or around, `has KEY`; joined with and, or, not and parentheses.
-/// Built-in keys: name path dtype rank `dims[0]` size mtime owner kind (dir finds directories).
+/// `in 3..9`, `in (a, b)`, text with * in front, behind or around, `has KEY`; joined with and, or, not and
+/// parentheses. Built-in keys: name path dtype rank `dims[0]` size mtime owner kind (`kind = dir` finds
+/// directories, which are not found otherwise).
 /// docs/search.md has all of it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   cd mnt; slabfs find 'project = climate and step >= 10'
   slabfs find 'name = temp* and dims[0] > 100' --in mnt/run1
-  slabfs find 'has checked' --in mnt --sort mtime --limit 10
+  slabfs find 'has checked' --in mnt --sort -mtime --limit 10     the ten that changed last
   slabfs find 'dtype = f4' --in mnt --paths0 | xargs -0 ls -l
   slabfs find 'step in 3..9' --in mnt --json | jq .tags.step
   slabfs find 'step in 3..9' --in mnt --part $RANK/$SIZE
@@ -41,7 +43,7 @@ pub(crate) struct Args {
     /// Only what lies below this directory of a slabfs mount [default: the current one]
     #[arg(long = "in", value_name = "CONTAINER")]
     within: Option<PathBuf>,
-    /// One JSON object a line, with size, mtime, kind and tags
+    /// One JSON object a line, with size, mtime, kind, owner's uid, dtype, dims and tags
     #[arg(long, conflicts_with_all = ["count", "paths0"])]
     json: bool,
     /// Only how many there are
@@ -51,14 +53,51 @@ pub(crate) struct Args {
     #[arg(long)]
     paths0: bool,
     /// At most so many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     limit: Option<u64>,
-    /// In the order of path, size, mtime, or of a tag (those without it last); without, in none
-    #[arg(long, value_name = "KEY")]
-    sort: Option<String>,
+    /// In the order of a tag, or of name, path, kind, dtype, rank, `dims[0]`, size, mtime or owner; -KEY for
+    /// the greatest first. Those without the key come last. Without, in no order. A tag that is called
+    /// like a built-in is put in quotes: '"name"'
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true, value_parser = parse_order)]
+    sort: Option<Order>,
+    /// With --sort: the greatest first
+    #[arg(short, long, requires = "sort")]
+    reverse: bool,
     /// Only share I of N, 0/N to N-1/N
     #[arg(long, value_name = "I/N", value_parser = parse_part)]
     part: Option<(u32, u32)>,
+}
+
+/// A key to sort by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Order {
+    sort: Sort,
+    descending: bool,
+}
+
+impl Order {
+    fn compare(&self, a: &Hit, b: &Hit) -> Ordering {
+        match self.descending {
+            true => self.sort.compare_descending(a, b),
+            false => self.sort.compare(a, b),
+        }
+    }
+}
+
+/// `KEY` or `-KEY`.
+fn parse_order(text: &str) -> Result<Order, String> {
+    let (key, descending) = match text.strip_prefix('-') {
+        Some(key) => (key, true),
+        None => (text, false),
+    };
+    let sort = Sort::named(key)?;
+    Ok(Order { sort, descending })
+}
+
+/// A number of things.
+fn parse_count(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is no number of hits; write 0 or more, in digits"))
 }
 
 /// `I/N`.
@@ -79,42 +118,55 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         None => error.context("the current directory is searched; name another with --in"),
     })?;
     if !start.is_dir() {
-        return Err(usage(format!("{} is not a directory", start.display())));
+        return Err(anyhow!(
+            "{} is not a directory; give the one to search in",
+            start.display()
+        ));
     }
     let within = mount.inside(start)?;
+    let ask = |request: &Value| mount.call(request).map_err(failure::of_text);
     let mut request = json!({"op": "find", "query": args.query, "in": within});
     if let Some((share, of)) = args.part {
         request["part"] = json!([share, of]);
     }
     if args.count {
         request["count"] = json!(true);
-        let count = mount.call(&request)?;
+        let count = ask(&request)?;
         let count = count.get("count").and_then(Value::as_u64).unwrap_or(0);
         let count = args.limit.map_or(count, |limit| limit.min(count));
         return output::print(&format!("{count}\n"));
     }
     request["tags"] = json!(args.json);
+    let mut order = args.sort.clone();
+    if let Some(order) = &mut order {
+        order.descending ^= args.reverse;
+    }
+    let by_form = order.as_ref().is_some_and(|order| order.sort.needs_form());
+    request["form"] = json!(args.json || by_form);
     let place = Place {
         start,
         inside: bytes_of(&within).context("a path")?,
     };
-    match &args.sort {
-        Some(key) => sorted(args, &mount, request, &place, &Sort::named(key)),
-        None => unsorted(args, &mount, request, &place),
+    match &order {
+        Some(order) => sorted(args, &ask, request, &place, order),
+        None => unsorted(args, &ask, request, &place),
     }
 }
+
+/// Asks the mount.
+type Ask<'a> = dyn Fn(&Value) -> anyhow::Result<Value> + 'a;
 
 /// Prints page after page.
 fn unsorted(
     args: &Args,
-    mount: &Mount,
+    ask: &Ask<'_>,
     mut request: Value,
     place: &Place<'_>,
 ) -> anyhow::Result<()> {
     let mut left = args.limit.unwrap_or(u64::MAX);
     while left > 0 {
         request["limit"] = json!(left.min(PAGE));
-        let (hits, next) = page(mount, &request)?;
+        let (hits, next) = page(ask, &request)?;
         left = left.saturating_sub(hits.len() as u64);
         let reads_on = print(args, place, hits)?;
         match next.filter(|_| reads_on) {
@@ -128,12 +180,12 @@ fn unsorted(
 /// Collects all pages, or as many of the first as are wanted, and prints them in order.
 fn sorted(
     args: &Args,
-    mount: &Mount,
+    ask: &Ask<'_>,
     mut request: Value,
     place: &Place<'_>,
-    sort: &Sort,
+    by: &Order,
 ) -> anyhow::Result<()> {
-    if let Sort::Tag(tag) = sort {
+    if let Sort::Tag(tag) = &by.sort {
         request["tag"] = json!(tag);
     }
     request["limit"] = json!(PAGE);
@@ -142,32 +194,38 @@ fn sorted(
     });
     let mut all: Vec<(Hit, Value)> = Vec::new();
     loop {
-        let (hits, next) = page(mount, &request)?;
+        let (hits, next) = page(ask, &request)?;
         all.extend(hits.into_iter().map(|hit| (parsed(&hit), hit)));
         if all.len() / 2 > wanted {
-            order(&mut all, sort, wanted);
+            order(&mut all, by, wanted);
         }
         match next {
             Some(next) => request["after"] = next,
             None => break,
         }
     }
-    order(&mut all, sort, wanted);
+    order(&mut all, by, wanted);
     print(args, place, all.into_iter().map(|(_, hit)| hit).collect())?;
     Ok(())
 }
 
-fn order(all: &mut Vec<(Hit, Value)>, sort: &Sort, wanted: usize) {
-    all.sort_by(|(a, _), (b, _)| -> Ordering { sort.compare(a, b) });
+fn order(all: &mut Vec<(Hit, Value)>, by: &Order, wanted: usize) {
+    all.sort_by(|(a, _), (b, _)| by.compare(a, b));
     all.truncate(wanted);
 }
 
 /// A hit as far as an order needs it.
 fn parsed(hit: &Value) -> Hit {
     let number = |key: &str| hit.get(key).and_then(Value::as_i64).unwrap_or(0);
+    let text = |key: &str| hit.get(key).and_then(Value::as_str);
+    let dims = hit.get("dims").and_then(Value::as_array);
+    let dims = dims.map(|dims| dims.iter().filter_map(Value::as_u64).collect());
+    let dtype = text("dtype").and_then(|dtype| dtype.parse().ok());
+    let uid = hit.get("uid").and_then(Value::as_u64);
+    let uid = uid.and_then(|uid| u32::try_from(uid).ok());
     Hit {
         ino: ObjectId(0),
-        kind: Kind::Object,
+        kind: kind(text("kind").unwrap_or_default()),
         path: hit.get("path").and_then(bytes_of).unwrap_or_default(),
         size: hit.get("size").and_then(Value::as_u64).unwrap_or(0),
         mtime: Time {
@@ -177,12 +235,32 @@ fn parsed(hit: &Value) -> Hit {
         tags: Vec::new(),
         tags_cut: false,
         tag: hit.get("tag").and_then(|tag| Tag::from_json(tag).ok()),
+        form: uid.map(|uid| Form {
+            uid,
+            array: dtype.zip(dims),
+        }),
     }
 }
 
+/// The kind of this name; of devices either.
+fn kind(name: &str) -> Kind {
+    use Kind::{BlockDevice, CharDevice, Directory, Fifo, Object, Socket, Symlink};
+    let kinds = [
+        CharDevice,
+        BlockDevice,
+        Directory,
+        Fifo,
+        Object,
+        Socket,
+        Symlink,
+    ];
+    let named = kinds.into_iter().find(|kind| kind_name(*kind) == name);
+    named.unwrap_or(CharDevice)
+}
+
 /// The hits of a page, and where to go on.
-fn page(mount: &Mount, request: &Value) -> anyhow::Result<(Vec<Value>, Option<Value>)> {
-    let mut page = mount.call(request)?;
+fn page(ask: &Ask<'_>, request: &Value) -> anyhow::Result<(Vec<Value>, Option<Value>)> {
+    let mut page = ask(request)?;
     let hits = match page.get_mut("hits").map(Value::take) {
         Some(Value::Array(hits)) => hits,
         _ => Vec::new(),
@@ -207,7 +285,9 @@ impl Place<'_> {
             None => from_root,
         };
         let below = PathBuf::from(OsString::from_vec(below.to_vec()));
-        if self.start == Path::new(".") {
+        if below.as_os_str().is_empty() {
+            self.start.to_owned()
+        } else if self.start == Path::new(".") {
             below
         } else {
             self.start.join(below)
@@ -260,6 +340,20 @@ mod tests {
     }
 
     #[test]
+    fn orders() {
+        let by = |text: &str| parse_order(text).map(|order| (order.sort, order.descending));
+        let tag = |key: &str| Sort::Tag(key.to_owned());
+        assert_eq!(by("name"), Ok((Sort::Name, false)));
+        assert_eq!(by("-dims[1]"), Ok((Sort::Dim(1), true)));
+        assert_eq!(by("step"), Ok((tag("step"), false)));
+        assert_eq!(by("-user.step"), Ok((tag("step"), true)));
+        assert_eq!(by("\"name\""), Ok((tag("name"), false)));
+        for wrong in ["", "-", "dims", "dims[x]", "dims[99]", "slabfs.x"] {
+            assert!(by(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn paths_are_as_the_user_began() {
         let path = |start: &str, inside: &str| {
             let place = Place {
@@ -271,5 +365,8 @@ mod tests {
         assert_eq!(path("mnt", ""), "mnt/run1/temp");
         assert_eq!(path("mnt/run1", "run1"), "mnt/run1/temp");
         assert_eq!(path(".", "run1"), "temp");
+        // The place itself, where directories are asked for.
+        assert_eq!(path(".", "run1/temp"), ".");
+        assert_eq!(path("mnt/run1", "run1/temp"), "mnt/run1");
     }
 }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use slabfs_model::Tag;
 
+use crate::tags::one_line;
 use crate::{onmount, output, table};
 
 /// Show what a file is: dims, element type, layout, size, chunks; of a directory its defaults.
@@ -43,16 +45,26 @@ fn container(args: &Args) -> anyhow::Result<()> {
     lines.insert("kind".to_owned(), json!("container"));
     for (key, value) in defaults.as_object().into_iter().flatten() {
         match (key.as_str(), value) {
-            ("tags", Value::Object(tags)) => lines.extend(
-                tags.iter()
-                    .map(|(tag, value)| (format!("default tag {tag}"), value.clone())),
-            ),
+            ("tags", Value::Object(tags)) => {
+                lines.extend(tags.iter().map(|(key, value)| default_tag(key, value)));
+            }
             _ => {
                 lines.insert(format!("default {key}"), value.clone());
             }
         }
     }
     output::print(&table::lines(&Value::Object(lines)))
+}
+
+/// A default tag: its key with the type where it has to be said, and its value, both as `slabfs tag` takes them.
+fn default_tag(key: &str, value: &Value) -> (String, Value) {
+    let shown = Tag::from_json(value).map(|tag| tag.show_assignment("k"));
+    let parts = shown.as_deref().ok().and_then(|shown| {
+        let (kind, value) = shown.strip_prefix('k')?.split_once('=')?;
+        Some((kind, json!(one_line(value))))
+    });
+    let (kind, value) = parts.unwrap_or(("", value.clone()));
+    (format!("default tag {}{kind}", one_line(key)), value)
 }
 
 /// The same for people: dims as the flags take them, and without what only the rules of a change need.
@@ -86,6 +98,19 @@ fn readable(mut info: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn default_tags_read_as_slabfs_tag_takes_them() {
+        for (value, key, shown) in [
+            (json!([1, 2.5, "a"]), "default tag x", "[1,2.5,\"a\"]"),
+            (json!(3), "default tag x", "3"),
+            (json!("3"), "default tag x:text", "3"),
+            (json!({"auto": "007"}), "default tag x", "007"),
+            (json!({"bytes": "00ff"}), "default tag x:bytes", "00ff"),
+        ] {
+            assert_eq!(default_tag("x", &value), (key.to_owned(), json!(shown)));
+        }
+    }
 
     #[test]
     fn dims_read_as_the_flags_take_them() {

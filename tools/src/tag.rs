@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::create::assigned;
-use crate::failure::usage;
 use crate::onmount::Mount;
 
 /// Set tags of a file or directory, any number of them in one step.
 ///
-/// A tag is a key and a typed value. `3` and `-4` are integers, `2.5` and `1e30` numbers, `[1, 2.5, "a"]`
-/// a list, anything else text; `key:type=value` forces int, float, text, bytes (in hexadecimal) or list.
+/// A tag is a key and a typed value. `3` and `-4` are integers, `2.5`, `1e30` and `inf` floats, `[1, 2.5, "a"]`
+/// is a list, anything else text. A number in another form, as `007`, `1.10` or `1e3`, keeps it and is found
+/// as text and as a number. `key:type=value` says the type: int, float, text, bytes (in hexadecimal), list,
+/// or auto (none: found as text, and as a number if it reads as one).
 /// Tags can be searched as soon as they are set (`slabfs find`), and are extended attributes
 /// (`getfattr -n user.KEY`).
 #[derive(Debug, clap::Args)]
@@ -34,11 +35,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let set = assigned(&args.tags)?;
-    if set.len() < args.tags.len() {
-        return Err(usage("a key is given twice; give each one value"));
-    }
-    change(&args.path, &args.to, &set, &[])
+    change(&args.path, &args.to, &assigned(&args.tags)?, &[])
 }
 
 /// Sets and removes the tags of several paths of one mount in one step.

@@ -1,20 +1,26 @@
-//! `slabfs tags`: what is said about an object or directory.
+//! `slabfs tags`: what is said about an object or directory, in the words of `slabfs tag`.
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use serde_json::{Map, Value, json};
-use slabfs_model::{Tag, TagKind};
+use slabfs_model::{Tag, bare_key};
 
 use crate::onmount::{Mount, explain};
 use crate::output;
 
 /// Show the tags of a file or directory, one a line as `slabfs tag` takes them.
+///
+/// What is printed, given to `slabfs tag`, makes the same tags again, types included: `id:auto=7` is what
+/// `setfattr` set, without a type. A tag with a line end or the like in it is shown in the quotes of a
+/// shell, $'note=two\nlines'; programs take -0 or --json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs tags mnt/run1/temp
   slabfs tags mnt/run1/temp step          only this one; status 1 if it is not there
-  slabfs tags mnt/run1/temp --json | jq .step")]
+  slabfs tags mnt/run1/temp --json | jq .step
+  slabfs tags -0 mnt/a | xargs -0 slabfs tag mnt/b
+      copies the tags of a file to another")]
 pub(crate) struct Args {
     /// A file or directory on a slabfs mount
     path: PathBuf,
@@ -24,29 +30,40 @@ pub(crate) struct Args {
     /// As JSON, for programs
     #[arg(long)]
     json: bool,
+    /// With --json: tags without a type as {"auto": TEXT}, which tells them from text
+    #[arg(long, requires = "json")]
+    typed: bool,
+    /// Each tag ends with a zero byte instead of a line end, and as it is, for xargs -0
+    #[arg(short = '0', long, conflicts_with = "json")]
+    null: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     std::fs::symlink_metadata(&args.path).map_err(|error| explain(&args.path, error))?;
     let mount = Mount::of(&args.path)?;
     let path = mount.inside(&args.path)?;
-    let mut request = json!({ "op": "tags", "path": path, "typed": !args.json, "after": "" });
-    if !args.keys.is_empty() {
-        request["keys"] = json!(args.keys);
+    let mut request = json!({ "op": "tags", "path": path, "typed": !args.json || args.typed, "after": "" });
+    let keys: Vec<&str> = args.keys.iter().map(|key| bare_key(key)).collect();
+    if !keys.is_empty() {
+        request["keys"] = json!(keys);
     }
     let tags = all(&mount, request)?;
     if args.json {
         output::json(&tags)?;
     } else {
         let lines = tags.as_object().into_iter().flatten();
-        let text: String = lines.map(|(key, value)| line(key, value)).collect();
+        let mut text = String::new();
+        for (key, value) in lines {
+            let tag = Tag::from_json(value).context("the mount gave a tag that is none")?;
+            let shown = tag.show_assignment(key);
+            match args.null {
+                true => text.extend([&shown[..], "\0"]),
+                false => text.extend([&one_line(&shown)[..], "\n"]),
+            }
+        }
         output::print(&text)?;
     }
-    match args
-        .keys
-        .iter()
-        .find(|key| tags.get(key.as_str()).is_none())
-    {
+    match keys.iter().find(|key| tags.get(**key).is_none()) {
         Some(key) => Err(anyhow!("{} has no tag {key}", args.path.display())),
         None => Ok(()),
     }
@@ -67,25 +84,27 @@ fn all(mount: &Mount, mut request: Value) -> anyhow::Result<Value> {
     }
 }
 
-/// A tag as `slabfs tag` takes it.
-fn line(key: &str, value: &Value) -> String {
-    let Ok(tag) = Tag::from_json(value) else {
-        return format!("{key}={value}\n");
-    };
-    let text = String::from_utf8_lossy(&tag.bytes);
-    let plain = format!("{key}={text}");
-    let same = Tag::parse_assignment(&plain).is_ok_and(|(name, read)| name == key && read == tag);
-    match tag.kind {
-        // What `setfattr` set is shown as it was set there.
-        TagKind::Auto => format!("{plain}\n"),
-        _ if same => format!("{plain}\n"),
-        // In hexadecimal, as its JSON has it.
-        TagKind::Bytes => {
-            let hex = value.get("bytes").and_then(Value::as_str);
-            format!("{key}:bytes={}\n", hex.unwrap_or_default())
-        }
-        kind => format!("{key}:{}={text}\n", kind.name()),
+/// The text on one line: in the quotes `$'…'` of a shell if there are characters in it that would end the
+/// line or move the cursor, or if it looks like such quotes.
+pub(crate) fn one_line(text: &str) -> String {
+    if !text.contains(char::is_control) && !text.starts_with("$'") {
+        return text.to_owned();
     }
+    let mut shown = String::from("$'");
+    for char in text.chars() {
+        match char {
+            '\\' | '\'' => shown.extend(['\\', char]),
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            char if char.is_ascii_control() => {
+                shown.push_str(&format!("\\{:03o}", u32::from(char)))
+            }
+            char if char.is_control() => shown.push_str(&format!("\\u{:04x}", u32::from(char))),
+            char => shown.push(char),
+        }
+    }
+    shown.push('\'');
+    shown
 }
 
 #[cfg(test)]
@@ -93,20 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_read_as_the_tags_they_show() {
-        for (value, shown) in [
-            (json!(3), "k=3"),
-            (json!(2.5), "k=2.5"),
-            (json!("climate"), "k=climate"),
-            (json!("3"), "k:text=3"),
-            (json!({"bytes": "00ff"}), "k:bytes=00ff"),
-            (json!([1, "a"]), "k=[1,\"a\"]"),
+    fn a_tag_stays_on_its_line() {
+        for (text, shown) in [
+            ("k=it's", "k=it's"),
+            ("k=a\nb", r"$'k=a\nb'"),
+            ("k=it's\t\\", r"$'k=it\'s\t\\'"),
+            ("k=\u{1b}[2J", r"$'k=\033[2J'"),
+            ("k=\u{85}", r"$'k=\u0085'"),
+            ("$'k=1", r"$'$\'k=1'"),
         ] {
-            let line = line("k", &value);
-            assert_eq!(line, format!("{shown}\n"));
-            let (_, tag) = Tag::parse_assignment(line.trim_end()).expect("a tag");
-            assert_eq!(tag.to_json(), value);
+            assert_eq!(one_line(text), shown);
         }
-        assert_eq!(line("k", &json!({"auto": "9"})), "k=9\n");
     }
 }

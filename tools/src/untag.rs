@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::Map;
+use slabfs_model::bare_key;
 
 use crate::tag;
 
@@ -25,5 +26,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    tag::change(&args.path, &args.from, &Map::new(), &args.keys)
+    let keys: Vec<String> = args
+        .keys
+        .iter()
+        .map(|key| bare_key(key).to_owned())
+        .collect();
+    tag::change(&args.path, &args.from, &Map::new(), &keys)
 }

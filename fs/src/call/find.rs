@@ -3,11 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{Caller, Hit, Kind, MAX_HITS};
-use slabfs_model::Tag;
 
-use super::path::{PathText, find as find_path};
+use super::access::Want;
+use super::path::{PathText, check, find as find_path};
 use super::{CallError, Context, cursor};
-use crate::client::Search;
+use crate::client::{Search, Sort};
 use crate::view::name::escape;
 
 /// Hits of a page where nobody says how many.
@@ -37,6 +37,9 @@ pub(super) struct Request {
     /// With this tag, for whoever puts them in order.
     #[serde(default)]
     tag: Option<String>,
+    /// With dtype, dims and owner.
+    #[serde(default)]
+    form: bool,
     /// `next` of the page before.
     #[serde(default)]
     after: Option<String>,
@@ -49,6 +52,8 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
             if entry.attr.kind != Kind::Directory {
                 return Err(CallError::NotDirectory(path.to_string()));
             }
+            // Nothing below it can be reached; of what lies deeper only that is found which can be listed.
+            check(context, path, &entry, Want::Search)?;
             Some(entry.attr.ino)
         }
         None => None,
@@ -65,8 +70,9 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
         }),
         part: request.part,
         with_tags: request.tags,
+        with_form: request.form,
         limit: None,
-        sort: request.tag.map(crate::client::Sort::Tag),
+        sort: request.tag.map(Sort::Tag),
     };
     if request.count {
         return Ok(json!({ "count": context.client.count(&search)? }));
@@ -100,18 +106,17 @@ fn shown(hit: &Hit, tags: bool) -> Value {
             value["tags_cut"] = true.into();
         }
     }
+    if let Some(form) = &hit.form {
+        value["uid"] = json!(form.uid);
+        if let Some((dtype, dims)) = &form.array {
+            value["dtype"] = json!(dtype.to_string());
+            value["dims"] = json!(dims.as_slice());
+        }
+    }
     if let Some(tag) = &hit.tag {
-        value["tag"] = typed(tag);
+        value["tag"] = tag.to_typed_json();
     }
     value
-}
-
-/// A tag as JSON that tells an untyped one from text.
-pub(super) fn typed(tag: &Tag) -> Value {
-    match std::str::from_utf8(&tag.bytes) {
-        Ok(text) if tag.kind == slabfs_model::TagKind::Auto => json!({ "auto": text }),
-        _ => tag.to_json(),
-    }
 }
 
 /// A path from the root as the mount shows it, as text if it is that.

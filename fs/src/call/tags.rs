@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{Ino, Kind, MdError, TagChange};
 
 use super::access::Want;
-use super::find::typed;
 use super::path::{PathText, find_for};
 use super::{CallError, Context};
 use crate::view::defaults::tags_of_json;
@@ -101,7 +100,7 @@ pub(super) fn tags(context: &Context, request: &Tags) -> Result<Value, CallError
         .into_iter()
         .filter(|(key, _)| wanted(key))
         .map(|(key, tag)| match request.typed {
-            true => (key, typed(&tag)),
+            true => (key, tag.to_typed_json()),
             false => (key, tag.to_json()),
         })
         .collect();

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use slabfs_mdserver::api::{Caller, Find, Found, Hit, Ino, MAX_HITS};
-use slabfs_model::Value;
+use slabfs_mdserver::tags::query::kind_name;
+use slabfs_model::{MAX_RANK, Value, bare_key, check_tag_key};
 
 use super::Client;
 use super::error::FsError;
@@ -17,52 +18,148 @@ pub const MAX_SORTED: usize = 1_000_000;
 pub enum Sort {
     /// Their paths.
     Path,
+    /// The last parts of their paths.
+    Name,
+    /// What they are.
+    Kind,
+    /// The texts of their dtypes; those without one last.
+    DType,
+    /// Their numbers of axes; those without axes to speak of last.
+    Rank,
+    /// The lengths of this axis; those that do not have it last.
+    Dim(usize),
     /// Their sizes.
     Size,
     /// Their times of modification.
     Mtime,
+    /// The numbers of their owners.
+    Owner,
     /// The least value of a tag: numbers, then texts, then bytes; those without it last.
     Tag(String),
 }
 
 impl Sort {
-    /// What a user calls it: `path`, `size`, `mtime`, or the name of a tag.
-    pub fn named(name: &str) -> Self {
-        match name {
-            "path" => Self::Path,
-            "size" => Self::Size,
-            "mtime" => Self::Mtime,
-            tag => Self::Tag(tag.to_owned()),
-        }
+    /// What a user calls it, in the words of the query language: something built in, or the key of a tag,
+    /// in quotes if it is a word of the language.
+    ///
+    /// # Errors
+    /// It names nothing; the text says what would.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let quoted = name
+            .strip_prefix('"')
+            .and_then(|name| name.strip_suffix('"'));
+        let tag = |key: &str| match check_tag_key(key) {
+            Ok(()) => Ok(Self::Tag(key.to_owned())),
+            Err(error) => Err(error.to_string()),
+        };
+        Ok(match (quoted, name) {
+            (Some(key), _) => tag(key)?,
+            (None, "") => {
+                return Err(
+                    "an order has a key: a tag's, or one of name, path, kind, dtype, rank, dims[0], size, mtime, owner"
+                        .to_owned(),
+                );
+            }
+            (None, "path") => Self::Path,
+            (None, "name") => Self::Name,
+            (None, "kind") => Self::Kind,
+            (None, "dtype") => Self::DType,
+            (None, "rank") => Self::Rank,
+            (None, "size") => Self::Size,
+            (None, "mtime") => Self::Mtime,
+            (None, "owner") => Self::Owner,
+            (None, name) if name == "dims" || name.starts_with("dims[") => {
+                let axis = name
+                    .strip_prefix("dims[")
+                    .and_then(|name| name.strip_suffix(']'));
+                let axis = axis.and_then(|axis| axis.parse().ok());
+                let axis = axis.filter(|axis| *axis < MAX_RANK);
+                Self::Dim(axis.ok_or("an axis is written dims[0], dims[1] and so on")?)
+            }
+            (None, key) => tag(bare_key(key))?,
+        })
+    }
+
+    /// Whether hits need [`Hit::form`] to be put in this order.
+    pub fn needs_form(&self) -> bool {
+        matches!(self, Self::DType | Self::Rank | Self::Dim(_) | Self::Owner)
     }
 
     /// How two hits stand to each other in this order.
     pub fn compare(&self, a: &Hit, b: &Hit) -> Ordering {
-        let by = match self {
-            Self::Path => Ordering::Equal,
-            Self::Size => a.size.cmp(&b.size),
-            Self::Mtime => a.mtime.cmp(&b.mtime),
-            Self::Tag(_) => compare_tags(a, b),
+        let by = self.by(a, b).unwrap_or_else(|presence| presence);
+        by.then_with(|| a.path.cmp(&b.path))
+    }
+
+    /// The same with the greatest first; those without the key are still last, and equal ones in the order
+    /// of their paths.
+    pub fn compare_descending(&self, a: &Hit, b: &Hit) -> Ordering {
+        let by = match (self, self.by(a, b)) {
+            (Self::Path, _) => b.path.cmp(&a.path),
+            (_, Ok(order)) => order.reverse(),
+            (_, Err(presence)) => presence,
         };
         by.then_with(|| a.path.cmp(&b.path))
     }
+
+    /// By the key alone; where one of them has not got it, the other is first.
+    fn by(&self, a: &Hit, b: &Hit) -> Result<Ordering, Ordering> {
+        let array = |hit: &Hit| hit.form.as_ref().and_then(|form| form.array.clone());
+        let name = |hit: &Hit| {
+            hit.path
+                .rsplit(|&byte| byte == b'/')
+                .next()
+                .map(<[u8]>::to_vec)
+        };
+        match self {
+            Self::Path => Ok(Ordering::Equal),
+            Self::Name => Ok(name(a).cmp(&name(b))),
+            Self::Kind => Ok(kind_name(a.kind).cmp(kind_name(b.kind))),
+            Self::Size => Ok(a.size.cmp(&b.size)),
+            Self::Mtime => Ok(a.mtime.cmp(&b.mtime)),
+            Self::Owner => {
+                let uid = |hit: &Hit| hit.form.as_ref().map(|form| form.uid);
+                present(uid(a), uid(b))
+            }
+            Self::DType => {
+                let dtype = |hit: &Hit| array(hit).map(|(dtype, _)| dtype.to_string());
+                present(dtype(a), dtype(b))
+            }
+            Self::Rank => {
+                let rank = |hit: &Hit| array(hit).map(|(_, dims)| dims.len());
+                present(rank(a), rank(b))
+            }
+            Self::Dim(axis) => {
+                let dim = |hit: &Hit| array(hit).and_then(|(_, dims)| dims.get(*axis).copied());
+                present(dim(a), dim(b))
+            }
+            Self::Tag(_) => by_tags(a, b),
+        }
+    }
 }
 
-fn compare_tags(a: &Hit, b: &Hit) -> Ordering {
+fn by_tags(a: &Hit, b: &Hit) -> Result<Ordering, Ordering> {
     match (&a.tag, &b.tag) {
         (Some(a), Some(b)) => {
             let (a, b) = (a.values(), b.values());
             match (least(&a), least(&b)) {
-                (Some(a), Some(b)) => compare(a, b),
-                (a, b) => b.is_some().cmp(&a.is_some()),
+                (Some(a), Some(b)) => Ok(compare(a, b)),
+                (a, b) => Err(b.is_some().cmp(&a.is_some())),
             }
         }
-        (a, b) => b.is_some().cmp(&a.is_some()),
+        (a, b) => Err(b.is_some().cmp(&a.is_some())),
     }
 }
 
 fn least<'a, 'v>(values: &'a [Value<'v>]) -> Option<&'a Value<'v>> {
     values.iter().min_by(|a, b| compare(a, b))
+}
+
+fn present<T: Ord>(a: Option<T>, b: Option<T>) -> Result<Ordering, Ordering> {
+    match (a, b) {
+        (Some(a), Some(b)) => Ok(a.cmp(&b)),
+        (a, b) => Err(b.is_some().cmp(&a.is_some())),
+    }
 }
 
 fn compare(a: &Value<'_>, b: &Value<'_>) -> Ordering {
@@ -92,6 +189,8 @@ pub struct Search {
     pub part: Option<(u32, u32)>,
     /// Hits with all their tags.
     pub with_tags: bool,
+    /// Hits with their form.
+    pub with_form: bool,
     /// At most so many.
     pub limit: Option<u64>,
     /// In which order.
@@ -114,6 +213,7 @@ impl Search {
             count_only: false,
             with_tags: self.with_tags,
             with_tag: tag,
+            with_form: self.with_form || self.sort.as_ref().is_some_and(Sort::needs_form),
             after: None,
         }
     }

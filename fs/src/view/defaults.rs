@@ -6,7 +6,7 @@
 //! | `user.slabfs.default.KEY` | text | sets one | clears one | no |
 //!
 //! `KEY` is `dtype`, `fill`, `layout`, `codec` or `placement`. The JSON has the same keys with the same texts, and
-//! `tags`, an object of tags. One attribute is listed, so that a copy of the directory gets all of them in
+//! `tags`, an object of tags, those without a type as `{"auto": TEXT}`. One attribute is listed, so that a copy of the directory gets all of them in
 //! one step.
 
 use serde_json::{Map, Value, json};
@@ -71,7 +71,7 @@ pub fn to_json(defaults: &Defaults) -> Value {
         let tags: Map<String, Value> = defaults
             .tags
             .iter()
-            .map(|(key, tag)| (key.clone(), tag.to_json()))
+            .map(|(key, tag)| (key.clone(), tag.to_typed_json()))
             .collect();
         map.insert("tags".to_owned(), Value::Object(tags));
     }
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn json_there_and_back() {
-        let text = r#"{"codec":"lz4","dtype":"f4","fill":"nan","layout":"aligned","placement":"local","tags":{"a":"x","n":3,"w":[1,2.5]}}"#;
+        let text = r#"{"codec":"lz4","dtype":"f4","fill":"nan","layout":"aligned","placement":"local","tags":{"a":"x","id":{"auto":"007"},"n":3,"w":[1,2.5]}}"#;
         let change = DefaultAttribute::All.set(text.as_bytes()).unwrap();
         assert_eq!(change.clear, [DefaultKey::All]);
         assert_eq!(to_json(&change.set).to_string(), text);

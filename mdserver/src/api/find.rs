@@ -1,7 +1,7 @@
 //! Messages of the search.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::Tag;
+use slabfs_model::{Coords, DType, Tag};
 
 use super::bounded;
 use super::types::{Ino, Kind, Time};
@@ -34,6 +34,8 @@ pub struct Find {
     pub with_tags: bool,
     /// Hits with this tag, to sort them.
     pub with_tag: Option<String>,
+    /// Hits with [`Hit::form`].
+    pub with_form: bool,
     /// [`Found::next`] of the page before.
     pub after: Option<Vec<u8>>,
 }
@@ -82,6 +84,17 @@ pub struct Hit {
     pub tags_cut: bool,
     /// The tag of [`Find::with_tag`].
     pub tag: Option<Tag>,
+    /// Its form and owner, if wanted.
+    pub form: Option<Form>,
+}
+
+/// What else is built in of something that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Form {
+    /// User.
+    pub uid: u32,
+    /// Of an object: element type and dims.
+    pub array: Option<(DType, Coords)>,
 }
 
 /// Reply of [`super::Op::Find`]: a page of hits, in no order. What changes between pages may be told

@@ -25,7 +25,7 @@ mod types;
 
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;
-pub use find::{Caller, Find, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
+pub use find::{Caller, Find, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
 pub use info::{ArrayInfo, Given, Truncate};
 pub use lock::{
     HeldLocks, LockAsk, LockConflict, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,

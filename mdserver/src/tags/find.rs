@@ -61,7 +61,8 @@ pub(super) enum At {
 /// Searches.
 pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
     let until = Instant::now() + SLICE;
-    let query = Query::parse(&find.query).map_err(|error| MdError::Invalid(error.to_string()))?;
+    let query = Query::parse_with(&find.query, &is_user)
+        .map_err(|error| MdError::Invalid(error.to_string()))?;
     if let Some((share, of)) = find.part
         && share >= of
     {
@@ -114,6 +115,11 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
         search.found.next = Some(next);
     }
     Ok(Reply::Found(search.found))
+}
+
+/// Whether there is a user of this name; if that cannot be found out, there may be.
+fn is_user(name: &str) -> bool {
+    !matches!(nix::unistd::User::from_name(name), Ok(None))
 }
 
 /// A page under way.
@@ -319,6 +325,7 @@ impl Search<'_> {
             true => candidate.first_tags(MAX_HIT_TAGS),
             false => (Vec::new(), false),
         };
+        let form = self.find.with_form.then(|| candidate.form());
         candidate.check()?;
         let attr = &candidate.inode.attr;
         let (kind, size, mtime) = (attr.kind, attr.size, attr.mtime);
@@ -337,6 +344,7 @@ impl Search<'_> {
             tags,
             tags_cut,
             tag,
+            form,
         });
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use super::paths::Paths;
 use super::query::{Builtin, BuiltinValue, Subject, kind_name};
 use super::rows::{self, Xattr, tag_name, xattr_name};
-use crate::api::{Ino, Kind, MdError, Time};
+use crate::api::{ArrayInfo, Form, Ino, Kind, MdError, Time};
 use crate::core::Core;
 use crate::keys;
 use crate::records::{Inode, InodeHead, Xattrs, decode, decode_head};
@@ -107,6 +107,23 @@ impl<'a, 'p> Candidate<'a, 'p> {
         })
     }
 
+    /// Its owner, and of an object dtype and dims.
+    pub(super) fn form(&self) -> Form {
+        let info = self.info();
+        Form {
+            uid: self.inode.attr.uid,
+            array: info.map(|info| (info.dtype, info.dims.clone())),
+        }
+    }
+
+    fn info(&self) -> Option<&ArrayInfo> {
+        let whole = self.body.get_or_init(|| {
+            let key = keys::inode(self.inode.attr.ino);
+            self.noted(decode(&key, &self.bytes))
+        });
+        whole.as_ref()?.object().ok().map(|object| &object.info)
+    }
+
     fn noted<T>(&self, result: Result<T, MdError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -195,13 +212,7 @@ impl Subject for Candidate<'_, '_> {
 
     fn builtin(&self, builtin: Builtin) -> Option<BuiltinValue<'_>> {
         let attr = &self.inode.attr;
-        let info = || {
-            let whole = self.body.get_or_init(|| {
-                let key = keys::inode(attr.ino);
-                self.noted(decode(&key, &self.bytes))
-            });
-            whole.as_ref()?.object().ok().map(|object| &object.info)
-        };
+        let info = || self.info();
         Some(match builtin {
             Builtin::Name => {
                 let (path, at) = self.path().as_ref()?;

@@ -15,7 +15,7 @@ mod num;
 #[cfg(test)]
 mod tests;
 
-pub use assignment::check_tag_key;
+pub use assignment::{bare_key, check_tag_key};
 pub use num::Num;
 
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,16 @@ pub enum TagError {
         "this is not a list of a tag: {0}; write numbers and quoted texts, e.g. [1, 2.5, \"a\"], and bytes as {{\"bytes\": \"00ff\"}}"
     )]
     List(String),
+    /// A list without its end.
+    #[error(
+        "a list begins with [ and ends with ], as [1, 2.5, \"a\"]; write key:text=[… for a text that begins so"
+    )]
+    OpenList,
+    /// JSON that is not a tag.
+    #[error(
+        "{0}; a tag is a number, a text in quotes, a list of these, or bytes as {{\"bytes\": \"00ff\"}}"
+    )]
+    Json(&'static str),
     /// Larger than a limit.
     #[error("{what} has at most {limit}, this has {found}")]
     TooLarge {

@@ -53,13 +53,16 @@ pub(super) fn with(given: Map<String, Value>, other: &Path) -> anyhow::Result<Ma
 
 /// `key=value` texts as tags in JSON.
 pub(crate) fn assigned(texts: &[String]) -> anyhow::Result<Map<String, Value>> {
-    texts
-        .iter()
-        .map(|text| match Tag::parse_assignment(text) {
-            Ok((key, tag)) => Ok((key, tag.to_json())),
-            Err(error) => Err(usage(error.to_string())),
-        })
-        .collect()
+    let mut tags = Map::new();
+    for text in texts {
+        let (key, tag) = Tag::parse_assignment(text).map_err(|error| usage(error.to_string()))?;
+        if tags.insert(key.clone(), tag.to_typed_json()).is_some() {
+            return Err(usage(format!(
+                "the tag {key} is given twice; give each one value"
+            )));
+        }
+    }
+    Ok(tags)
 }
 
 /// Those tags, and the ones of `other` that are not among them.

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use slabfs_model::bare_key;
+
 use super::Query;
 use super::subject::Builtin;
 use super::term::{Key, Literal, Node, Pattern, Term, Test};
@@ -73,7 +75,9 @@ impl Display for Shown<'_> {
         match self.0 {
             Key::Builtin(builtin) => builtin.fmt(f),
             Key::Tags(pattern) => pattern.0.fmt(f),
-            Key::Tag(key) if matches!(Builtin::named(key), Ok(None)) => word(key, f),
+            Key::Tag(key) if matches!(Builtin::named(key), Ok(None)) && bare_key(key) == key => {
+                word(key, f)
+            }
             Key::Tag(key) => quoted(key, f),
         }
     }

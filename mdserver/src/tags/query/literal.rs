@@ -50,9 +50,9 @@ fn builtin_value(builtin: Builtin, word: &Word) -> Result<Literal, String> {
             let dtype: DType = text.parse().map_err(|error| format!("{error}"))?;
             Ok(Literal::Text(dtype.to_string()))
         }
-        Builtin::Kind => match KINDS.iter().any(|(name, _)| *name == text) {
-            true => Ok(Literal::Text(text)),
-            false => {
+        Builtin::Kind => match kind_named(&text) {
+            Some(name) => Ok(Literal::Text(name.to_owned())),
+            None => {
                 let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
                 let names = names.join(", ");
                 Err(format!("\"{text}\" is not a kind; write one of {names}"))
@@ -68,10 +68,38 @@ fn builtin_value(builtin: Builtin, word: &Word) -> Result<Literal, String> {
         },
         Builtin::Mtime => When::parse(&text).map(Literal::When),
         Builtin::Owner => Ok(match word.bare().and_then(Num::read) {
-            Some(uid) => Literal::Number(uid),
-            None => Literal::Text(text),
+            Some(uid) if uid.as_i64().is_some() => Literal::Number(uid),
+            _ => Literal::Text(text),
         }),
     }
+}
+
+/// The name of a kind as [`KINDS`] has it; people call some of them otherwise.
+fn kind_named(text: &str) -> Option<&'static str> {
+    let text = match text {
+        "dir" | "directory" => "container",
+        "file" => "object",
+        "link" => "symlink",
+        other => other,
+    };
+    KINDS
+        .iter()
+        .map(|(name, _)| *name)
+        .find(|name| *name == text)
+}
+
+/// Whether a word that is to be compared is a range of what has an order.
+pub(super) fn is_range(key: &Key, word: &Word) -> bool {
+    let Some((low, high)) = word.range() else {
+        return false;
+    };
+    let ends = [low, high].into_iter().filter(|end| !end.parts.is_empty());
+    let ordered = |end: &Word| {
+        let read = read(key, end);
+        end.bare().is_some() && matches!(read, Ok(Literal::Number(_) | Literal::When(_)))
+    };
+    let mut ends = ends.peekable();
+    ends.peek().is_some() && ends.all(|end| ordered(&end))
 }
 
 fn size(text: &str) -> Option<Num> {

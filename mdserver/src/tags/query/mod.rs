@@ -56,7 +56,15 @@ impl Query {
     /// # Errors
     /// It is not one, or beyond a limit; the error points at the place.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
-        parse::parse(text).map(|root| Self { root })
+        parse::parse(text, &|_| true).map(|root| Self { root })
+    }
+
+    /// Reads a query, in which `owner` may only be compared with a name that `is_user` says somebody has.
+    ///
+    /// # Errors
+    /// As [`Query::parse`], or there is no such user.
+    pub fn parse_with(text: &str, is_user: &dyn Fn(&str) -> bool) -> Result<Self, QueryError> {
+        parse::parse(text, is_user).map(|root| Self { root })
     }
 }
 

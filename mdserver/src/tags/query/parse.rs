@@ -5,13 +5,14 @@ use std::ops::Range;
 use super::error::QueryError;
 use super::literal;
 use super::subject::Builtin;
-use super::term::{Comparison, Key, KeyPattern, Node, Term, Test};
-use super::token::{Lexer, Token, Word};
+use super::term::{Comparison, Key, KeyPattern, Literal, Node, Pattern, Term, Test};
+use super::token::{Lexer, Part, Token, Word};
 use super::{MAX_NESTING, MAX_TERMS, MAX_TEXT};
 
 type Span = Range<usize>;
 
-pub(super) fn parse(text: &str) -> Result<Node, QueryError> {
+/// Reads a query; `is_user` says whether somebody has a name.
+pub(super) fn parse(text: &str, is_user: &dyn Fn(&str) -> bool) -> Result<Node, QueryError> {
     if text.len() > MAX_TEXT {
         let message = format!(
             "a query has at most {MAX_TEXT} bytes, this has {}",
@@ -27,6 +28,7 @@ pub(super) fn parse(text: &str) -> Result<Node, QueryError> {
         span,
         terms: 0,
         depth: 0,
+        is_user,
     };
     if parser.token == Token::End {
         return Err(parser.error("nothing is searched for; write e.g. step >= 10, or has *"));
@@ -46,6 +48,7 @@ struct Parser<'a> {
     span: Span,
     terms: usize,
     depth: usize,
+    is_user: &'a dyn Fn(&str) -> bool,
 }
 
 impl Parser<'_> {
@@ -106,7 +109,7 @@ impl Parser<'_> {
             };
             node
         } else {
-            return self.term().map(Node::Term);
+            return self.term();
         };
         self.depth -= 1;
         Ok(node)
@@ -122,27 +125,35 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn term(&mut self) -> Result<Term, QueryError> {
+    fn count_term(&mut self, span: Span) -> Result<(), QueryError> {
         self.terms += 1;
         if self.terms > MAX_TERMS {
             let message = format!("a query has at most {MAX_TERMS} comparisons");
-            return Err(self.error(message));
+            return Err(self.error_at(span, message));
         }
+        Ok(())
+    }
+
+    fn term(&mut self) -> Result<Node, QueryError> {
+        self.count_term(self.span.clone())?;
         if self.at("has") {
             self.take()?;
             let (word, span) = self.word("the key of a tag after has, e.g. has step")?;
             let key = self.key(&word, span)?;
             let test = Test::Has;
-            return Ok(Term { key, test });
+            return Ok(Node::Term(Term { key, test }));
         }
         let (word, span) = self.word("a comparison, e.g. step >= 10, or has step")?;
         let key = self.key(&word, span.clone())?;
         if self.at("in") {
             self.take()?;
-            let (word, span) = self.word("a range after in, e.g. 3..9")?;
+            if self.token == Token::Open {
+                return self.list(&key);
+            }
+            let (word, span) = self.word("a range after in, e.g. 3..9, or a list, e.g. (3, 5)")?;
             let (low, high) = self.said(span, literal::range(&key, &word))?;
             let test = Test::In(low, high);
-            return Ok(Term { key, test });
+            return Ok(Node::Term(Term { key, test }));
         }
         let Token::Compare(comparison) = self.token else {
             let key = &self.lexer.text[span];
@@ -153,9 +164,58 @@ impl Parser<'_> {
         };
         self.take()?;
         let after = format!("a value after {}", comparison.text());
+        if matches!(self.token, Token::Compare(_)) {
+            return Err(self.error(format!(
+                "write {after}; one that begins with <, > or = is quoted, e.g. dtype = \"<f4\""
+            )));
+        }
         let (word, span) = self.word(&after)?;
         let test = self.test(&key, comparison, &word, span)?;
-        Ok(Term { key, test })
+        Ok(Node::Term(Term { key, test }))
+    }
+
+    /// `(a, b, c)` behind `in`: any of these.
+    fn list(&mut self, key: &Key) -> Result<Node, QueryError> {
+        let (_, open) = self.take()?;
+        let mut nodes = Vec::new();
+        // Whether a value stands before what comes next, so that a comma has to come.
+        let mut valued = false;
+        loop {
+            match &self.token {
+                Token::Word(_) => {}
+                Token::Close if valued => {
+                    self.take()?;
+                    return Ok(joined(nodes, false));
+                }
+                Token::End => {
+                    return Err(self.error_at(open, "this parenthesis is never closed"));
+                }
+                _ => {
+                    return Err(self.error("write values with commas between them, e.g. in (3, 5)"));
+                }
+            }
+            let (Token::Word(word), span) = self.take()? else {
+                continue;
+            };
+            for (at, piece) in word.between_commas().into_iter().enumerate() {
+                if at > 0 && !std::mem::take(&mut valued) {
+                    return Err(self.error_at(span, "a value is missing before a comma"));
+                }
+                if piece.parts.is_empty() {
+                    continue;
+                }
+                if valued || piece.keyword().is_some() {
+                    let message =
+                        "write commas between values, and a word of the language in quotes";
+                    return Err(self.error_at(span, message));
+                }
+                self.count_term(span.clone())?;
+                let test = self.test(key, Comparison::Equal, &piece, span.clone())?;
+                let key = key.clone();
+                nodes.push(Node::Term(Term { key, test }));
+                valued = true;
+            }
+        }
     }
 
     /// A word that is none of the language.
@@ -176,7 +236,12 @@ impl Parser<'_> {
 
     fn key(&self, word: &Word, span: Span) -> Result<Key, QueryError> {
         if word.has_star() {
-            let pattern = self.said(span, literal::pattern(word))?;
+            let pattern = match (self.said(span, literal::pattern(word))?, word.parts.first()) {
+                (Pattern::Prefix(text), Some(Part::Bare(_))) => {
+                    Pattern::Prefix(slabfs_model::bare_key(&text).to_owned())
+                }
+                (pattern, _) => pattern,
+            };
             return Ok(Key::Tags(KeyPattern(pattern)));
         }
         if let Some(name) = word.bare()
@@ -184,7 +249,11 @@ impl Parser<'_> {
         {
             return Ok(Key::Builtin(builtin));
         }
-        let key = word.text();
+        // As attributes are named; in quotes it is the key itself.
+        let key = match word.bare() {
+            Some(name) => slabfs_model::bare_key(name).to_owned(),
+            None => word.text(),
+        };
         let checked = slabfs_model::check_tag_key(&key);
         self.said(span, checked)?;
         Ok(Key::Tag(key))
@@ -198,8 +267,21 @@ impl Parser<'_> {
         span: Span,
     ) -> Result<Test, QueryError> {
         if !word.has_star() {
-            let literal = literal::value(key, comparison, word);
-            return Ok(Test::Is(comparison, self.said(span, literal)?));
+            if literal::is_range(key, word) {
+                let message = "a range is asked for with in, e.g. step in 3..9; quote it if it is meant as text";
+                return Err(self.error_at(span, message));
+            }
+            let literal = self.said(span.clone(), literal::value(key, comparison, word))?;
+            if let (Key::Builtin(Builtin::Owner), Literal::Text(name)) = (key, &literal)
+                && matches!(comparison, Comparison::Equal | Comparison::NotEqual)
+                && !(self.is_user)(name)
+            {
+                let message = format!(
+                    "the metadata service knows no user \"{name}\"; write the name or the number of one"
+                );
+                return Err(self.error_at(span, message));
+            }
+            return Ok(Test::Is(comparison, literal));
         }
         self.said(span.clone(), literal::takes_patterns(key))?;
         let pattern = self.said(span.clone(), literal::pattern(word))?;

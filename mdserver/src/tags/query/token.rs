@@ -69,6 +69,29 @@ impl Word {
         self.parts.iter().any(|part| matches!(part, Part::Star(_)))
     }
 
+    /// The words between bare commas; without any, itself.
+    pub(super) fn between_commas(&self) -> Vec<Word> {
+        let mut words = vec![Word::default()];
+        for part in &self.parts {
+            let Part::Bare(text) = part else {
+                words
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|word| word.parts.push(part.clone()));
+                continue;
+            };
+            for (at, text) in text.split(',').enumerate() {
+                if at > 0 {
+                    words.push(Word::default());
+                }
+                if let Some(word) = words.last_mut().filter(|_| !text.is_empty()) {
+                    word.parts.push(Part::Bare(text.to_owned()));
+                }
+            }
+        }
+        words
+    }
+
     /// The words before and after the first two bare points.
     pub(super) fn range(&self) -> Option<(Word, Word)> {
         let points = |part: &Part| match part {
@@ -157,8 +180,13 @@ impl<'a> Lexer<'a> {
             "<=" => Comparison::LessOrEqual,
             ">" => Comparison::Greater,
             ">=" => Comparison::GreaterOrEqual,
-            _ => {
-                let message = "this is not a comparison; write =, !=, <, <=, > or >=";
+            text => {
+                let message = match text.strip_prefix('=') {
+                    Some("<" | ">") => {
+                        "this is not a comparison; write =, !=, <, <=, > or >=, and a value that begins with < or > in quotes"
+                    }
+                    _ => "this is not a comparison; write =, !=, <, <=, > or >=",
+                };
                 return Err(QueryError::new(self.text, start..self.at, message));
             }
         }))

@@ -3,8 +3,12 @@
 //! Without a type a value that is the canonical text of a number is that number, `[…]` is a list,
 //! anything else text. A number in another form (`007`, `1.10`, `1e3`) is kept as it was written and
 //! found as a number too.
+//!
+//! A key may be written as its attribute's name, with `user.` in front ([`bare_key`]). An equals sign in
+//! it is written `\=`, and a backslash there may be written `\\`. [`Tag::show_assignment`] writes every
+//! tag so that it is read as the same.
 
-use super::{MAX_TAG_KEY, Num, Tag, TagError, json, num};
+use super::{MAX_TAG_KEY, Num, Tag, TagError, TagKind, hex, json, num};
 
 impl Tag {
     /// The key and the tag of `key=value`.
@@ -13,16 +17,44 @@ impl Tag {
     /// It is not that, the key cannot be one, or the value is not of the type that was asked for.
     pub fn parse_assignment(text: &str) -> Result<(String, Self), TagError> {
         let shown = || TagError::NoValue(text.chars().take(80).collect());
-        let (left, value) = text.split_once('=').ok_or_else(shown)?;
+        let (left, value) = split(text).ok_or_else(shown)?;
         // A colon may be part of a key (`dc:title=x`): only the name of a type is taken off.
         let forced = left.rsplit_once(':');
         let forced = forced.and_then(|(key, kind)| Some((key, kind.parse().ok()?)));
         let (key, tag) = match forced {
             Some((key, kind)) => (key, Tag::parse(kind, value)?),
-            None => (left, Tag::infer(value)?),
+            None => (&left[..], Tag::infer(value)?),
         };
+        let key = bare_key(key);
         check_tag_key(key)?;
         Ok((key.to_owned(), tag))
+    }
+
+    /// The text that [`Tag::parse_assignment`] reads as this tag under this key; the shortest of those
+    /// it knows. A tag without a type whose bytes are no text becomes one of bytes.
+    pub fn show_assignment(&self, key: &str) -> String {
+        let (kind, value) = match (self.kind, std::str::from_utf8(&self.bytes)) {
+            (TagKind::Bytes, _) | (_, Err(_)) => (TagKind::Bytes, hex(&self.bytes)),
+            (kind, Ok(text)) => (kind, text.to_owned()),
+        };
+        let user = match key.starts_with(USER) {
+            true => USER,
+            false => "",
+        };
+        let escaped = key.replace('\\', "\\\\").replace('=', "\\=");
+        let typed = format!("{user}{escaped}:{kind}={value}");
+        let reads_back = |text: &String| {
+            let read = Tag::parse_assignment(text);
+            read.is_ok_and(|(name, tag)| name == key && tag == *self)
+        };
+        [
+            format!("{user}{key}={value}"),
+            format!("{user}{key}:{kind}={value}"),
+            format!("{user}{escaped}={value}"),
+        ]
+        .into_iter()
+        .find(reads_back)
+        .unwrap_or(typed)
     }
 
     /// The tag of a value whose type nobody said.
@@ -31,8 +63,11 @@ impl Tag {
     /// It is too long, or a list that is none.
     pub fn infer(text: &str) -> Result<Self, TagError> {
         super::check_size(text.len())?;
-        if text.starts_with('[') && text.ends_with(']') {
-            return json::parse_list(text);
+        if text.starts_with('[') {
+            return match text.ends_with(']') {
+                true => json::parse_list(text),
+                false => Err(TagError::OpenList),
+            };
         }
         if Num::read(text).is_none() {
             return Ok(Tag::text(text));
@@ -44,6 +79,31 @@ impl Tag {
             _ => Ok(Tag::auto(text)),
         }
     }
+}
+
+/// What the names of attributes that are tags begin with.
+const USER: &str = "user.";
+
+/// A key without the `user.` of its attribute's name, once.
+pub fn bare_key(key: &str) -> &str {
+    key.strip_prefix(USER).unwrap_or(key)
+}
+
+/// The part before the first `=` that no backslash precedes, without its backslashes; and the part behind.
+fn split(text: &str) -> Option<(String, &str)> {
+    let mut left = String::new();
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '=' => return Some((left, &text[at + 1..])),
+            '\\' => match chars.next_if(|(_, next)| matches!(next, '=' | '\\')) {
+                Some((_, next)) => left.push(next),
+                None => left.push('\\'),
+            },
+            char => left.push(char),
+        }
+    }
+    None
 }
 
 /// Whether a tag can have this key: not empty, no zero byte, at most [`MAX_TAG_KEY`] bytes, and not

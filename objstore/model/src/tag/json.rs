@@ -45,6 +45,20 @@ impl Tag {
     }
 }
 
+impl Tag {
+    /// The tag as [`Tag::to_json`] has it, but with an untyped one as `{"auto": "as it came"}`: every tag
+    /// whose bytes are text or of the type bytes is read as the same by [`Tag::from_json`].
+    pub fn to_typed_json(&self) -> Json {
+        match std::str::from_utf8(&self.bytes) {
+            Ok(text) if self.kind == TagKind::Auto => {
+                let entry = (TagKind::Auto.name().to_owned(), Json::from(text));
+                Json::Object(Map::from_iter([entry]))
+            }
+            _ => self.to_json(),
+        }
+    }
+}
+
 /// The list that `text` is, in its canonical form.
 pub(super) fn parse_list(text: &str) -> Result<Tag, TagError> {
     list(&parse(text)?)
@@ -56,7 +70,11 @@ pub(super) fn members<'a>(text: &str) -> Result<SmallVec<[Value<'a>; 2]>, TagErr
 }
 
 fn parse(text: &str) -> Result<Vec<Json>, TagError> {
-    serde_json::from_str(text).map_err(|error| TagError::List(error.to_string()))
+    serde_json::from_str(text).map_err(|error| {
+        let told = error.to_string();
+        let what = told.split(" at line ").next().unwrap_or(&told);
+        TagError::List(format!("{what} at character {}", error.column()))
+    })
 }
 
 fn list(array: &[Json]) -> Result<Tag, TagError> {
@@ -130,11 +148,10 @@ fn number_value(number: &Number) -> Result<Num, TagError> {
 }
 
 fn not_a_value(json: &Json) -> TagError {
-    let what = match json {
+    TagError::Json(match json {
         Json::Null => "null is not a value",
         Json::Bool(_) => "true and false are not values; write them in quotes, or 1 and 0",
         Json::Array(_) => "a list in a list is not a value",
         _ => "this object is not a value",
-    };
-    TagError::List(what.to_owned())
+    })
 }

@@ -44,8 +44,12 @@ impl Num {
     }
 
     /// The number that `text` plainly is: an optional sign, digits with at most one point, an optional
-    /// exponent. Not `inf`, not `nan`, no spaces, nothing that is too large for a float.
+    /// exponent; or `inf` or `infinity`, in capitals or not, with or without a sign. Not `nan`, no spaces,
+    /// nothing that is too large for a float.
     pub fn read(text: &str) -> Option<Self> {
+        if let Some(infinite) = infinity(text) {
+            return Some(Self(Repr::Float(infinite)));
+        }
         if !looks_like_a_number(text) {
             return None;
         }
@@ -133,6 +137,16 @@ impl fmt::Display for Num {
             Repr::Float(value) => f.write_str(&show_float(value)),
         }
     }
+}
+
+fn infinity(text: &str) -> Option<f64> {
+    let (value, name) = match text.strip_prefix('-') {
+        Some(name) => (f64::NEG_INFINITY, name),
+        None => (f64::INFINITY, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let names = ["inf", "infinity"];
+    let known = names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    known.then_some(value)
 }
 
 fn looks_like_a_number(text: &str) -> bool {

@@ -34,7 +34,10 @@ fn assignments() {
         ("k=1e3", "k", Auto, "1e3"),
         ("k=18446744073709551615", "k", Auto, "18446744073709551615"),
         ("k=1e999", "k", Text, "1e999"),
-        ("k=inf", "k", Text, "inf"),
+        ("k=inf", "k", Float, "inf"),
+        ("k=-inf", "k", Float, "-inf"),
+        ("k=-Infinity", "k", Auto, "-Infinity"),
+        ("k=infinite", "k", Text, "infinite"),
         ("k=nan", "k", Text, "nan"),
         ("k=[1, 2.50, \"a\"]", "k", List, "[1,2.5,\"a\"]"),
         ("k=[]", "k", List, "[]"),
@@ -54,6 +57,12 @@ fn assignments() {
         ("dc:title=x", "dc:title", Text, "x"),
         ("a:int:text=x", "a:int", Text, "x"),
         ("größe=ä", "größe", Text, "ä"),
+        // As attributes are named; twice is the key of an attribute user.user.k.
+        ("user.k=3", "k", Int, "3"),
+        ("user.user.k=3", "user.k", Int, "3"),
+        ("a\\=b=3", "a=b", Int, "3"),
+        ("a\\\\=3", "a\\", Int, "3"),
+        ("a\\b=c\\=d", "a\\b", Text, "c\\=d"),
     ] {
         let expected = (key.to_owned(), kind, shown.to_owned());
         assert_eq!(parsed(text), expected, "{text}");
@@ -75,7 +84,10 @@ fn refusals_say_what_to_do() {
     refused("k:bytes=0", "hexadecimal");
     refused("k:bytes=0g", "hexadecimal");
     refused("k:list=[1", "not a list");
-    refused("k=[1,]", "not a list");
+    refused("k=[1,]", "trailing comma at character 4");
+    refused("k=[1,", "ends with ]");
+    refused("k=[1,", "key:text=");
+    refused("user.slabfs.dims=3", "slabfs set");
     refused("k=[1,[2]]", "a list in a list");
     refused("k=[true]", "write them in quotes");
     refused("k=[18446744073709551615]", "whole number");
@@ -147,11 +159,21 @@ fn numbers_at_the_edges() {
     assert_eq!(float(-0.0), Num::int(0));
     assert_eq!(Num::float(f64::NAN), Err(TagError::NotANumber));
     for text in [
-        "", "+", ".", "e5", "1e", "1e+", "0x10", " 1", "1 ", "1_0", "--1", "inf",
+        "", "+", ".", "e5", "1e", "1e+", "0x10", " 1", "1 ", "1_0", "--1", "nan", "infx", "--inf",
     ] {
         assert_eq!(Num::read(text), None, "{text}");
     }
-    for text in ["1", "+1.", ".5", "1e5", "-1.5E-3"] {
+    for text in [
+        "1",
+        "+1.",
+        ".5",
+        "1e5",
+        "-1.5E-3",
+        "inf",
+        "-inf",
+        "+Infinity",
+        "INF",
+    ] {
         assert!(Num::read(text).is_some(), "{text}");
     }
 }
@@ -237,6 +259,24 @@ proptest! {
                 prop_assert_eq!(&tag.bytes[..], text.as_bytes());
             }
         }
+    }
+
+    #[test]
+    fn what_is_shown_reads_as_the_same_tag(
+        key in "(user\\.)?[a-z=\\\\:.]{0,4}(:int|:auto)?",
+        text in "[-+0-9.eE]{1,6}|[\\[\\]0-9,]{0,5}|inf|.{0,8}",
+        kind in 0usize..4,
+    ) {
+        let tag = match kind {
+            0 => Tag::auto(text),
+            1 => Tag::text(text),
+            2 => Tag::bytes(text),
+            _ => Tag::infer(&text).unwrap_or(Tag::int(3)),
+        };
+        prop_assume!(check_tag_key(&key).is_ok());
+        let shown = tag.show_assignment(&key);
+        prop_assert_eq!(Tag::parse_assignment(&shown), Ok((key, tag.clone())), "{}", shown);
+        prop_assert_eq!(&Tag::from_json(&tag.to_typed_json()).unwrap(), &tag);
     }
 
     #[test]

@@ -48,7 +48,23 @@ fn each_mistake_points_at_its_place() {
     refused("size > 3X", "3X", "a number of bytes");
     refused("size > 1e300P", "1e300P", "a number of bytes");
     refused("dtype = float32", "float32", "write f4");
-    refused("kind = file", "file", "is not a kind");
+    refused("kind = thing", "thing", "is not a kind");
+    refused("step = 3..9", "3..9", "with in");
+    refused("step != 3..", "3..", "with in");
+    refused("mtime = 2026-11..2026-12", "2026-11..2026-12", "with in");
+    refused("size = 1K..", "1K..", "with in");
+    refused("owner = 3..9", "3..9", "with in");
+    refused("dtype = <f4", "<", "quoted");
+    refused("dtype =<f4", "=<", "quotes");
+    refused("k in (a b)", "b", "commas between values");
+    refused("k in (a,,b)", "a,,b", "missing before a comma");
+    refused("k in (a,)", ")", "write values");
+    refused("k in ()", ")", "write values");
+    refused("k in (a, (b))", "(", "write values");
+    refused("k in (a, b", "(", "never closed");
+    refused("k in (a, and)", "and", "in quotes");
+    refused("mtime in (-2d, 2026-11)", "-2d,", "mtime > -2d");
+    refused("user.slabfs.dims = 3", "user.slabfs.dims", "properties");
     refused("kind > object", "object", "= or !=");
     refused("mtime > yesterday", "yesterday", "a time is written");
     refused("mtime = -2d", "-2d", "mtime > -2d");
@@ -98,4 +114,21 @@ fn limits() {
         let text = hostile.repeat(MAX_TEXT / hostile.len());
         assert!(Query::parse(&text).is_err());
     }
+}
+
+#[test]
+fn an_owner_is_somebody() {
+    let users = |name: &str| name == "alice";
+    for text in [
+        "owner = alice",
+        "owner = 1000",
+        "owner = a*",
+        "owner < bob",
+        "not owner != alice",
+    ] {
+        assert!(Query::parse_with(text, &users).is_ok(), "{text}");
+    }
+    let error = Query::parse_with("x = 1 and owner = bob", &users).unwrap_err();
+    assert_eq!(error.span, 18..21, "{error}");
+    assert!(error.message.contains("no user \"bob\""), "{error}");
 }

@@ -353,3 +353,65 @@ fn and_binds_closer_than_or_and_not_closest() {
         ],
     );
 }
+
+#[test]
+fn infinities_are_numbers() {
+    all(
+        &Thing::with(&["low:float=-inf", "high=inf", "far=Infinity", "who:text=inf"]),
+        &[
+            "low = -inf",
+            "low < -1e308",
+            "high = inf",
+            "high = +Infinity",
+            "high > 1e308",
+            "high in 1..inf",
+            "far = inf",
+            "far = \"Infinity\"",
+            "far = Inf*",
+            "who = \"inf\"",
+        ],
+        &["low = inf", "high = \"inf\"", "who = inf", "high < inf"],
+    );
+}
+
+#[test]
+fn lists_of_values() {
+    all(
+        &Thing::with(&["step=10", "project=sea ice", "axes=[\"lat\", 3]"]),
+        &[
+            "step in (3, 10)",
+            "step in(10)",
+            "step in (3,10 , 12)",
+            "project in (x, \"sea ice\")",
+            "project in (\"a,b\", sea*)",
+            "axes in (lon, lat)",
+            "step in (3, 10) and not step in (3, 4)",
+            "name in (temp.dat, other)",
+            "kind in (dir, file)",
+        ],
+        &[
+            "step in (3, 4)",
+            "project in (sea, ice)",
+            "kind in (dir, link)",
+        ],
+    );
+}
+
+#[test]
+fn words_that_people_use() {
+    all(
+        &Thing::with(&["k=3", "user.user.k=4", "dir=a..b"]),
+        &[
+            "user.k = 3",
+            "\"user.k\" = 4",
+            "has user.k",
+            "user.k* = 3",
+            "kind = file",
+            "kind != dir",
+            "kind != directory",
+            "dir = a..b",
+            "dir = \"a..b\"",
+        ],
+        &["kind = dir", "kind = link", "user.k = 4"],
+    );
+}
