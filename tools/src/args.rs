@@ -136,7 +136,11 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// Reads a number of bytes: `65536`, `64K`, `128M`, `2G`, with or without `iB`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size; write 65536, 64K, 128M or 2G");
+    let wrong = || {
+        format!(
+            "{text:?} is no size; write a whole number of bytes, or of 1024 with K, 1024² with M, G or T, as 65536, 64K, 512M or 2G, less than 8388608T"
+        )
+    };
     let (number, unit) = split_unit(text);
     let number: u64 = number.parse().map_err(|_| wrong())?;
     let unit = unit

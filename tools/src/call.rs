@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::failure::usage;
+use crate::failure::{self, usage};
 use crate::onmount::Mount;
 use crate::output;
 
@@ -40,5 +40,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let request: Value = serde_json::from_str(&request)
         .map_err(|error| usage(format!("the request is no JSON: {error}")))?;
-    output::json(&mount.call(&request)?)
+    output::json(&mount.call(&request).map_err(failure::of_text)?)
 }

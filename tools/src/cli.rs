@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
@@ -82,12 +82,22 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
     command.build();
     let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
         .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
-    Cli::try_parse_from(argv)
+    // So that `--limit -1` is told to be no such number, and not to be no flag.
+    let command = Cli::command().mut_subcommands(|command| {
+        command.mut_args(|arg| match arg.get_action() {
+            ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
+                arg.allow_negative_numbers(true)
+            }
+            _ => arg,
+        })
+    });
+    Cli::from_arg_matches(&command.try_get_matches_from(argv)?)
 }
 
 impl Cli {
     /// Runs the subcommand to its end.
     pub(crate) fn run(self) -> anyhow::Result<()> {
+        let quiet = self.verbosity.quiet;
         let quiet_tool = logging::Level::tool(&self.verbosity);
         let service = logging::Level::service(&self.verbosity);
         match self.command {
@@ -97,7 +107,7 @@ impl Cli {
             Command::Mount(args) => mount::run(args, service),
             Command::Umount(args) => with_log(quiet_tool, || umount::run(&args)),
             Command::Stop(args) => with_log(quiet_tool, || stop::run(&args)),
-            Command::Create(args) => with_log(quiet_tool, || create::run(&args)),
+            Command::Create(args) => with_log(quiet_tool, || create::run(&args, quiet)),
             Command::Info(args) => with_log(quiet_tool, || info::run(&args)),
             Command::Set(args) => with_log(quiet_tool, || set::run(&args)),
             Command::Layout(args) => with_log(quiet_tool, || layout::run(&args)),

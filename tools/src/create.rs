@@ -2,12 +2,15 @@
 //!
 //! [`like`] takes properties from another array, [`many`] makes many objects in one request.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use serde_json::{Map, Value};
+use slabfs_fs::view::name::{Name, escape};
 use slabfs_model::{
     Codec, DType, DTypeError, Fill, Layout, MaxDim, Placement, Space, format_dims, format_max_dims,
     parse_dims, parse_max_dims,
@@ -15,7 +18,7 @@ use slabfs_model::{
 
 use crate::failure::usage;
 use crate::onmount::{self, Mount};
-use crate::rules;
+use crate::{output, rules};
 
 mod like;
 mod many;
@@ -60,7 +63,9 @@ pub(crate) struct Args {
     dtype: Option<String>,
     #[command(flatten)]
     more: MoreFields,
-    /// Take everything that is not given from this array (or selection); not its data, nor its tags
+    /// Take everything that is not given from this array (or selection); not its data, nor its tags. What
+    /// does not go with the given fields is left out: limits below --dims or of another rank, the chunk of
+    /// a grid of another rank, a fill value that --dtype cannot have, a codec beside a grid
     #[arg(long, value_name = "OTHER")]
     like: Option<PathBuf>,
     /// With --like: its tags, too
@@ -119,10 +124,16 @@ pub(crate) struct Fields<'a> {
     pub(crate) more: Option<&'a MoreFields>,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
     if let Some(file) = &args.from_json {
-        return many::run(&args.path, file, args.parents);
+        let made = many::run(&args.path, file, args.parents)?;
+        return match (quiet, made) {
+            (true, _) => Ok(()),
+            (false, 1) => output::print("1 object made\n"),
+            (false, made) => output::print(&format!("{made} objects made\n")),
+        };
     }
+    no_selection(&args.path)?;
     let directory = directory_of(&args.path)?;
     let mut spec = Fields {
         dims: args.dims.as_deref(),
@@ -163,6 +174,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             );
         }
     })
+}
+
+/// Refuses a path that is not the name of a file but of a part of one.
+fn no_selection(path: &Path) -> anyhow::Result<()> {
+    let Some(name) = path.file_name() else {
+        return Ok(());
+    };
+    match Name::parse(name.as_bytes()) {
+        Ok(Name::Plain(_)) => Ok(()),
+        Ok(Name::Selected(_)) | Err(_) => Err(usage(format!(
+            "{0} names a part of an array, not a new one: \"@[\" begins a selection. Make the array without the \
+             brackets; a name that really holds \"@[\" is written with \"@@[\": {1}",
+            path.display(),
+            path.with_file_name(OsStr::from_bytes(&escape(name.as_bytes())))
+                .display()
+        ))),
+    }
 }
 
 /// The directory of a path, which has to be there.

@@ -50,6 +50,8 @@ pub(crate) struct Args {
 struct Sums {
     chunks: u64,
     bytes: u64,
+    /// The server is not there to be asked.
+    away: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -65,8 +67,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let sums = empty(args, &mount)?;
     match args.json {
         true => output::json(
-            &json!({"server": server, "empty": true, "chunks": sums.chunks, "bytes": sums.bytes}),
+            &json!({"server": server, "empty": true, "away": sums.away, "chunks": sums.chunks, "bytes": sums.bytes}),
         ),
+        false if sums.away => output::print(&format!(
+            "data server {server} is stopped, and nothing is on it any more: it is not needed\n"
+        )),
         false => output::print(&format!(
             "data server {server} is empty ({} chunks, {} moved): it can be stopped\n",
             sums.chunks,
@@ -93,6 +98,7 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
             wrong = Some(error.to_owned());
         }
         if slice.get("empty").and_then(Value::as_bool) == Some(true) {
+            sums.away = slice.get("away").and_then(Value::as_bool) == Some(true);
             return Ok(sums);
         }
         if chunks > 0 {

@@ -1,4 +1,8 @@
 //! How a subcommand ends badly: wrong usage (status 2) apart from everything else (status 1).
+//!
+//! Usage is what can be seen to be wrong in the command line itself, or in the config, key or list file
+//! that it names: unknown, unreadable or missing flags and values, and such as exclude each other. What
+//! depends on what a directory or a filesystem holds, or on what somebody may do, is not.
 
 use std::process::ExitCode;
 
@@ -26,15 +30,17 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Usage(text.into()))
 }
 
+/// What a mount said of a text that stands in the command line as it is: a query, a request.
+pub(crate) fn of_text(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Refused>() {
+        Some(refused) if refused.errno == libc::EINVAL => usage(refused.text.clone()),
+        _ => error,
+    }
+}
+
 /// The exit status that `error` stands for.
 pub(crate) fn status(error: &anyhow::Error) -> u8 {
-    let wrong = |cause: &(dyn std::error::Error + 'static)| {
-        cause.is::<Usage>()
-            || cause
-                .downcast_ref::<Refused>()
-                .is_some_and(|refused| refused.errno == libc::EINVAL)
-    };
-    if error.chain().any(wrong) {
+    if error.chain().any(|cause| cause.is::<Usage>()) {
         USAGE
     } else {
         FAILURE
@@ -62,5 +68,15 @@ mod tests {
         let wrong: anyhow::Result<()> = Err(usage("no")).context("while starting");
         assert_eq!(status(&wrong.expect_err("an error")), USAGE);
         assert_eq!(status(&anyhow::anyhow!("other")), FAILURE);
+        // What a mount calls invalid is wrong usage only where it is about the text that was typed.
+        let refused = || {
+            anyhow::Error::new(Refused {
+                errno: libc::EINVAL,
+                text: "no".to_owned(),
+                index: None,
+            })
+        };
+        assert_eq!(status(&refused()), FAILURE);
+        assert_eq!(status(&of_text(refused())), USAGE);
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use slabfs_mdserver::check::{self, Census, Class, Depth, Facts, Finding, Looked};
 use slabfs_mdserver::kv::{KvError, LocalKv, MetaKv, Recovery};
@@ -15,7 +15,6 @@ use slabfs_objstore::ChunkStore;
 use slabfs_objstore::store::LocalStore;
 
 use crate::args::show_size;
-use crate::failure::usage;
 use crate::node::{self, Owner};
 use crate::output;
 
@@ -24,7 +23,7 @@ use crate::output;
 /// The processes on the directories must have been stopped. They are opened and closed as at a start and
 /// a stop: what was not closed in order is brought in order, and counts as closed cleanly afterwards.
 /// Beyond that nothing is changed without --repair. Every finding is a line on stdout. The exit status is 0 when
-/// nothing was found, 1 when something was or the check could not be done, 2 for a wrong request.
+/// nothing was found, 1 when something was or the check could not be done, 2 for a wrong command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs fsck --data /srv/slabfs
@@ -116,18 +115,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn places(args: &Args) -> anyhow::Result<Places> {
     let data = &args.data;
     let owner = Owner::of(data).ok_or_else(|| {
-        usage(format!(
+        anyhow!(
             "{} holds nothing of slabfs; give the --data of `slabfs up` or of the mdserver",
             data.display()
-        ))
+        )
     })?;
     owner.claim(data)?;
     let places = match owner {
         Owner::Objserver => {
-            return Err(usage(format!(
+            return Err(anyhow!(
                 "{} is the directory of an objserver; give it with --chunks, and that of the mdserver with --data",
                 data.display()
-            )));
+            ));
         }
         Owner::Mdserver => Places {
             metadata: data.clone(),
@@ -135,10 +134,10 @@ fn places(args: &Args) -> anyhow::Result<Places> {
             complete: false,
         },
         Owner::Up if !args.chunks.is_empty() => {
-            return Err(usage(format!(
+            return Err(anyhow!(
                 "{} holds the chunks too; --chunks goes with the directory of an mdserver",
                 data.display()
-            )));
+            ));
         }
         Owner::Up => Places {
             metadata: data.join("md"),
@@ -146,16 +145,24 @@ fn places(args: &Args) -> anyhow::Result<Places> {
             complete: true,
         },
     };
+    let mut places = places;
+    distinct(&mut places.chunks);
     for dir in &places.chunks {
         if Owner::of(dir) != Some(Owner::Objserver) {
-            return Err(usage(format!(
+            return Err(anyhow!(
                 "{} holds no chunks; give the --data of an objserver",
                 dir.display()
-            )));
+            ));
         }
         Owner::Objserver.claim(dir)?;
     }
     Ok(places)
+}
+
+/// Each directory once, however often and in whatever words it was named.
+fn distinct(dirs: &mut Vec<PathBuf>) {
+    let mut seen = BTreeSet::new();
+    dirs.retain(|dir| seen.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())));
 }
 
 /// `os1`, `os2`, ... in the directory of an `up`, as far as they were ever used.

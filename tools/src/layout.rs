@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 use crate::draw::{self, Cut, View};
-use crate::failure::usage;
 use crate::onmount::Mount;
 use crate::output;
 
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         axes: args.axes,
         at: args.at.clone(),
     };
-    let picture = view.picture(&cut).map_err(usage)?;
+    let picture = view.picture(&cut).map_err(|why| anyhow!(why))?;
     if let Some(file) = &args.svg {
         let title = args.path.display().to_string();
         std::fs::write(file, draw::svg::draw(&picture, &title))

@@ -141,10 +141,10 @@ impl Owner {
             );
         }
         match Owner::of(dir) {
-            Some(other) if other != self => Err(usage(format!(
+            Some(other) if other != self => Err(anyhow::anyhow!(
                 "the data directory {shown} holds what `{}` keeps; use that command, or choose another directory with --data",
                 other.command()
-            ))),
+            )),
             _ => Ok(()),
         }
     }

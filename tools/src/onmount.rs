@@ -12,6 +12,7 @@ use crate::mountpoint::{Mounted, mounts};
 use crate::rules;
 
 mod call;
+mod ioctl;
 mod xattr;
 
 pub(crate) use call::Refused;
@@ -81,6 +82,12 @@ impl Mount {
         let inside = full
             .strip_prefix(&self.root)
             .map_err(|_| anyhow!("{} is not below {}", full.display(), self.root.display()))?;
+        let report = self.root.join(".slabfs/layout").join(inside);
+        if let Err(error) = std::fs::File::open(report)
+            && error.raw_os_error() == Some(libc::EACCES)
+        {
+            return Err(explain(object, error));
+        }
         self.report(&Path::new("layout").join(inside))
     }
 }
@@ -233,6 +240,9 @@ pub(crate) fn explain(path: &Path, error: std::io::Error) -> anyhow::Error {
         ),
         Some(libc::ENODATA | libc::EOPNOTSUPP) => {
             anyhow!("{path} is not an array or file of slabfs; give one that is")
+        }
+        Some(libc::EACCES) => {
+            anyhow!("Permission denied: you may not read {path}; ask its owner, or see `ls -ld`")
         }
         _ if error.kind() == ErrorKind::NotFound => anyhow!("{path} does not exist"),
         _ => anyhow::Error::new(error).context(format!("cannot use {path}")),

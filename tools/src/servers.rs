@@ -11,7 +11,7 @@ use crate::{output, table};
 
 /// Show the data servers behind a mount: whether they answer, what they hold, and their space.
 ///
-/// States: online; away (not heard for some seconds); draining (being emptied, see `slabfs drain`); full
+/// States: online; away (not heard for some seconds); draining (being or been emptied, see `slabfs drain`); full
 /// (nearly: new chunks go elsewhere). In flight are bytes that mounts may still put there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -58,7 +58,7 @@ fn show(servers: &Value) -> String {
             vec![
                 server.get("id").map(table::show).unwrap_or_default(),
                 text("host").to_owned(),
-                text("state").to_owned(),
+                state(server),
                 size(server, "bytes"),
                 server.get("chunks").map(table::show).unwrap_or_default(),
                 size(server, "in_flight"),
@@ -84,6 +84,16 @@ fn show(servers: &Value) -> String {
     )
 }
 
+/// The state, and that the server is being emptied where the state does not say so.
+fn state(server: &Value) -> String {
+    let state = server.get("state").and_then(Value::as_str).unwrap_or("-");
+    let draining = server.get("draining").and_then(Value::as_bool) == Some(true);
+    match draining && state != "draining" {
+        true => format!("{state}, draining"),
+        false => state.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,12 +104,12 @@ mod tests {
         let servers = json!([
             {"id": 1, "host": "node1", "state": "online", "bytes": 1024, "chunks": 3, "free": 2048,
              "total": 3072, "addr": null},
-            {"id": 2, "host": "node2", "state": "away", "addr": "unix:/tmp/os2.sock"},
+            {"id": 2, "host": "node2", "state": "away", "draining": true, "addr": "unix:/tmp/os2.sock"},
         ]);
         let text = show(&servers);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].contains("online") && lines[1].contains("in the mount's process"));
-        assert!(lines[2].contains("away") && lines[2].contains("unix:/tmp/os2.sock"));
+        assert!(lines[2].contains("away, draining") && lines[2].contains("unix:/tmp/os2.sock"));
         assert!(show(&json!([])).contains("no data server"));
     }
 }

@@ -42,7 +42,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     std::fs::symlink_metadata(&args.path).map_err(|error| explain(&args.path, error))?;
     let mount = Mount::of(&args.path)?;
     let path = mount.inside(&args.path)?;
-    let mut request = json!({ "op": "tags", "path": path, "typed": !args.json || args.typed, "after": "" });
+    let mut request =
+        json!({ "op": "tags", "path": path, "typed": !args.json || args.typed, "after": "" });
     let keys: Vec<&str> = args.keys.iter().map(|key| bare_key(key)).collect();
     if !keys.is_empty() {
         request["keys"] = json!(keys);

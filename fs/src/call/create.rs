@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use slabfs_mdserver::api::{Ino, MAX_CREATE, MdError, NewObject};
+use serde_json::{Value, json};
+use slabfs_mdserver::api::{Ino, MAX_CREATE, MdError, NewObject, SpecChange};
+use slabfs_model::Tag;
 
 use super::access::Want;
 use super::path::{PathText, check, find_parent, stored};
@@ -37,13 +38,47 @@ fn usual_mode() -> u32 {
     0o644
 }
 
-/// What of an object is no property.
-#[derive(Debug, Deserialize)]
-struct Named {
-    path: PathText,
-    tags: Option<Value>,
-    #[serde(flatten)]
-    spec: Map<String, Value>,
+/// An object to be made, as JSON describes it.
+#[derive(Debug)]
+pub struct Described {
+    /// Where.
+    pub path: PathText,
+    /// Its properties.
+    pub spec: SpecChange,
+    /// Its tags.
+    pub tags: Vec<(String, Tag)>,
+}
+
+impl Described {
+    /// Reads `{"path": "x", "dims": [4, 4], "dtype": "f4", "tags": {"step": 3}}`.
+    ///
+    /// # Errors
+    /// In words: what is wrong with it.
+    pub fn of_json(object: Value) -> Result<Described, String> {
+        let example = "{\"path\": \"x\", \"dims\": [4, 4], \"dtype\": \"f4\"}";
+        let Value::Object(mut map) = object else {
+            return Err(format!("an object is written {example}, not {object}"));
+        };
+        let path = match map.remove("path") {
+            Some(path) => PathText::deserialize(path).map_err(|_| {
+                "\"path\" is a text, or a list of bytes where it is no UTF-8".to_owned()
+            })?,
+            None => {
+                return Err(format!(
+                    "\"path\" is missing; an object is written {example}"
+                ));
+            }
+        };
+        let tags = match map.remove("tags") {
+            Some(Value::Null) | None => Vec::new(),
+            Some(tags) => tags_of_json(&tags)?,
+        };
+        let spec = spec_of_json(&map).map_err(|why| match why.contains("no part of a spec") {
+            true => format!("{why}; an object has path and tags, too"),
+            false => why,
+        })?;
+        Ok(Described { path, spec, tags })
+    }
 }
 
 pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallError> {
@@ -116,17 +151,15 @@ struct Parent {
 
 impl Start<'_> {
     fn object(&mut self, object: Value) -> Result<NewObject, CallError> {
-        let wrong = |error: serde_json::Error| {
-            CallError::Invalid(format!(
-                "an object is {{\"path\": \"x\", \"dims\": [4, 4], \"dtype\": \"f4\"}}: {error}"
-            ))
-        };
-        let Named { path, tags, spec } = Named::deserialize(object).map_err(wrong)?;
-        let spec = spec_of_json(&spec).map_err(CallError::Invalid)?;
-        let tags = match tags {
-            Some(tags) => tags_of_json(&tags).map_err(CallError::Invalid)?,
-            None => Vec::new(),
-        };
+        let Described { path, spec, tags } =
+            Described::of_json(object).map_err(CallError::Invalid)?;
+        path.check_new().map_err(CallError::Invalid)?;
+        if path.bytes().starts_with(b"/") && !self.within.bytes().is_empty() {
+            return Err(CallError::Invalid(format!(
+                "{path} begins with /, and the paths of objects begin in {}; leave the / out",
+                self.within
+            )));
+        }
         let path = path.within(&self.within);
         let (parent, name) = self.place(&path)?;
         if spec.dims.is_some() && spec.dtype.is_none() && !parent.has_dtype {

@@ -33,6 +33,8 @@ use crate::client::{Client, FsError};
 use crate::view::name::NameError;
 
 pub use caller::Caller;
+pub use create::Described;
+pub use path::PathText;
 
 /// Bytes of a request.
 pub const REQUEST_LIMIT: usize = 4 << 20;

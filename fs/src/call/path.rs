@@ -19,7 +19,7 @@ const PATH_LIMIT: usize = 4096;
 /// A path of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub(super) enum PathText {
+pub enum PathText {
     /// As text.
     Text(String),
     /// As bytes.
@@ -28,10 +28,31 @@ pub(super) enum PathText {
 
 impl PathText {
     /// The path's bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
             Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Whether something new can be made under this path, and below where it begins: there is a name at its
+    /// end, and no `..` in it.
+    ///
+    /// # Errors
+    /// In words: what is wrong with it.
+    pub fn check_new(&self) -> Result<(), String> {
+        let bytes = self.bytes();
+        let mut names = bytes.split(|&byte| byte == b'/');
+        if names.clone().any(|name| name == b"..") {
+            return Err(format!(
+                "{self} has .. in it, and would leave the directory it counts from; give the path without it"
+            ));
+        }
+        match names.next_back() {
+            Some(b"" | b".") | None => Err(format!(
+                "{self} does not end with the name of a file; objects are files, directories are made with `mkdir`"
+            )),
+            Some(_) => Ok(()),
         }
     }
 
@@ -118,7 +139,7 @@ pub(super) fn check(
         Want::Make => "make anything in",
     };
     Err(CallError::Denied(format!(
-        "you may not {what} {path}; ask its owner, or see `ls -ld`"
+        "Permission denied: you may not {what} {path}; ask its owner, or see `ls -ld`"
     )))
 }
 
@@ -145,10 +166,15 @@ fn directory(path: &PathText, entry: &Entry) -> Result<Ino, CallError> {
 }
 
 pub(super) fn stored(path: &PathText, name: &[u8]) -> Result<Vec<u8>, CallError> {
+    if name == b".." {
+        return Err(CallError::Invalid(format!(
+            "{path} has .. in it, which is not followed; give the path without it"
+        )));
+    }
     match Name::parse(name)? {
         Name::Plain(stored) => Ok(stored.into_owned()),
         Name::Selected(_) => Err(CallError::Invalid(format!(
-            "{path} is a selection; this works on its array"
+            "{path} is a selection, and this works on its array; a name that really holds \"@[\" is written with \"@@[\""
         ))),
     }
 }

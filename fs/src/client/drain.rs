@@ -64,6 +64,8 @@ pub struct Drained {
     pub clean: bool,
     /// Nothing is left on the server.
     pub empty: bool,
+    /// The server is not there to be asked; it is empty by what the metadata know.
+    pub away: bool,
 }
 
 impl Client {
@@ -109,8 +111,15 @@ impl Client {
         }
         done.clean = clean;
         if clean && done.next.is_none() {
-            self.ensure_known(server)?;
-            done.empty = self.servers().list(server, None, 1)?.is_empty();
+            let servers = self.md().servers()?;
+            done.away = servers
+                .iter()
+                .any(|known| known.id == server && !known.online);
+            // What it may still have is nobody's: it is told to delete that when it comes back.
+            done.empty = done.away || {
+                self.ensure_known(server)?;
+                self.servers().list(server, None, 1)?.is_empty()
+            };
         }
         Ok(done)
     }

@@ -2,7 +2,9 @@
 //!
 //! Writes put the request together, the first read starts it on a thread of the pool for calls, and every
 //! read is answered from the reply when that is there. A write at offset 0 after that begins the next
-//! request. Nothing that a session thread runs here waits.
+//! request. Nothing that a session thread runs here waits. Where nothing can be opened for writing, on a
+//! read-only mount, the parts of a request come by [`Call::add`] instead; what it asks for is refused there
+//! by the metadata service if it would change anything.
 //!
 //! What a request has changed behind the kernel's back is forgotten by it before the reply, so that a
 //! command's effect is there when the command ends. That waits for the kernel, which may wait for session
@@ -57,8 +59,17 @@ impl Call {
 
     /// Takes a part of a request.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> Outcome<()> {
+        self.take(Some(offset), data)
+    }
+
+    /// Takes the next part of a request, wherever the last one ended; after a reply the first of the next.
+    pub(super) fn add(&self, data: &[u8]) -> Outcome<()> {
+        self.take(None, data)
+    }
+
+    fn take(&self, offset: Option<u64>, data: &[u8]) -> Outcome<()> {
         let mut state = self.state.lock();
-        if offset == 0 && matches!(*state, State::Answered(_)) {
+        if offset.unwrap_or(0) == 0 && matches!(*state, State::Answered(_)) {
             *state = State::Asking(Vec::new());
         }
         let State::Asking(request) = &mut *state else {
@@ -67,7 +78,7 @@ impl Call {
                 "a call takes the next request, from offset 0, when it has answered the last one",
             );
         };
-        if offset != request.len() as u64 {
+        if offset.is_some_and(|offset| offset != request.len() as u64) {
             return refused(
                 Errno::EINVAL,
                 "a request is written in order, from offset 0",

@@ -530,14 +530,16 @@ impl Filesystem for SlabFs {
         &self,
         _request: &Request,
         _inode: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
+        command: u32,
+        data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        guarded("ioctl", || {
+            ops::ioctl::answer(&self.shared, handle.0, command, data, reply);
+        });
     }
 
     // The kernel then answers polls itself (files are always ready) and asks no more.

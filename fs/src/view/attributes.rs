@@ -281,7 +281,11 @@ pub fn spec_of_json(map: &Map<String, Value>) -> Result<SpecChange, String> {
             .iter()
             .find(|(name, _)| name == key)
             .map(|&(_, attribute)| attribute)
-            .ok_or_else(|| format!("\"{key}\" is no part of a spec"))?;
+            .ok_or_else(|| {
+                format!(
+                    "\"{key}\" is no part of a spec, which has dtype, dims, max_dims, fill, layout, codec, placement"
+                )
+            })?;
         match json_text(value).ok_or_else(|| format!("\"{key}\": {value} cannot be its value"))? {
             Given::Nothing => {}
             Given::NoAxes if attribute == Attribute::Dims => change.dims = Some(Coords::new()),

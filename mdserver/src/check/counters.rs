@@ -49,10 +49,6 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
                 limits.inodes = walk.record(key, value);
                 return Ok(());
             }
-            keys::LOADED => {
-                walk.record::<bool>(key, value);
-                return Ok(());
-            }
             keys::LATER => {
                 limits.later = walk.record(key, value).unwrap_or_default();
                 return Ok(());

@@ -31,9 +31,14 @@ pub(crate) fn set_draining(core: &Core, id: ServerId, draining: bool) -> Result<
         let mut state = core.state();
         let state = &mut *state;
         state.servers.named(id)?;
+        let marked = state
+            .servers
+            .by_id
+            .get(&id)
+            .is_some_and(|server| server.record.draining);
         let others = state.servers.by_id.iter();
         let mut others = others.filter(|(other, server)| **other != id && server.takes_chunks());
-        if draining && others.next().is_none() {
+        if draining && !marked && others.next().is_none() {
             return Err(MdError::Invalid(format!(
                 "there is no other data server that could take the chunks of {id}; start one, or wait until it is online"
             )));

@@ -30,7 +30,10 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
         let session = state.session(id)?;
         session.heard = Instant::now();
         if session.record.read_only && op.writes() {
-            return Err(MdError::NotPermitted("the session is read-only".to_owned()));
+            return Err(MdError::NotPermitted(
+                "the session is read-only; use a mount that was started without --read-only"
+                    .to_owned(),
+            ));
         }
         if !op.changes() || !remote {
             return Ok(Admission::Go(Ctx {

@@ -256,8 +256,8 @@ fn after_kills() {
 fn what_cannot_be_drained() {
     needs_mount!();
     let cluster = Cluster::start(1, 1);
-    drain(&cluster, "7", &[]).fails(2, &["no data server 7"]);
-    drain(&cluster, "1", &[]).fails(2, &["no other data server"]);
+    drain(&cluster, "7", &[]).fails(1, &["no data server 7"]);
+    drain(&cluster, "1", &[]).fails(1, &["no other data server"]);
     file::write(&cluster.at(0, "f"), "works");
 }
 

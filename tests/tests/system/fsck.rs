@@ -129,10 +129,20 @@ fn directories_of_single_processes() {
         &cluster.md_data(),
         &["--deep", "--chunks", &stores[0], "--chunks", &stores[1]],
     );
-    fsck(&cluster.server_data(0), &[]).fails(2, &["--chunks"]);
-    fsck(&cluster.area().mkdir("empty"), &[]).fails(2, &["holds nothing of slabfs"]);
+    // A directory that is named twice is looked at once.
+    clean(
+        &cluster.md_data(),
+        &[
+            "--chunks",
+            &stores[0],
+            "--chunks",
+            &format!("{}/.", stores[0]),
+        ],
+    );
+    fsck(&cluster.server_data(0), &[]).fails(1, &["--chunks"]);
+    fsck(&cluster.area().mkdir("empty"), &[]).fails(1, &["holds nothing of slabfs"]);
     let outcome = fsck(&cluster.md_data(), &["--chunks", "/nowhere"]);
-    outcome.fails(2, &["holds no chunks"]);
+    outcome.fails(1, &["holds no chunks"]);
 }
 
 #[test]

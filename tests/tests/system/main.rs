@@ -7,6 +7,7 @@ mod bad_places;
 mod bad_wire;
 mod cli;
 mod codecs;
+mod commands;
 mod crash;
 mod crowds;
 mod damage;

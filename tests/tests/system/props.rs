@@ -87,10 +87,10 @@ fn containers_give_what_is_not_said() {
     command(&mnt, "$S create run/d --dims 4").fails(2, &["--dtype", "no default"]);
     command(&mnt, "setfattr -x user.slabfs.defaults run").ok();
     assert!(command(&mnt, "getfattr -d run").ok().text().is_empty());
+    command(&mnt, "$S set run --dims 4").fails(1, &["directory", "--default-dtype"]);
     for (wrong, words) in [
         ("$S set run --default-dtype q9", &["q9"][..]),
         ("$S set run --clear-default dims", &["dims", "codec"]),
-        ("$S set run --dims 4", &["directory", "--default-dtype"]),
         ("$S set run/b --default-dtype f4 --dims 4", &["directories"]),
         (
             "$S set run --default-codec lz4 --default-layout canonical",
@@ -219,7 +219,7 @@ fn tags_by_command_and_by_attribute() {
         "setfattr -n user.z -v 9 a && $S untag a x nothing --from b",
     )
     .ok();
-    assert_eq!(command(mnt, "$S tags a z").ok().text(), "z=9\n");
+    assert_eq!(command(mnt, "$S tags a z").ok().text(), "z:auto=9\n");
     command(mnt, "$S tags b x").fails(1, &["no tag x"]);
     // One of several is wrong: none is changed.
     command(mnt, "$S tag a w=1 --to nothing").fails(1, &["does not exist"]);

@@ -1,15 +1,23 @@
 //! Many objects in one request, from JSON.
+//!
+//! All that can be seen to be wrong in the descriptions is looked for before anything is made. Directories
+//! that were made for objects which the mount then refuses are taken back.
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io::Read;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use slabfs_fs::call::{Described, PathText};
 
 use super::exists;
 use crate::failure::usage;
-use crate::onmount::{Mount, Refused, explain};
+use crate::onmount::{self, Mount, Refused, explain};
+use crate::rules;
 
 /// Objects in one request: as many as happen together.
 const BATCH: usize = 1024;
@@ -23,19 +31,32 @@ struct Line {
     object: Value,
 }
 
-/// Makes what `file` describes, below `container`.
-pub(super) fn run(container: &Path, file: &Path, parents: bool) -> anyhow::Result<()> {
+/// Makes what `file` describes, below `container`; answers how many objects that were.
+pub(super) fn run(container: &Path, file: &Path, parents: bool) -> anyhow::Result<usize> {
     let text = read(file)?;
     let (what, lines) = parse(&text)?;
+    check(container, what, &lines, parents)?;
     if !container.is_dir() {
         let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
         let error = std::fs::metadata(container).err().unwrap_or(error);
         return Err(explain(container, error).context("--from-json makes objects in a directory"));
     }
     let mount = Mount::of(container)?;
-    if parents {
-        make_directories(container, &lines)?;
+    let mut directories = Directories::default();
+    let result = (|| {
+        if parents {
+            directories.make(container, &lines)?;
+        }
+        objects(&mount, container, what, lines)
+    })();
+    if result.is_err() {
+        directories.take_back();
     }
+    result
+}
+
+/// Makes all objects, a batch at a time.
+fn objects(mount: &Mount, container: &Path, what: &str, lines: Vec<Line>) -> anyhow::Result<usize> {
     let within = mount.inside(container)?;
     let mode = mode();
     let mut made = 0;
@@ -58,7 +79,65 @@ pub(super) fn run(container: &Path, file: &Path, parents: bool) -> anyhow::Resul
             }
         }
     }
+    Ok(made)
+}
+
+/// Looks at all descriptions for what can be seen to be wrong in them, before anything is made.
+fn check(container: &Path, what: &str, lines: &[Line], parents: bool) -> anyhow::Result<()> {
+    let mut numbers: HashMap<Vec<u8>, usize> = HashMap::new();
+    let mut typed: HashMap<PathBuf, bool> = HashMap::new();
+    for line in lines {
+        let wrong = |why: String| {
+            usage(format!(
+                "--from-json: {what} {}: {why}; no object was made",
+                line.number
+            ))
+        };
+        let object = Described::of_json(line.object.clone()).map_err(wrong)?;
+        let bytes = object.path.bytes();
+        if bytes.starts_with(b"/") {
+            return Err(wrong(format!(
+                "{} begins with /, and paths count from {}; leave the / out",
+                object.path,
+                container.display()
+            )));
+        }
+        object.path.check_new().map_err(wrong)?;
+        let names = bytes.split(|&byte| byte == b'/');
+        let names: Vec<&[u8]> = names.filter(|name| !matches!(*name, b"" | b".")).collect();
+        if let Some(first) = numbers.insert(names.join(&b'/'), line.number) {
+            return Err(wrong(format!(
+                "{} is that of {what} {first}, too; give each object a path of its own",
+                object.path
+            )));
+        }
+        let spec = &object.spec;
+        // Without a dtype a fill value is one of the container's dtype.
+        if (spec.dtype.is_some() || spec.fill.is_none())
+            && let Some(why) = rules::refused_change(&rules::new_file(), spec)
+        {
+            return Err(wrong(why));
+        }
+        let parent = container.join(OsStr::from_bytes(&names[..names.len() - 1].join(&b'/')));
+        if spec.dims.is_some() && spec.dtype.is_none() && (parents || parent.is_dir()) {
+            let has = typed
+                .entry(parent)
+                .or_insert_with_key(|parent| inherits_dtype(parent));
+            if !*has {
+                return Err(wrong(format!(
+                    "{}: an array needs a dtype, as \"f4\"; its directory has no default",
+                    object.path
+                )));
+            }
+        }
+    }
     Ok(())
+}
+
+/// Whether a directory, or the nearest above it that is there, gives a dtype.
+fn inherits_dtype(directory: &Path) -> bool {
+    let there = directory.ancestors().find(|above| above.is_dir());
+    there.is_some_and(|above| onmount::default_dtype(above).is_some())
 }
 
 /// Makes one object with tags.
@@ -145,18 +224,52 @@ fn batches(lines: Vec<Line>) -> Vec<Vec<Line>> {
     batches
 }
 
-fn make_directories(container: &Path, lines: &[Line]) -> anyhow::Result<()> {
-    let wanted: BTreeSet<&Path> = lines
-        .iter()
-        .filter_map(|line| Path::new(line.object.get("path")?.as_str()?).parent())
-        .filter(|parent| parent.is_relative() && !parent.as_os_str().is_empty())
-        .collect();
-    for parent in wanted {
-        let full = container.join(parent);
-        std::fs::create_dir_all(&full)
-            .map_err(|error| anyhow!("cannot make the directory {}: {error}", full.display()))?;
+/// The directories that were made for objects.
+#[derive(Debug, Default)]
+struct Directories {
+    made: Vec<PathBuf>,
+}
+
+impl Directories {
+    /// Makes those that are missing.
+    fn make(&mut self, container: &Path, lines: &[Line]) -> anyhow::Result<()> {
+        let mut seen = HashSet::new();
+        for line in lines {
+            let Some(path) = line.object.get("path").and_then(path_of) else {
+                continue;
+            };
+            let mut full = container.to_owned();
+            for name in path.parent().into_iter().flat_map(Path::components) {
+                full.push(name);
+                if !seen.insert(full.clone()) {
+                    continue;
+                }
+                match std::fs::create_dir(&full) {
+                    Ok(()) => self.made.push(full.clone()),
+                    Err(_) if full.is_dir() => {}
+                    Err(error) => {
+                        let full = full.display();
+                        return Err(anyhow!("cannot make the directory {full}: {error}"));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Removes those in which nothing was made.
+    fn take_back(self) {
+        for directory in self.made.iter().rev() {
+            // One that is not empty has objects of an earlier batch, or of somebody else.
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+/// A path as JSON has it.
+fn path_of(path: &Value) -> Option<PathBuf> {
+    let path = PathText::deserialize(path).ok()?;
+    Some(Path::new(OsStr::from_bytes(path.bytes())).to_owned())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use serde_json::Value;
 
-use super::{Mount, explain};
+use super::{Mount, explain, ioctl};
 
 /// How long to try while all calls of the mount are taken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,10 +42,21 @@ impl Mount {
     /// A [`Refused`] where the mount says why; else what was wrong with asking.
     pub(crate) fn call(&self, request: &Value) -> anyhow::Result<Value> {
         let path = self.root.join(".slabfs/call");
-        let file = open(&path).map_err(|error| cannot_open(&path, error))?;
         let with = || format!("asking the mount through {}", path.display());
-        file.write_all_at(request.to_string().as_bytes(), 0)
-            .with_context(with)?;
+        let text = request.to_string();
+        let file = match open(&path, true) {
+            Err(error) if error.raw_os_error() == Some(libc::EROFS) => {
+                // A read-only mount, which can be asked all the same.
+                let file = open(&path, false).map_err(|error| cannot_open(&path, error))?;
+                ioctl::ask(&file, text.as_bytes()).with_context(with)?;
+                file
+            }
+            opened => {
+                let file = opened.map_err(|error| cannot_open(&path, error))?;
+                file.write_all_at(text.as_bytes(), 0).with_context(with)?;
+                file
+            }
+        };
         let text = read(&file).with_context(with)?;
         let mut reply: Value = serde_json::from_slice(&text)
             .with_context(|| format!("{} did not answer in JSON", path.display()))?;
@@ -100,10 +111,10 @@ fn as_json(path: &Path) -> Value {
     }
 }
 
-fn open(path: &Path) -> Result<File, Error> {
+fn open(path: &Path, write: bool) -> Result<File, Error> {
     let until = Instant::now() + PATIENCE;
     loop {
-        match OpenOptions::new().read(true).write(true).open(path) {
+        match OpenOptions::new().read(true).write(write).open(path) {
             Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {
                 std::thread::sleep(PAUSE);
             }
@@ -131,9 +142,6 @@ fn cannot_open(path: &Path, error: Error) -> anyhow::Error {
             "{} is not there: the mount's process is of an older version; unmount it and start it again",
             path.display()
         ),
-        Some(libc::EROFS) => {
-            anyhow!("the mount is read-only; ask through one that was started without --read-only")
-        }
         Some(libc::EAGAIN) => anyhow!(
             "too many commands ask this mount at once; try again when some of them have ended"
         ),

@@ -3,8 +3,11 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use slabfs_fs::view::{attributes, defaults};
+use slabfs_mdserver::api::{Defaults, DefaultsChange, MdError};
 
 use crate::create::assigned;
+use crate::failure::usage;
 use crate::onmount::Mount;
 
 /// What can be said of a directory.
@@ -62,6 +65,23 @@ pub(super) fn run(path: &Path, args: &DefaultArgs) -> anyhow::Result<()> {
         .given()
         .map(|(key, text)| (key.to_owned(), json!(text)))
         .collect();
+    for (key, text) in args.given() {
+        let one = Map::from_iter([(key.to_owned(), json!(text))]);
+        let wrong = |why| usage(format!("--default-{key}: {why}"));
+        attributes::spec_of_json(&one).map_err(wrong)?;
+    }
+    for which in &args.clear_default {
+        defaults::key(which).map_err(|why| usage(format!("--clear-default: {why}")))?;
+    }
+    // What is given goes together, whatever is there already.
+    let given = defaults::from_json(set.clone()).map_err(usage)?;
+    let change = DefaultsChange {
+        clear: Vec::new(),
+        set: given,
+    };
+    if let Err(MdError::Invalid(why)) = Defaults::default().changed(&change) {
+        return Err(usage(why));
+    }
     let tags = assigned(&args.default_tag)?;
     if !tags.is_empty() {
         set.insert("tags".to_owned(), Value::Object(tags));

@@ -14,6 +14,7 @@ pub(super) mod getattr;
 pub(super) mod getlk;
 pub(super) mod getxattr;
 pub(super) mod init;
+pub(super) mod ioctl;
 pub(super) mod link;
 pub(super) mod listxattr;
 pub(super) mod lookup;

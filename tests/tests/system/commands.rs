@@ -1,0 +1,402 @@
+//! What commands make of their arguments: tags that come back as they were, lists of objects that are refused
+//! whole, orders of hits, and the line between a wrong command (status 2) and a refusal (status 1).
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use slabfs_tests::tool::{Outcome, create, run, servers};
+use slabfs_tests::{Cluster, Up, file, needs_mount, needs_root, poll};
+
+fn command(dir: &Path, line: &str) -> Outcome {
+    let binary = slabfs_tests::binary::path();
+    run(Command::new("sh")
+        .args(["-c", line])
+        .env("S", binary)
+        .current_dir(dir))
+}
+
+#[test]
+fn tags_come_back_as_they_were() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    for name in ["a", "b", "c"] {
+        file::write(&mnt.join(name), "");
+    }
+    // A number in another form is text and a number, and keeps its form.
+    command(mnt, "$S tag a id=007 v=1.10 e=1e3 run:auto=3 t:text=3").ok();
+    for query in [
+        "id = 7",
+        "id = \"007\"",
+        "v = 1.1",
+        "v = \"1.10\"",
+        "e = 1000",
+        "run = 3",
+        "run = \"3\"",
+    ] {
+        let found = command(mnt, &format!("$S find '{query}'")).ok();
+        assert_eq!(found.text(), "a\n", "{query}");
+    }
+    assert_eq!(command(mnt, "$S find 't = 3'").ok().text(), "");
+    let set = |name: &str, value: &[u8]| {
+        file::set_xattr(&mnt.join("a"), &format!("user.{name}"), value, 0).expect("a tag");
+    };
+    set("auto", b"9");
+    set("autotext", b"climate");
+    set("a=b", b"1");
+    set("x:int", b"1");
+    set("user.y", b"1");
+    set("two\nlines", b"it's\none");
+    command(
+        mnt,
+        "$S tag a 'l=[1, 2.5, \"q\"]' low:float=-inf 'open:text=[1,' by:bytes=00ff user.z=3",
+    )
+    .ok();
+    let shown = command(mnt, "$S tags a").ok();
+    for line in [
+        "auto:auto=9",
+        "autotext:auto=climate",
+        "id=007",
+        "run:auto=3",
+        "t:text=3",
+        "z=3",
+        "$'two\\nlines:auto=it\\'s\\none'",
+    ] {
+        assert!(
+            shown.text().lines().any(|shown| shown == line),
+            "{line}: {}",
+            shown.text()
+        );
+    }
+    let typed = |name: &str| {
+        command(mnt, &format!("$S tags {name} --json --typed"))
+            .ok()
+            .json()
+    };
+    command(mnt, "$S tags -0 a | xargs -0 $S tag b").ok();
+    assert_eq!(typed("b"), typed("a"));
+    assert_eq!(typed("a")["id"], json!({"auto": "007"}));
+    assert_eq!(typed("a")["t"], json!("3"));
+    command(mnt, "$S tags a --typed").fails(2, &["--json"]);
+    assert_eq!(command(mnt, "$S tags a user.z").ok().text(), "z=3\n");
+    command(mnt, "$S untag a user.z && $S tags a z").fails(1, &["no tag z"]);
+    // Defaults too.
+    command(
+        mnt,
+        "mkdir d && $S set d --default-tag id=007 --default-tag 'l=[1,2.5]' && touch d/f",
+    )
+    .ok();
+    assert_eq!(
+        command(mnt, "$S tags d/f").ok().text(),
+        "id=007\nl=[1,2.5]\n"
+    );
+    let told = command(mnt, "$S info d").ok();
+    assert!(
+        told.text().contains("default tag l:  [1,2.5]\n"),
+        "{}",
+        told.text()
+    );
+    command(mnt, "cp -a d copy && touch copy/f").ok();
+    assert_eq!(
+        command(mnt, "$S find 'id = 7' --in copy").ok().text(),
+        "copy/f\n"
+    );
+    for (wrong, words) in [
+        ("$S tag a 'k=[1,'", &["ends with ]", "text"][..]),
+        ("$S tag a 'k=[1,]'", &["trailing comma"]),
+        ("$S tag a user.slabfs.x=1", &["slabfs set"]),
+        ("$S tag a k=1 user.k=2", &["twice"]),
+        ("$S set d --default-tag k=1 --default-tag k=2", &["twice"]),
+    ] {
+        command(mnt, wrong).fails(2, words);
+    }
+    // Infinities are numbers.
+    assert_eq!(command(mnt, "$S find 'low = -inf'").ok().text(), "a\nb\n");
+    assert_eq!(
+        command(mnt, "$S find 'low < 0 and auto in (8, 9)' --sort path")
+            .ok()
+            .text(),
+        "a\nb\n"
+    );
+}
+
+#[test]
+fn a_list_of_objects_is_refused_before_anything_is_made() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    std::fs::create_dir(mnt.join("run")).expect("made");
+    let from = |lines: &str, more: &str| {
+        let list = up.area().at("list");
+        file::write(&list, lines);
+        command(
+            mnt,
+            &format!("$S create run --from-json {} {more}", list.display()),
+        )
+    };
+    let good = r#"{"path":"new/x","dims":[1],"dtype":"f4"}"#;
+    for (line, words) in [
+        (r#"{"path":"../esc"}"#, &["..", "leave the directory"][..]),
+        (
+            r#"{"path":"new/../../esc"}"#,
+            &["..", "leave the directory"],
+        ),
+        (r#"{"path":"/abs"}"#, &["begins with /"]),
+        (r#"{"path":"n/"}"#, &["the name of a file"]),
+        (r#"{"path":""}"#, &["the name of a file"]),
+        (r#"{"path":"new/./x"}"#, &["that of line 1"]),
+        (
+            r#"{"path":"x","dimz":[1]}"#,
+            &["dimz", "dtype, dims, max_dims", "tags"],
+        ),
+        (
+            r#"{"path":"x","tags":{"a":null}}"#,
+            &["tag a", "null is not a value; a tag is"],
+        ),
+        (r#"{"path":"x","dims":[1]}"#, &["needs a dtype"]),
+        (
+            r#"{"path":"x","dims":[4,4],"dtype":"f4","layout":"grid:2"}"#,
+            &["axes"],
+        ),
+        (r#"{"dims":[1]}"#, &["\"path\" is missing"]),
+        ("3", &["an object is written", "not 3"]),
+    ] {
+        let told =
+            from(&format!("{good}\n{line}\n"), "-p").fails(2, &["line 2", "no object was made"]);
+        for word in words {
+            assert!(told.stderr.contains(word), "{line}: {}", told.stderr);
+        }
+        assert!(!told.stderr.contains("struct"), "{}", told.stderr);
+        let left = std::fs::read_dir(mnt.join("run")).expect("listed").count();
+        assert_eq!(left, 0, "{line}");
+        assert!(!mnt.join("esc").exists(), "{line}");
+    }
+    // What only the mount can know leaves no directories either.
+    std::fs::create_dir(mnt.join("run/there")).expect("made");
+    file::write(&mnt.join("run/there/x"), "");
+    let taken = format!("{good}\n{}\n", r#"{"path":"there/x"}"#);
+    from(&taken, "-p").fails(1, &["line 2", "exists", "no object was made"]);
+    assert!(!mnt.join("run/new").exists());
+    let far = format!("{good}\n{}\n", r#"{"path":"y","placement":"server:9"}"#);
+    from(&far, "-p").fails(1, &["line 2", "no data server 9"]);
+    assert!(!mnt.join("run/new").exists());
+    // How many there are is said.
+    assert_eq!(from(good, "-p").ok().text(), "1 object made\n");
+    assert_eq!(from(r#"{"path":"new/y"}"#, "-q").ok().text(), "");
+    // Another program is told the same.
+    for path in ["../x", "/x", "x/"] {
+        let request = json!({"op": "create", "in": "run", "objects": [{"path": path}]});
+        command(mnt, &format!("$S call . '{request}'")).fails(2, &[path]);
+    }
+}
+
+#[test]
+fn hits_in_every_order() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    std::fs::create_dir(mnt.join("z")).expect("made");
+    create(
+        &mnt.join("z/a"),
+        "4,2",
+        "f4",
+        &["--tag", "t=1", "--tag", "name=3"],
+    );
+    create(
+        &mnt.join("b"),
+        "8",
+        "u1",
+        &["--tag", "t=1", "--tag", "name=1"],
+    );
+    create(
+        &mnt.join("c"),
+        "2,9,1",
+        "i8",
+        &["--tag", "t=1", "--tag", "step=5"],
+    );
+    let found = |sort: &str| {
+        let told = command(mnt, &format!("$S find 't = 1' {sort}")).ok();
+        told.text().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (sort, order) in [
+        ("--sort name", ["z/a", "b", "c"]),
+        ("--sort -name", ["c", "b", "z/a"]),
+        ("--sort path", ["b", "c", "z/a"]),
+        ("--sort path --reverse", ["z/a", "c", "b"]),
+        ("--sort dtype", ["z/a", "c", "b"]),
+        ("--sort rank", ["b", "z/a", "c"]),
+        ("--sort dims[0]", ["c", "z/a", "b"]),
+        ("--sort -dims[0]", ["b", "z/a", "c"]),
+        ("--sort dims[1]", ["z/a", "c", "b"]),
+        ("--sort -dims[1]", ["c", "z/a", "b"]),
+        ("--sort -dims[0] -r", ["c", "z/a", "b"]),
+        ("--sort size", ["b", "z/a", "c"]),
+        ("--sort owner", ["b", "c", "z/a"]),
+        ("--sort kind", ["b", "c", "z/a"]),
+        ("--sort step", ["c", "b", "z/a"]),
+        ("--sort=-step", ["c", "b", "z/a"]),
+        ("--sort '\"name\"'", ["b", "z/a", "c"]),
+        ("--sort nothing", ["b", "c", "z/a"]),
+    ] {
+        assert_eq!(found(sort), order, "{sort}");
+    }
+    assert_eq!(found("--sort -dims[0] --limit 1"), ["b"]);
+    for (wrong, words) in [
+        ("--sort ''", &["name, path, kind"][..]),
+        ("--sort dims", &["dims[0]"]),
+        ("--limit -1", &["-1", "0 or more"]),
+        ("--reverse", &["--sort"]),
+    ] {
+        let told = command(mnt, &format!("$S find 't = 1' {wrong}")).fails(2, words);
+        assert!(!told.stderr.contains("-- -1"), "{}", told.stderr);
+    }
+    let hit = command(mnt, "$S find 'name = a' --json").ok().json();
+    assert_eq!(
+        [&hit["dtype"], &hit["dims"]],
+        [&json!("f4"), &json!([4, 2])]
+    );
+    assert_eq!(
+        command(mnt, "$S find 'kind = dir' --sort path").ok().text(),
+        ".\nz\n"
+    );
+    assert_eq!(
+        command(mnt, "$S find 'kind = file' --count").ok().text(),
+        "3\n"
+    );
+}
+
+#[test]
+fn a_wrong_command_and_a_refusal_have_statuses_of_their_own() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    std::fs::create_dir(mnt.join("d")).expect("made");
+    create(&mnt.join("a"), "4,4", "f4", &[]);
+    for (wrong, words) in [
+        ("$S find 'step = 3..9'", &["with in", "^"][..]),
+        ("$S find 'owner = nosuchuser'", &["no user", "^"]),
+        ("$S find 'dtype = <f4'", &["quoted", "^"]),
+        (
+            "$S create 'd/x@[0]' --dims 4 --dtype f4",
+            &["begins a selection", "d/x@@[0]"],
+        ),
+        ("$S create 'd/x@[0' --dims 4 --dtype f4", &["d/x@@[0"]),
+        (
+            "$S set d --default-placement here",
+            &["--default-placement"],
+        ),
+        (
+            "$S set d --default-codec lz4 --default-layout canonical",
+            &["aligned"],
+        ),
+        (
+            "$S set d --clear-default dims",
+            &["--clear-default", "codec"],
+        ),
+        ("$S fsck --data x --chunks", &["--chunks"]),
+        ("$S up --meta-cache 1P m", &["T", "512M"]),
+        ("$S up --meta-cache 0.5G m", &["whole number", "512M"]),
+        ("$S layout a --width -1", &["-1"]),
+    ] {
+        command(mnt, wrong).fails(2, words);
+    }
+    for (refused, words) in [
+        (
+            "$S create d/x --dims 4 --dtype f4 --placement server:9",
+            &["no data server 9"][..],
+        ),
+        (
+            "$S create d/x --dims 4 --dtype f4 --placement server:9 --tag t=1",
+            &["no data server 9"],
+        ),
+        (
+            "$S set d --default-placement server:77",
+            &["no data server 77"],
+        ),
+        ("$S set a --placement server:77", &["no data server 77"]),
+        ("$S drain 9 .", &["no data server 9"]),
+        ("$S find 'has x' --in a", &["not a directory"]),
+        ("$S set d --dims 4", &["directory", "--default-dtype"]),
+        ("$S layout a --axes 0,7", &["--axes"]),
+        (
+            "$S meta load d/none --data d/md",
+            &["does not exist", "meta dump"],
+        ),
+        ("$S fsck --data d", &["holds nothing of slabfs"]),
+    ] {
+        let told = command(mnt, refused).fails(1, words);
+        assert!(!told.stderr.contains("storage failed"), "{}", told.stderr);
+    }
+    assert!(!mnt.join("d/x").exists());
+}
+
+#[test]
+fn who_may_not_look_is_told_so() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    let mode = |path: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(up.at(path), mode).expect("chmod");
+    };
+    mode("", 0o755);
+    std::fs::create_dir(up.at("closed")).expect("made");
+    create(&up.at("closed/a"), "4", "f4", &["--tag", "t=1"]);
+    create(&up.at("secret"), "4", "f4", &["--tag", "t=1"]);
+    chown(up.at("secret"), Some(0), Some(0)).expect("chown");
+    mode("secret", 0o600);
+    mode("closed", 0o700);
+    let other = |line: &str| {
+        let binary = slabfs_tests::binary::path();
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--reuid",
+            "4001",
+            "--regid",
+            "4001",
+            "--clear-groups",
+            "sh",
+            "-c",
+            line,
+        ]);
+        run(command.env("S", binary).current_dir(up.mnt()))
+    };
+    for line in ["find 't = 1' --in closed", "info secret", "layout secret"] {
+        let told = other(&format!("$S {line}"));
+        told.fails(1, &["Permission denied", "ask its owner"]);
+    }
+}
+
+#[test]
+fn an_empty_server_that_is_stopped_needs_no_draining() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 1);
+    let mnt = cluster.mnt(0).to_owned();
+    file::write(&cluster.at(0, "f"), vec![7; 100_000]);
+    // Servers get their numbers in the order in which they register.
+    let at = |servers: &[serde_json::Value]| {
+        let place = |server: &serde_json::Value| {
+            let addr = server["addr"].as_str();
+            addr.is_some_and(|addr| addr.ends_with("o1.s"))
+        };
+        servers.iter().position(place).expect("the server")
+    };
+    let known = servers(&mnt);
+    let drain = format!("$S drain {} . --patience 5s", known[at(&known)]["id"]);
+    command(&mnt, &drain).ok();
+    cluster.stop_server(1);
+    poll::until_true("the server is away", || {
+        let known = servers(&mnt);
+        known[at(&known)]["online"] == false
+    });
+    let told = command(&mnt, &drain).ok();
+    assert!(
+        told.text().contains("is stopped, and nothing is on it"),
+        "{}",
+        told.text()
+    );
+    let table = command(&mnt, "$S servers .").ok();
+    assert!(table.text().contains("away, draining"), "{}", table.text());
+    assert_eq!(file::read(&cluster.at(0, "f")), vec![7; 100_000]);
+}
