@@ -7,7 +7,6 @@ use slabfs_objstore::server::ServerOrders;
 use super::defaults::Defaults;
 use super::find::Found;
 use super::info::ArrayInfo;
-use super::lock::{LockLife, LockNews, LockReply};
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
 use super::types::{Attr, Ino};
@@ -43,8 +42,6 @@ pub struct Attached {
     pub servers_version: u64,
     /// A session that is not heard for so many milliseconds is lost; heartbeat at a third of it.
     pub lease_ms: u64,
-    /// The life that requests for locks are for: that of the home.
-    pub locks: LockLife,
 }
 
 /// Reply of [`super::Op::Heartbeat`].
@@ -58,8 +55,6 @@ pub struct Beat {
     pub servers_version: u64,
     /// The session is not known any more: what was not flushed is lost.
     pub lost: bool,
-    /// The home's life; when it is a new one, it has to be told which locks the session has.
-    pub locks: LockLife,
 }
 
 /// Reply of [`super::Op::Create`].
@@ -265,17 +260,4 @@ pub enum Reply {
     Servers(Vec<ServerInfo>),
     /// Of `RegisterServer`.
     Orders(ServerOrders),
-    /// Of `Lock`.
-    Lock(LockReply),
-    /// Of `CancelLock`: whether the request waited.
-    LockCancelled(bool),
-    /// Of `LockEvents`.
-    LockNews(LockNews),
-    /// Of `ReclaimLocks`.
-    LocksReclaimed {
-        /// Spans that others had got meanwhile.
-        lost: u64,
-        /// The life that begins with the last of them.
-        life: LockLife,
-    },
 }

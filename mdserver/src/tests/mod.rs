@@ -7,7 +7,6 @@ mod cuts;
 mod defaults;
 pub(crate) mod dumps;
 mod find;
-mod locks;
 mod million;
 mod moving;
 mod names;

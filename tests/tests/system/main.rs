@@ -25,7 +25,6 @@ mod growth;
 mod guide;
 mod hangs;
 mod journal;
-mod locks;
 mod lost_replies;
 mod mapping;
 mod naive;
