@@ -131,6 +131,14 @@ impl LocalStore {
         }
     }
 
+    /// Whether the store ended between the making of a file and its first byte. Nobody was told then that
+    /// the chunk is there, and who makes it again must not meet a damaged one. (Grid chunks are called out
+    /// instead: they may have cells of others.)
+    fn never_made(&self, name: &Option<ChunkName>, path: &Path) -> bool {
+        matches!(name, Some(ChunkName::Free(_)))
+            && std::fs::metadata(path).is_ok_and(|file| file.len() == 0)
+    }
+
     /// Enters the file of a chunk.
     fn take_file(
         &self,
@@ -139,6 +147,10 @@ impl LocalStore {
         index: &mut Index,
     ) -> Result<()> {
         let path = found.path;
+        if !self.shared.clean && self.never_made(&found.name, &path) {
+            tracing::info!("{}: was being made when the store ended", path.display());
+            return self.files.unlink(&path);
+        }
         let head = |path: &Path| {
             std::fs::File::open(path)
                 .ok()

@@ -634,3 +634,18 @@ fn sums_that_a_crash_tore_are_made_anew_before_the_store_is_in_order() {
     assert!(read(&store, &name, &form, &all) == data);
     store.verify(&name).unwrap();
 }
+
+#[test]
+fn a_chunk_whose_making_a_kill_cut_short_can_be_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (name, form) = (free(1), form(&[300_000], 4, Codec::None, &[]));
+    let data = noise(300_000, 3);
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
+    store.crash();
+    fs::write(chunk_file(dir.path()), []).unwrap();
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
+    let all = boxed(&[0], &[data.len() as u64]);
+    assert!(read(&store, &name, &form, &all) == data);
+}
