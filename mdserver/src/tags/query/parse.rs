@@ -238,7 +238,10 @@ impl Parser<'_> {
         if word.has_star() {
             let pattern = match (self.said(span, literal::pattern(word))?, word.parts.first()) {
                 (Pattern::Prefix(text), Some(Part::Bare(_))) => {
-                    Pattern::Prefix(slabfs_model::bare_key(&text).to_owned())
+                    match slabfs_model::bare_key(&text) {
+                        "" => Pattern::Any,
+                        key => Pattern::Prefix(key.to_owned()),
+                    }
                 }
                 (pattern, _) => pattern,
             };

@@ -415,3 +415,9 @@ fn words_that_people_use() {
         &["kind = dir", "kind = link", "user.k = 4"],
     );
 }
+
+#[test]
+fn all_keys_with_the_prefix_of_tags_are_all_keys() {
+    use crate::tags::query::Query;
+    assert_eq!(Query::parse("user.* = f0"), Query::parse("* = f0"));
+}
