@@ -8,7 +8,7 @@
 //! Left alone on purpose:
 //! - the writeback cache writes whole pages back, over a neighbour's bytes;
 //! - `O_TRUNC` within open: as a truncate of its own it takes the same way as every other truncate;
-//! - locks: fuser 0.18 cannot tell `flock` from `fcntl`, so the kernel locks within the mount;
+//! - locks: nobody keeps them across mounts yet, so the kernel locks within the mount;
 //! - `HANDLE_KILLPRIV_V2`: fuser 0.18 drops the flag by which truncate says whether to take set-user-id
 //!   off. Without it the kernel does that for chown and truncate itself, by the caller's capabilities;
 //!   writes carry their flag either way, and `write` obeys it;
