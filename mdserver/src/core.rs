@@ -7,13 +7,19 @@
 //! (3) The store's own. Nobody who holds a later one takes an earlier one, and nothing waits for the
 //! network or a disk sync under any of them.
 //!
+//! **Looking without the state.** [`Seen`] holds copies of inodes and slots under small locks of its
+//! own. It never says anything but what the store says: what a transaction changes is taken out
+//! before the batch goes in and put back after. So whoever asks for one inode or one name may take a
+//! copy from there, or that the store lacks a name, without waiting for the batch that somebody
+//! writes; for all else he asks the state.
+//!
 //! **What the state keeps true.** The store is the truth, and a [`Txn`] writes to it (sessions and servers write
 //! records of their own in the same way), under the
 //! state's lock, in one batch an operation. Caches hold what the store holds and are changed after
 //! the batch is in. A change that must be seen in memory only after it is in the store waits in the
 //! transaction. So an operation that fails at any point has changed nothing.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use slabfs_model::SessionId;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -42,10 +48,15 @@ pub(crate) struct Core {
     pub(crate) tags: Live,
     pub(crate) dumps: Dumps,
     state: Mutex<State>,
+    /// The copies of the state, for a look without its lock.
+    pub(crate) seen: Arc<Seen>,
     /// Somebody waits for a request of the same number to end.
     pub(crate) answered: Condvar,
     /// Sessions attached, for [`crate::api::Metadata::session_count`].
     pub(crate) session_count: AtomicU32,
+    /// Sessions in this process that live, and whether each only reads: a copy, for a look without the
+    /// state's lock. They end by detaching alone, so nobody asks when they were heard.
+    local: RwLock<SmallVec<[(SessionId, bool); 2]>>,
 }
 
 /// Who asks, and which of the session's requests it is.
@@ -72,10 +83,20 @@ impl Ctx {
 /// Openings of one inode: who, and how often.
 pub(crate) type Holders = SmallVec<[(SessionId, u32); 1]>;
 
+/// A slot of a directory as it is to be.
+pub(crate) type SlotChange = (SlotKey, Option<Arc<Slot>>);
+/// A directory and the place in it.
+type SlotKey = (Ino, u64);
+
+/// Copies of what the store holds; see the module. Only the state's owner puts in and takes out.
+pub(crate) struct Seen {
+    inodes: Mutex<Cache<Ino, Arc<Inode>>>,
+    slots: Mutex<Cache<SlotKey, Option<Arc<Slot>>>>,
+}
+
 /// Everything in memory but tilings.
 pub(crate) struct State {
-    inodes: Cache<Ino, Arc<Inode>>,
-    slots: Cache<(Ino, u64), Option<Arc<Slot>>>,
+    seen: Arc<Seen>,
     pub(crate) ids: Ids,
     pub(crate) sessions: Sessions,
     pub(crate) opens: HashMap<Ino, Holders>,
@@ -127,12 +148,26 @@ impl From<crate::api::SpecError> for MdError {
     }
 }
 
+impl Seen {
+    /// A copy of an inode.
+    pub(crate) fn inode(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.inodes.lock().get(&ino)
+    }
+
+    /// A copy of a slot, or that it is empty.
+    pub(crate) fn slot(&self, parent: Ino, at: u64) -> Option<Option<Arc<Slot>>> {
+        self.slots.lock().get(&(parent, at))
+    }
+}
+
 impl State {
     /// An empty state with caches as the options say.
     pub(crate) fn new(options: &ServiceOptions) -> Self {
         Self {
-            inodes: Cache::new(options.cached_inodes),
-            slots: Cache::new(options.cached_inodes),
+            seen: Arc::new(Seen {
+                inodes: Mutex::new(Cache::new(options.cached_inodes)),
+                slots: Mutex::new(Cache::new(options.cached_inodes)),
+            }),
             ids: Ids::default(),
             sessions: Sessions::default(),
             opens: HashMap::new(),
@@ -144,26 +179,26 @@ impl State {
         }
     }
 
-    /// An inode, from the cache or the store.
+    /// An inode, from the copies or the store.
     pub(crate) fn inode(&mut self, kv: &dyn MetaKv, ino: Ino) -> Result<Arc<Inode>, MdError> {
-        if let Some(inode) = self.inodes.get(&ino) {
+        if let Some(inode) = self.seen.inode(ino) {
             return Ok(inode);
         }
         let key = keys::inode(ino);
         let bytes = kv.get(&key)?.ok_or(MdError::NotFound)?;
         let inode: Arc<Inode> = Arc::new(decode(&key, &bytes)?);
-        self.inodes.insert(ino, Arc::clone(&inode));
+        self.seen.inodes.lock().insert(ino, Arc::clone(&inode));
         Ok(inode)
     }
 
-    /// A slot of a directory, from the cache or the store.
+    /// A slot of a directory, from the copies or the store.
     pub(crate) fn slot(
         &mut self,
         kv: &dyn MetaKv,
         parent: Ino,
         at: u64,
     ) -> Result<Option<Arc<Slot>>, MdError> {
-        if let Some(slot) = self.slots.get(&(parent, at)) {
+        if let Some(slot) = self.seen.slot(parent, at) {
             return Ok(slot);
         }
         let key = keys::slot(parent, at);
@@ -171,23 +206,39 @@ impl State {
             Some(bytes) => Some(Arc::new(decode::<Slot>(&key, &bytes)?)),
             None => None,
         };
-        self.slots.insert((parent, at), slot.clone());
+        self.seen.slots.lock().insert((parent, at), slot.clone());
         Ok(slot)
     }
 
-    /// Notes an inode as it is in the store now.
-    pub(crate) fn cache_inode(&mut self, ino: Ino, inode: Arc<Inode>) {
-        self.inodes.insert(ino, inode);
+    /// Notes what is in the store now.
+    pub(crate) fn saw(
+        &mut self,
+        inodes: impl Iterator<Item = (Ino, Arc<Inode>)>,
+        slots: impl Iterator<Item = SlotChange>,
+    ) {
+        let mut seen = self.seen.inodes.lock();
+        inodes.for_each(|(ino, inode)| seen.insert(ino, inode));
+        drop(seen);
+        let mut seen = self.seen.slots.lock();
+        slots.for_each(|(at, slot)| seen.insert(at, slot));
     }
 
-    /// Notes that an inode is not in the store any more.
+    /// Forgets an inode that is about to change.
     pub(crate) fn forget_inode(&mut self, ino: Ino) {
-        self.inodes.remove(&ino);
+        self.seen.inodes.lock().remove(&ino);
     }
 
-    /// Notes a slot as it is in the store now.
-    pub(crate) fn cache_slot(&mut self, at: (Ino, u64), slot: Option<Arc<Slot>>) {
-        self.slots.insert(at, slot);
+    /// Forgets what is about to change.
+    pub(crate) fn forget(
+        &mut self,
+        inodes: impl Iterator<Item = Ino>,
+        slots: impl Iterator<Item = (Ino, u64)>,
+    ) {
+        let mut seen = self.seen.inodes.lock();
+        inodes.for_each(|ino| seen.remove(&ino));
+        drop(seen);
+        let mut seen = self.seen.slots.lock();
+        slots.for_each(|at| seen.remove(&at));
     }
 
     /// The session, if it lives.
@@ -214,9 +265,11 @@ impl Core {
             tilings: Tilings::new(options.cached_records),
             tags,
             options,
+            seen: Arc::clone(&state.seen),
             state: Mutex::new(state),
             answered: Condvar::new(),
             session_count: AtomicU32::new(sessions),
+            local: RwLock::default(),
         }
     }
 
@@ -227,11 +280,26 @@ impl Core {
 
     /// An inode as it is now.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>, MdError> {
+        if let Some(inode) = self.seen.inode(ino) {
+            return Ok(inode);
+        }
         self.state().inode(&*self.kv, ino)
     }
 
-    /// Publishes how many sessions there are.
+    /// Whether a session in this process only reads; `None` when there is no such session.
+    pub(crate) fn local_reads_only(&self, session: SessionId) -> Option<bool> {
+        let local = self.local.read();
+        let found = local.iter().find(|(id, _)| *id == session);
+        found.map(|&(_, read_only)| read_only)
+    }
+
+    /// Publishes which sessions there are.
     pub(crate) fn count_sessions(&self, state: &State) {
+        let live = state.sessions.live.iter();
+        *self.local.write() = live
+            .filter(|(_, session)| session.record.local)
+            .map(|(&id, session)| (id, session.record.read_only))
+            .collect();
         self.session_count
             .store(state.sessions.live.len() as u32, Ordering::Release);
     }

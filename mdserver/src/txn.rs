@@ -9,15 +9,12 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 use crate::api::{Ino, Kind, MdError, Reply, Time};
-use crate::core::{Core, Ctx, State};
+use crate::core::{Core, Ctx, SlotChange, State};
 use crate::keys;
 use crate::kv::{Batch, Lsn};
 use crate::placement::RetireKey;
 use crate::records::{Body, Inode, Object, Slot, encode};
 use crate::tags::Entries;
-
-/// A slot of a directory as it is to be.
-type SlotChange = ((Ino, u64), Option<Arc<Slot>>);
 
 /// A change under way: the state's lock, one batch, and what is to be seen once the batch is in.
 pub(crate) struct Txn<'a> {
@@ -66,6 +63,13 @@ impl<'a> Txn<'a> {
             Some((_, None)) => Err(MdError::NotFound),
             None => self.state.inode(&*self.core.kv, ino),
         }
+    }
+
+    /// An inode to be changed and stored. The cache lets go of its copy, so that nothing is copied; it
+    /// reads the store again should this transaction not end in it.
+    pub(crate) fn own<'i>(&mut self, inode: &'i mut Arc<Inode>) -> &'i mut Inode {
+        self.state.forget_inode(inode.attr.ino);
+        Arc::make_mut(inode)
     }
 
     /// A directory that still has a name.
@@ -281,17 +285,16 @@ impl<'a> Txn<'a> {
             then(&mut self.state);
             return Ok(reply);
         }
+        let (inodes, slots) = (self.inodes.iter(), self.slots.iter());
+        self.state
+            .forget(inodes.map(|(ino, _)| *ino), slots.map(|(at, _)| *at));
         let lsn = self.write()?;
         let state = &mut *self.state;
-        for (ino, inode) in self.inodes.drain(..) {
-            match inode {
-                Some(inode) => state.cache_inode(ino, inode),
-                None => state.forget_inode(ino),
-            }
-        }
-        for (key, slot) in self.slots.drain(..) {
-            state.cache_slot(key, slot);
-        }
+        let inodes = self.inodes.drain(..);
+        state.saw(
+            inodes.filter_map(|(ino, inode)| Some((ino, inode?))),
+            self.slots.drain(..),
+        );
         state.ids.inodes = state.ids.inodes.saturating_add_signed(self.made);
         for (server, what) in self.retired.drain(..) {
             state.retired.add(server, what, lsn);

@@ -16,6 +16,14 @@ pub(super) enum Base {
 }
 
 impl Base {
+    /// True when it is known without a look that there is no `key`: not worth remembering.
+    pub(super) fn surely_lacks(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Index(index) => index.surely_lacks(key),
+            Self::Direct(_) | Self::Nothing(_) => false,
+        }
+    }
+
     /// The value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         match self {

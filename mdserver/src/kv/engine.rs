@@ -134,6 +134,11 @@ impl Engine {
         }
     }
 
+    /// How much was appended to the journal since the store was opened.
+    pub(super) fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Relaxed)
+    }
+
     /// True when the store is being closed.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
@@ -157,6 +162,9 @@ impl Engine {
                 }
                 tables.turns()
             };
+            if self.base.read().surely_lacks(key) {
+                return Ok(None);
+            }
             let value = self.with_base(|base| base.get(key))?;
             if self.tables.read().remember(key, value.as_deref(), turns) {
                 return Ok(value);

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Pending changes of this size are moved into the index without waiting for the next beat.
-pub(super) const SEAL_BYTES: usize = 8 << 20;
+pub(super) const SEAL_BYTES: usize = 32 << 20;
 /// So many bytes are moved between two looks at the free space.
 const PART: usize = 256 << 10;
 /// sled is written to when so much is set aside behind its log: many times a part, for it rewrites

@@ -119,6 +119,11 @@ impl Index {
         self.filter.insert(key);
     }
 
+    /// True when the filter has not seen `key`.
+    pub(super) fn surely_lacks(&self, key: &[u8]) -> bool {
+        !self.filter.may_have(key)
+    }
+
     /// The value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         if !self.filter.may_have(key) {

@@ -96,6 +96,7 @@ pub(super) fn run(engine: &Engine) {
     comparing.round(engine);
     let mut failed: Option<Instant> = None;
     let mut late = false;
+    let mut appended = None;
     loop {
         let job = engine
             .signals
@@ -117,7 +118,11 @@ pub(super) fn run(engine: &Engine) {
         if !engine.is_indexed() && job.checkpoint.is_none() {
             continue;
         }
-        if job.beat || (engine.much_pending() && !engine.signals.is_stuck()) {
+        let quiet = job.beat && appended == Some(engine.appended());
+        if job.beat {
+            appended = Some(engine.appended());
+        }
+        if quiet || (engine.much_pending() && (job.beat || !engine.signals.is_stuck())) {
             let moved = engine.move_to_index().map(|_| ());
             if let Err(error) = &moved {
                 engine

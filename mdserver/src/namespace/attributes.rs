@@ -5,12 +5,16 @@ use std::sync::Arc;
 use super::directory::find_with;
 use crate::api::{Ino, Kind, MAX_NAME, MdError, Reply, SetAttr, SetTime, Time};
 use crate::core::{Core, Ctx};
-use crate::records::Body;
+use crate::keys;
+use crate::records::{Body, Inode};
 
 /// Finds a name; also `.` and `..`.
 pub(crate) fn lookup(core: &Core, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
     if name.len() > MAX_NAME {
         return Err(MdError::NameTooLong);
+    }
+    if let Some(found) = glance(core, parent, name) {
+        return found.map(|inode| Reply::Entry(inode.entry()));
     }
     let kv = &*core.kv;
     let mut state = core.state();
@@ -27,6 +31,32 @@ pub(crate) fn lookup(core: &Core, parent: Ino, name: &[u8]) -> Result<Reply, MdE
         }
     };
     Ok(Reply::Entry(state.inode(kv, ino)?.entry()))
+}
+
+/// Finds a name without the state's lock, if all that has to be known is among the copies or not there.
+pub(crate) fn glance(core: &Core, parent: Ino, name: &[u8]) -> Option<Result<Arc<Inode>, MdError>> {
+    let dir = core.seen.inode(parent)?;
+    let Body::Directory { parent: up, .. } = dir.body else {
+        return Some(Err(MdError::NotDirectory));
+    };
+    let ino = match name {
+        b"." => return Some(Ok(dir)),
+        b".." => up,
+        _ => {
+            let slot = |at| match core.seen.slot(parent, at) {
+                Some(slot) => Ok(slot),
+                None => match core.kv.get(&keys::slot(parent, at)) {
+                    Ok(None) => Ok(None),
+                    _ => Err(MdError::Busy),
+                },
+            };
+            match find_with(&dir, name, slot).ok()? {
+                Some(found) => found.ino,
+                None => return Some(Err(MdError::NotFound)),
+            }
+        }
+    };
+    core.seen.inode(ino).map(Ok)
 }
 
 /// Attributes of an inode.
@@ -47,7 +77,7 @@ pub(crate) fn set_attr(core: &Core, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result
     let mut txn = core.begin(ctx)?;
     let now = txn.now;
     let mut inode = txn.inode(ino)?;
-    let attr = &mut Arc::make_mut(&mut inode).attr;
+    let attr = &mut txn.own(&mut inode).attr;
     if let Some(mode) = set.mode {
         if attr.kind == Kind::Symlink {
             return Err(MdError::NotSupported(

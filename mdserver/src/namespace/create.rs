@@ -30,7 +30,7 @@ pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, Md
     if let Some(found) = txn.find(&parent, &create.name)? {
         return existing(txn, &create, found.ino);
     }
-    let dir = Arc::make_mut(&mut parent);
+    let dir = txn.own(&mut parent);
     let inode = make(&mut txn, dir, &create, &SpecChange::default(), &[])?;
     let (ino, entry) = (inode.attr.ino, inode.entry());
     txn.put(parent);

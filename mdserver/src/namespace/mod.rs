@@ -17,6 +17,8 @@ mod remove;
 mod rename;
 mod xattr;
 
+#[cfg(test)]
+pub(crate) use attributes::glance;
 pub(crate) use attributes::{check_time, get_attr, lookup, read_link, set_attr};
 pub(crate) use create::{DIRECTORY_SIZE, byte_layout, create, link};
 pub(crate) use create_many::create_many;

@@ -64,7 +64,7 @@ fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), M
     {
         return Ok(());
     }
-    std::sync::Arc::make_mut(&mut inode)
+    txn.own(&mut inode)
         .object_mut()?
         .reserves
         .retain(|(of, _)| *of != session);

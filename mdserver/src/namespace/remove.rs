@@ -54,7 +54,8 @@ pub(super) fn check_empty(inode: &Inode) -> Result<(), MdError> {
 }
 
 fn take_out(txn: &mut Txn<'_>, dir: &mut Arc<Inode>, found: Found) -> Result<(), MdError> {
-    txn.leave(Arc::make_mut(dir), found.slot)
+    let dir = txn.own(dir);
+    txn.leave(dir, found.slot)
 }
 
 impl Txn<'_> {
@@ -65,7 +66,7 @@ impl Txn<'_> {
         mut inode: Arc<Inode>,
         (parent, slot): (Ino, u64),
     ) -> Result<(), MdError> {
-        let changed = Arc::make_mut(&mut inode);
+        let changed = self.own(&mut inode);
         self.remove_name(changed, (parent, slot))?;
         let attr = &mut changed.attr;
         let directory = attr.kind == Kind::Directory;

@@ -194,6 +194,12 @@ impl Service {
         Ok((service, recovery))
     }
 
+    /// What the operations share.
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// Answers a request of a session in this process.
     pub fn call(&self, request: Request) -> Result<Reply, MdError> {
         dispatch::call(&self.core, request, false)

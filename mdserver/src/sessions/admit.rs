@@ -3,7 +3,7 @@
 use slabfs_model::SessionId;
 use std::time::Instant;
 
-use crate::api::{MdError, Reply, Request};
+use crate::api::{MdError, Op, Reply, Request};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::decode;
@@ -25,23 +25,23 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
         done_below,
         ref op,
     } = *request;
+    let unnumbered = Ctx {
+        session: Some(id),
+        seq: 0,
+        done_below: 0,
+        remote,
+    };
+    if !remote && let Some(read_only) = core.local_reads_only(id) {
+        may_write(read_only, op)?;
+        return Ok(Admission::Go(unnumbered));
+    }
     let mut state = core.state();
     loop {
         let session = state.session(id)?;
         session.heard = Instant::now();
-        if session.record.read_only && op.writes() {
-            return Err(MdError::NotPermitted(
-                "the session is read-only; use a mount that was started without --read-only"
-                    .to_owned(),
-            ));
-        }
+        may_write(session.record.read_only, op)?;
         if !op.changes() || !remote {
-            return Ok(Admission::Go(Ctx {
-                session: Some(id),
-                seq: 0,
-                done_below: 0,
-                remote,
-            }));
+            return Ok(Admission::Go(unnumbered));
         }
         if seq == 0 {
             return Err(MdError::Invalid(
@@ -68,6 +68,15 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
             remote,
         }));
     }
+}
+
+fn may_write(read_only: bool, op: &Op) -> Result<(), MdError> {
+    if read_only && op.writes() {
+        return Err(MdError::NotPermitted(
+            "the session is read-only; use a mount that was started without --read-only".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// Notes that a request that was admitted is answered.

@@ -7,6 +7,7 @@ mod cuts;
 mod defaults;
 pub(crate) mod dumps;
 mod find;
+mod glances;
 mod million;
 mod moving;
 mod names;

@@ -63,7 +63,7 @@ fn commit_grid(opened: Opened<'_>, commit: &Commit) -> Result<Reply, MdError> {
     }
     let first_order = object.next_order;
     let version = object.info.tiling;
-    let changed = Arc::make_mut(&mut inode);
+    let changed = txn.own(&mut inode);
     grow(changed, commit, &txn)?;
     let object = changed.object_mut()?;
     object.stored = object.stored.saturating_add(commit.stored);
@@ -112,7 +112,7 @@ fn without_records(txn: Txn<'_>, commit: &Commit) -> Result<Reply, MdError> {
         let object = inode.object()?;
         (object.info.tiling, object.next_order)
     };
-    let changed = Arc::make_mut(&mut inode);
+    let changed = txn.own(&mut inode);
     grow(changed, commit, &txn)?;
     finish(&mut txn, changed, commit)?;
     txn.put(inode);
@@ -231,7 +231,7 @@ fn write(
             }
         }
     }
-    let changed = Arc::make_mut(&mut inode);
+    let changed = txn.own(&mut inode);
     grow(changed, commit, &txn)?;
     let object = changed.object_mut()?;
     object.next_order = first + inserted.count;
