@@ -32,6 +32,8 @@ pub(super) struct Posting {
     iter: Iter,
     /// What they have in common, and room for a number.
     key: Vec<u8>,
+    /// The inode at which it stands.
+    last: Option<u64>,
 }
 
 /// What reading on brings.
@@ -57,7 +59,11 @@ impl<'a> Candidates<'a> {
         for Range { from, to, .. } in &join.postings {
             let key = [&from[..], &at.to_be_bytes()].concat();
             let iter = live.iter(&key, to)?;
-            postings.push(Posting { iter, key });
+            postings.push(Posting {
+                iter,
+                key,
+                last: None,
+            });
         }
         Ok(Self::Join { live, postings, at })
     }
@@ -84,7 +90,8 @@ fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdE
     let mut same = 0;
     for step in 0.. {
         let turn = step % postings.len();
-        let Some(found) = postings[turn].from(live, *at)? else {
+        // The first has the fewest entries: what is wanted is its next one most of the time.
+        let Some(found) = postings[turn].from(live, *at, turn == 0)? else {
             return Ok(Step::End);
         };
         same = if found == *at { same + 1 } else { 1 };
@@ -101,14 +108,26 @@ fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdE
 }
 
 impl Posting {
-    /// The first inode that is not below `at`.
-    fn from(&mut self, live: &Live, at: u64) -> Result<Option<u64>, MdError> {
-        let number = self.key.len() - INO;
-        self.key[number..].copy_from_slice(&at.to_be_bytes());
-        self.iter
-            .seek(&self.key)
-            .map_err(|error| live.failed(error))?;
+    /// The first inode that is not below `at`; `near` if it is worth to look at the next entry before
+    /// seeking.
+    fn from(&mut self, live: &Live, at: u64, near: bool) -> Result<Option<u64>, MdError> {
+        if self.last.is_some_and(|last| last >= at) {
+            return Ok(self.last);
+        }
+        if !(near && self.last.is_some() && self.next(live)?.is_none_or(|next| next >= at)) {
+            let number = self.key.len() - INO;
+            self.key[number..].copy_from_slice(&at.to_be_bytes());
+            self.iter
+                .seek(&self.key)
+                .map_err(|error| live.failed(error))?;
+            self.next(live)?;
+        }
+        Ok(self.last)
+    }
+
+    fn next(&mut self, live: &Live) -> Result<Option<u64>, MdError> {
         let entry = self.iter.next().map_err(|error| live.failed(error))?;
-        Ok(entry.and_then(ino_of).map(|ino| ino.0))
+        self.last = entry.and_then(ino_of).map(|ino| ino.0);
+        Ok(self.last)
     }
 }
