@@ -162,8 +162,13 @@ impl Engine {
                 }
                 tables.turns()
             };
+            // Not remembered: this is as quick as that.
             if self.base.read().surely_lacks(key) {
-                return Ok(None);
+                // What lies under the tables may have changed over, and what it had be in them.
+                if self.tables.read().turns() == turns {
+                    return Ok(None);
+                }
+                continue;
             }
             let value = self.with_base(|base| base.get(key))?;
             if self.tables.read().remember(key, value.as_deref(), turns) {

@@ -1,6 +1,7 @@
 //! The time between the opening of a store and the end of the comparison of its index.
 
 use super::*;
+use std::sync::Barrier;
 
 /// 300 commits, a checkpoint, 50 more; the first ones are changed and removed behind the checkpoint.
 fn store() -> (TempDir, Model) {
@@ -91,4 +92,39 @@ fn a_checkpoint_that_rots_meanwhile_is_replaced_by_the_one_before() {
     kv.checkpoint().unwrap();
     drop(kv);
     assert_eq!(all(&open(dir.path()).0), expected);
+}
+
+#[test]
+fn nothing_is_missed_while_the_index_takes_over() {
+    const KEYS: u32 = 9000;
+    let dir = TempDir::new().unwrap();
+    let (kv, _) = open(dir.path());
+    for first in (0..KEYS).step_by(100) {
+        let mut batch = Batch::new();
+        for i in first..first + 100 {
+            batch.put(format!("key-{i:04}"), format!("value of {i}"));
+        }
+        kv.commit(batch).unwrap();
+    }
+    for _ in 0..20 {
+        let again = killed(dir.path());
+        let kv = prepare(again.path());
+        let reading = Barrier::new(3);
+        std::thread::scope(|scope| {
+            for odd in [0, 1] {
+                let (kv, reading) = (&kv, &reading);
+                scope.spawn(move || {
+                    reading.wait();
+                    // What is in the journal alone; each once, as what was read is remembered.
+                    for i in (odd..KEYS).step_by(2) {
+                        let found = kv.get(format!("key-{i:04}").as_bytes()).unwrap();
+                        assert_eq!(found, Some(format!("value of {i}").into_bytes()));
+                    }
+                });
+            }
+            reading.wait();
+            kv.begin().unwrap();
+            kv.settled().unwrap();
+        });
+    }
 }
