@@ -132,11 +132,15 @@ impl LocalStore {
     }
 
     /// Whether the store ended between the making of a file and its first byte. Nobody was told then that
-    /// the chunk is there, and who makes it again must not meet a damaged one. (Grid chunks are called out
-    /// instead: they may have cells of others.)
+    /// the chunk is there, and who makes it again must not meet a damaged one. (Of a grid chunk the roll
+    /// tells whether its file was on disk once: then it may have had cells of others.)
     fn never_made(&self, name: &Option<ChunkName>, path: &Path) -> bool {
-        matches!(name, Some(ChunkName::Free(_)))
-            && std::fs::metadata(path).is_ok_and(|file| file.len() == 0)
+        let unknown = match name {
+            Some(ChunkName::Free(_)) => true,
+            Some(name @ ChunkName::Grid { .. }) => self.files.roll.never_had(name),
+            None => false,
+        };
+        unknown && std::fs::metadata(path).is_ok_and(|file| file.len() == 0)
     }
 
     /// Enters the file of a chunk.

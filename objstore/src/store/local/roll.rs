@@ -41,6 +41,8 @@ const STALE: usize = 4096;
 pub(super) struct Roll {
     path: PathBuf,
     shared: Arc<Shared>,
+    /// Nothing of it was missing when it was opened.
+    whole: bool,
     inner: Mutex<Inner>,
 }
 
@@ -83,6 +85,7 @@ impl Roll {
         let roll = Self {
             path,
             shared,
+            whole: read.whole,
             inner: Mutex::new(inner),
         };
         Ok((roll, stale))
@@ -91,6 +94,11 @@ impl Roll {
     /// Calls `f` for each name.
     pub(super) fn each(&self, mut f: impl FnMut(&ChunkName)) {
         self.inner.lock().names.iter().for_each(&mut f);
+    }
+
+    /// Whether the file of a grid chunk was never known to be on disk.
+    pub(super) fn never_had(&self, name: &ChunkName) -> bool {
+        self.whole && !self.inner.lock().names.contains(name)
     }
 
     /// Begins to be kept: `there` are the grid chunks that have files.

@@ -649,3 +649,33 @@ fn a_chunk_whose_making_a_kill_cut_short_can_be_made() {
     let all = boxed(&[0], &[data.len() as u64]);
     assert!(read(&store, &name, &form, &all) == data);
 }
+
+#[test]
+fn a_grid_chunk_whose_making_a_kill_cut_short_can_be_made() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(LocalStore::open(dir.path(), LocalOptions::default()).unwrap());
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let (name, form, data) = one_grid_chunk(&store);
+    store.crash();
+    let path = chunk_file(dir.path());
+    fs::write(&path, []).unwrap();
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let all = boxed(&[0], &[data.len() as u64]);
+    let mut out = vec![7; data.len()];
+    let missing = store.read(&name, &form, &all, &mut out);
+    assert!(
+        matches!(missing, Err(StoreError::Missing(_))),
+        "{missing:?}"
+    );
+    // Once it was on disk its loss is told.
+    store
+        .write(&name, &form, &all, &[IoSlice::new(&data)])
+        .unwrap();
+    store.sync(std::slice::from_ref(&name)).unwrap();
+    store.crash();
+    fs::write(&path, []).unwrap();
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let mut out = vec![0; data.len()];
+    let lost = store.read(&name, &form, &all, &mut out);
+    assert!(matches!(&lost, Err(StoreError::Damaged { .. })), "{lost:?}");
+}
