@@ -222,7 +222,11 @@ fn last_lines(text: &str, count: usize) -> String {
 /// Kills the process of a test that hangs, so that its system calls fail and it ends.
 fn watch(name: String, process: Arc<Process>, end: Receiver<()>) {
     std::thread::spawn(move || {
-        if end.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) && process.ended().is_none() {
+        // A soak lets tests go on for longer.
+        let soak = std::env::var("SLABFS_SOAK_SECONDS").ok();
+        let soak = soak.and_then(|seconds| seconds.parse().ok());
+        let limit = LIMIT + Duration::from_secs(soak.unwrap_or(0));
+        if end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) && process.ended().is_none() {
             eprintln!("{name}: its test hangs; killing it");
             process.signal(Signal::SIGKILL);
         }
