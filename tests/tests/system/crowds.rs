@@ -13,7 +13,8 @@ const LISTING: u64 = 64 << 20;
 /// So many entries are made, listed by programs, counted, and looked up.
 fn crowd(count: usize) {
     needs_mount!();
-    let mut up = Up::start();
+    // What is kept of what was read may take that much; this is about all else.
+    let mut up = Up::with(&["--meta-cache", "16M"]);
     let dir = up.at("crowd");
     std::fs::create_dir(&dir).expect("made");
     let name = |i: usize| format!("entry-{i:07}");
