@@ -25,12 +25,14 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
-use crate::api::{Ino, MdError};
+use crate::api::{Ino, LockLife, MdError, Time};
 use crate::cache::Cache;
 use crate::dump::Dumps;
 use crate::keys;
 use crate::kv::{Batch, KvError, MetaKv};
+use crate::locks::Home;
 use crate::placement::{Passes, Retired, Servers};
 use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
@@ -47,6 +49,7 @@ pub(crate) struct Core {
     /// The index of tags.
     pub(crate) tags: Live,
     pub(crate) dumps: Dumps,
+    pub(crate) locks: Home,
     state: Mutex<State>,
     /// The copies of the state, for a look without its lock.
     pub(crate) seen: Arc<Seen>,
@@ -259,9 +262,14 @@ impl Core {
         tags: Live,
     ) -> Self {
         let sessions = state.sessions.live.len() as u32;
+        let now = Time::now();
+        // Whoever asks has heard it from this service, so it need not be a secret; only never the same.
+        let life = LockLife((now.sec as u64).wrapping_mul(1_000_000_000) + u64::from(now.nsec) + 1);
+        let before = state.sessions.live.keys().copied().collect();
         Self {
             kv,
             dumps: Dumps::default(),
+            locks: Home::new(life, before, Instant::now() + options.lease),
             tilings: Tilings::new(options.cached_records),
             tags,
             options,

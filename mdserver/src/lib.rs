@@ -17,6 +17,7 @@ pub mod check;
 pub mod client;
 pub mod dump;
 pub mod kv;
+pub mod locks;
 pub mod server;
 pub mod service;
 pub mod tags;

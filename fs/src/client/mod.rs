@@ -10,6 +10,7 @@
 //! - `read`, `block_cache` committed bytes with what is newer painted over
 //! - `resize` whatever changes an object's form
 //! - `find` searches
+//! - `locks` advisory locks: what is held, who waits
 //! - `session` attaching, heartbeats, what runs in the background
 //!
 //! Invariants: a read that starts after a write has returned sees it; a flush never shows old bytes over
@@ -29,6 +30,7 @@ mod grid_io;
 mod handle;
 mod holes;
 mod layout;
+mod locks;
 mod namespace;
 mod object;
 mod open;
@@ -59,9 +61,11 @@ pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
 pub use handle::{Handle, OpenMode, ReadSink, Written};
 pub use layout::{ChunkView, LayoutView};
+pub use locks::{Locked, Then};
 
 use block_cache::BlockCache;
 use flush::Scope;
+use locks::Locks;
 use object::{Object, State};
 use place::{Known, LeasedIds, Places};
 
@@ -142,6 +146,7 @@ pub struct Client {
     stopping: Mutex<bool>,
     wake: Condvar,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    locks: Locks,
     lost: AtomicBool,
 }
 
@@ -204,6 +209,8 @@ impl Client {
             "counters": self.counters().snapshot(),
             "dirty_bytes": self.dirty.load(Ordering::Relaxed).max(0),
             "open_objects": self.objects.lock().len(),
+            "locks_held": self.locks.held(),
+            "locks_waiting": self.locks.waiting(),
             "sessions": self.md.session_count(),
             "session": self.md.session().0,
         })

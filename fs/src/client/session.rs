@@ -2,7 +2,7 @@
 //!
 //! One thread says that the session lives and learns of data servers; another flushes what is old, tells
 //! the metadata service of closed objects, and brings what closed objects left unsynced onto the disks,
-//! so that replaced chunks may go. Both end in [`Client::stop`].
+//! so that replaced chunks may go; a third waits for locks. All end in [`Client::stop`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use slabfs_objstore::client::Servers;
 use super::block_cache::BlockCache;
 use super::error::FsError;
 use super::flush::Scope;
+use super::locks::Locks;
 use super::object::Object;
 use super::place::Known;
 use super::{Client, ClientOptions, Settling};
@@ -74,6 +75,7 @@ impl Client {
             stopping: Mutex::new(false),
             wake: Condvar::new(),
             threads: Mutex::default(),
+            locks: Locks::new(attached.locks),
             lost: AtomicBool::new(false),
             options,
         });
@@ -81,6 +83,7 @@ impl Client {
             .min(Duration::from_secs(1));
         client.spawn("slabfs-beat", move |client| client.beat_every(beat))?;
         client.spawn("slabfs-flush", |client| client.tidy())?;
+        client.spawn("slabfs-locks", |client| client.poll_locks())?;
         Ok(client)
     }
 
@@ -124,6 +127,7 @@ impl Client {
             drop(one);
             match heard {
                 Ok(beat) => {
+                    self.locks_home(beat.locks);
                     if beat.lost && !self.lost.swap(true, Ordering::AcqRel) {
                         tracing::error!(
                             "the metadata service has given up this session; what was not flushed is \
@@ -315,6 +319,7 @@ impl Client {
             *stopping = true;
         }
         self.wake.notify_all();
+        self.stop_locks();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             if thread.join().is_err() {
                 tracing::error!("a background thread of the client had panicked");

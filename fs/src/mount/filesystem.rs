@@ -13,10 +13,10 @@ use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    KernelConfig, LkFlags, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
     ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
 
 use super::guard::guarded;
@@ -278,11 +278,11 @@ impl Filesystem for SlabFs {
         _request: &Request,
         inode: INodeNo,
         handle: FileHandle,
-        _lock_owner: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
         guarded("flush", || {
-            ops::flush::answer(&self.shared, inode.0, handle.0, reply)
+            ops::flush::answer(&self.shared, inode.0, handle.0, owner, reply)
         });
     }
 
@@ -353,6 +353,75 @@ impl Filesystem for SlabFs {
         guarded("fsyncdir", || {
             ops::fsyncdir::answer(&self.shared, inode.0, reply)
         });
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        typ: i32,
+        pid: u32,
+        flags: LkFlags,
+        reply: ReplyLock,
+    ) {
+        let wanted = ops::setlk::Wanted {
+            owner,
+            first,
+            last,
+            typ,
+            pid,
+            flags,
+        };
+        let number = (request.unique().0, self.shared.client.lock_ticket());
+        if !self.shared.interrupts.enter(number.0, number.1) {
+            return reply.error(Errno::EINTR);
+        }
+        self.run("getlk", move |shared| {
+            ops::getlk::answer(shared, number, inode.0, handle.0, wanted, reply);
+        });
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        typ: i32,
+        pid: u32,
+        sleep: bool,
+        flags: LkFlags,
+        reply: ReplyEmpty,
+    ) {
+        let wanted = ops::setlk::Wanted {
+            owner,
+            first,
+            last,
+            typ,
+            pid,
+            flags,
+        };
+        let number = (request.unique().0, self.shared.client.lock_ticket());
+        if ops::setlk::may_wait(&wanted) && !self.shared.interrupts.enter(number.0, number.1) {
+            return reply.error(Errno::EINTR);
+        }
+        self.run("setlk", move |shared| {
+            ops::setlk::answer(shared, number, inode.0, handle.0, wanted, sleep, reply);
+        });
+    }
+
+    fn interrupt(&self, _request: &Request, unique: RequestId) {
+        if let Some(ticket) = self.shared.interrupts.interrupt(unique.0) {
+            self.run("interrupt", move |shared| {
+                shared.client.interrupt_lock(ticket)
+            });
+        }
     }
 
     fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {

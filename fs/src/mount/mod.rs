@@ -8,6 +8,7 @@
 //! - `call` what is behind an open `.slabfs/call`
 //! - `handles` file handles; `open_file` what is behind one
 //! - `pool` threads for what would block a session thread; `inval` threads that talk to the kernel unasked
+//! - `interrupts` which requests wait for locks, and which are not wanted any more
 //! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for handed-over writes
 //! - `errno` errors to numbers; `attr` attributes to the kernel's; `guard` panics end a request, not a mount
 //! - `mount`, `point`, `device`, `error` mounting and unmounting
@@ -36,6 +37,7 @@ mod families;
 mod filesystem;
 mod guard;
 mod handles;
+mod interrupts;
 mod inval;
 #[expect(clippy::module_inception, reason = "mounting is what this file does")]
 mod mount;

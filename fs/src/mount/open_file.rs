@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use slabfs_mdserver::api::Ino;
+use slabfs_mdserver::api::{Ino, LockFile};
 use slabfs_model::Selection;
 
 use crate::client::{Client, FsError, Handle, OpenMode};
@@ -31,6 +31,8 @@ pub(super) enum Open {
 /// writes back always has a place of its own even if the only handle is an appending one. The client's
 /// handles append always or never; so there may be two behind one file, the second made when it is needed.
 pub(super) struct OpenFile {
+    /// Never used twice: the number of the handle is, and so is the kernel's for the owner of its locks.
+    pub(super) id: u64,
     /// The inode of the mount it was opened through.
     pub(super) inode: u64,
     /// The object whose bytes these are.
@@ -49,6 +51,7 @@ pub(super) struct OpenFile {
 
 impl OpenFile {
     pub(super) fn new(
+        id: u64,
         inode: u64,
         mode: OpenMode,
         selection: Option<Selection>,
@@ -56,6 +59,7 @@ impl OpenFile {
         family: Arc<Family>,
     ) -> OpenFile {
         OpenFile {
+            id,
             inode,
             object: handle.ino(),
             write: mode.write,
@@ -65,6 +69,14 @@ impl OpenFile {
             handle,
             appends: mode.append,
             other: OnceLock::new(),
+        }
+    }
+
+    /// What its locks are on.
+    pub(super) fn lock_file(&self) -> LockFile {
+        LockFile {
+            ino: self.object,
+            selection: self.selection.clone(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The state of a mount that its operations share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, Request};
@@ -18,6 +18,7 @@ use super::call::MOST_RUNNING;
 use super::errno::{Outcome, refused};
 use super::families::Families;
 use super::handles::Handles;
+use super::interrupts::Interrupts;
 use super::inval::{Forget, Inval};
 use super::open_file::Open;
 use super::pool::Pool;
@@ -40,6 +41,9 @@ pub(super) struct Shared {
     pub(super) calls: Pool,
     pub(super) calls_open: AtomicUsize,
     pub(super) inval: Inval,
+    pub(super) interrupts: Interrupts,
+    /// Numbers for open files.
+    pub(super) next_open: AtomicU64,
     /// Whom hidden files belong to.
     pub(super) owner: (u32, u32),
     pub(super) mounted: Time,
@@ -87,6 +91,8 @@ impl Shared {
             calls: Pool::unbounded("slabfs-call", MOST_RUNNING),
             calls_open: AtomicUsize::new(0),
             inval: Inval::new(),
+            interrupts: Interrupts::default(),
+            next_open: AtomicU64::new(1),
             owner: (
                 nix::unistd::geteuid().as_raw(),
                 nix::unistd::getegid().as_raw(),

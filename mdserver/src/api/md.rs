@@ -4,13 +4,14 @@ use parking_lot::Mutex;
 use slabfs_model::{ChunkId, Coords, Placement, ServerId, SessionId, Tag, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
-    DumpPage, Entry, Find, Found, Holdings, Ino, Lease, MAX_RELEASE, MdError, Metadata, NewObject,
-    Op, Pass, Passed, Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized,
-    Rewrite, ServerInfo, SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage,
-    TilingReply, XattrFlags,
+    DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockLife, LockNews,
+    LockReply, LockTicket, MAX_RELEASE, MdError, Metadata, NewObject, Op, Pass, Passed, Relocated,
+    RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr,
+    Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -516,6 +517,44 @@ impl Md {
     /// Says that the data of all commits up to `version` is on the data servers' disks.
     pub fn settle(&self, ino: Ino, version: Version) -> Result<(), MdError> {
         self.done(Op::Settle { ino, version })
+    }
+
+    /// Asks for a lock, or gives one up.
+    pub fn lock(&self, life: LockLife, ask: LockAsk) -> Result<LockReply, MdError> {
+        expect!(self.call(Op::Lock { life, ask })?, Reply::Lock(reply) => reply)
+    }
+
+    /// Takes a request that waits for a lock back; false when it does not wait any more.
+    pub fn cancel_lock(&self, ticket: LockTicket) -> Result<bool, MdError> {
+        expect!(self.call(Op::CancelLock { ticket })?, Reply::LockCancelled(was) => was)
+    }
+
+    /// What became of requests that waited, after event number `seen`; waits for it up to `wait`.
+    pub fn lock_events(
+        &self,
+        life: LockLife,
+        seen: u64,
+        wait: Duration,
+    ) -> Result<LockNews, MdError> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        let op = Op::LockEvents {
+            life,
+            seen,
+            wait_ms,
+        };
+        expect!(self.call(op)?, Reply::LockNews(news) => news)
+    }
+
+    /// Tells the home which locks the session has, in one call or in several. Gives back how many spans
+    /// others have got meanwhile, and the life that begins with the last call.
+    pub fn reclaim_locks(
+        &self,
+        held: Vec<HeldLocks>,
+        first: bool,
+        last: bool,
+    ) -> Result<(u64, LockLife), MdError> {
+        let op = Op::ReclaimLocks { held, first, last };
+        expect!(self.call(op)?, Reply::LocksReclaimed { lost, life } => (lost, life))
     }
 
     /// Returns once everything answered before is on the service's disk.

@@ -14,6 +14,7 @@ mod defaults;
 mod error;
 mod find;
 mod info;
+mod lock;
 mod md;
 mod op;
 mod reply;
@@ -26,6 +27,10 @@ pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inher
 pub use error::MdError;
 pub use find::{Caller, Find, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
 pub use info::{ArrayInfo, Given, Truncate};
+pub use lock::{
+    HeldLocks, LockAsk, LockConflict, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
+    LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant,
+};
 pub use md::Md;
 pub use op::{
     Commit, Create, NewObject, Op, Pass, RenameFlags, Request, ResizeHow, Rewrite, SetAttr,

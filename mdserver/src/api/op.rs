@@ -7,6 +7,7 @@ use slabfs_objstore::server::ServerReport;
 use super::bounded;
 use super::defaults::DefaultsChange;
 use super::find::Find;
+use super::lock::{HeldLocks, LockAsk, LockLife, LockTicket};
 use super::spec::SpecChange;
 use super::tags::TagChange;
 use super::tiling::{Stored, StoredChunk};
@@ -466,6 +467,37 @@ pub enum Op {
     },
     /// A data server says that it is there. Reply `Orders`. Needs no session.
     RegisterServer(ServerReport),
+    /// Asks for a lock, or gives one up; see [`crate::locks`]. Reply `Lock`.
+    Lock {
+        /// The life it is for.
+        life: LockLife,
+        /// What is asked.
+        ask: LockAsk,
+    },
+    /// Takes a request that waits for a lock back. Reply `LockCancelled`.
+    CancelLock {
+        /// Which.
+        ticket: LockTicket,
+    },
+    /// What became of requests that waited for locks; waits for it. Reply `LockNews`.
+    LockEvents {
+        /// The life they are waiting in.
+        life: LockLife,
+        /// Number of the last event that the session has; those up to it are forgotten.
+        seen: u64,
+        /// How long to wait for one; cut to ten seconds.
+        wait_ms: u32,
+    },
+    /// Tells the home which locks the session has; it has no others then, waits for none, and begins a new
+    /// life. Reply `LocksReclaimed`.
+    ReclaimLocks {
+        /// Its locks, or some of them.
+        held: Vec<HeldLocks>,
+        /// These are the first.
+        first: bool,
+        /// These are the last, and it is done now.
+        last: bool,
+    },
 }
 
 /// Arguments of [`Op::Commit`].
@@ -497,7 +529,7 @@ pub struct Commit {
 }
 
 impl Op {
-    /// Whether the op changes something, and so needs a number that lets it happen only once.
+    /// Whether the op changes something, be it only in memory, and so needs a number that lets it happen only once.
     #[must_use]
     pub fn changes(&self) -> bool {
         !matches!(
@@ -523,6 +555,8 @@ impl Op {
                 | Self::Servers
                 | Self::Dump { .. }
                 | Self::RegisterServer(_)
+                | Self::CancelLock { .. }
+                | Self::LockEvents { .. }
         )
     }
 
@@ -532,7 +566,11 @@ impl Op {
         self.changes()
             && !matches!(
                 self,
-                Self::Detach { .. } | Self::Open { .. } | Self::Release { .. }
+                Self::Detach { .. }
+                    | Self::Open { .. }
+                    | Self::Release { .. }
+                    | Self::Lock { .. }
+                    | Self::ReclaimLocks { .. }
             )
     }
 }

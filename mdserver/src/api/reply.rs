@@ -7,6 +7,7 @@ use slabfs_objstore::server::ServerOrders;
 use super::defaults::Defaults;
 use super::find::Found;
 use super::info::ArrayInfo;
+use super::lock::{LockLife, LockNews, LockReply};
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
 use super::types::{Attr, Ino};
@@ -42,6 +43,8 @@ pub struct Attached {
     pub servers_version: u64,
     /// A session that is not heard for so many milliseconds is lost; heartbeat at a third of it.
     pub lease_ms: u64,
+    /// The life that requests for locks are for: that of the home.
+    pub locks: LockLife,
 }
 
 /// Reply of [`super::Op::Heartbeat`].
@@ -55,6 +58,8 @@ pub struct Beat {
     pub servers_version: u64,
     /// The session is not known any more: what was not flushed is lost.
     pub lost: bool,
+    /// The home's life; when it is a new one, it has to be told which locks the session has.
+    pub locks: LockLife,
 }
 
 /// Reply of [`super::Op::Create`].
@@ -260,4 +265,17 @@ pub enum Reply {
     Servers(Vec<ServerInfo>),
     /// Of `RegisterServer`.
     Orders(ServerOrders),
+    /// Of `Lock`.
+    Lock(LockReply),
+    /// Of `CancelLock`: whether the request waited.
+    LockCancelled(bool),
+    /// Of `LockEvents`.
+    LockNews(LockNews),
+    /// Of `ReclaimLocks`.
+    LocksReclaimed {
+        /// Spans that others had got meanwhile.
+        lost: u64,
+        /// The life that begins with the last of them.
+        life: LockLife,
+    },
 }

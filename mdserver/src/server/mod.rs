@@ -28,7 +28,19 @@ pub(crate) struct Envelope {
 /// A metadata service behind a listener. Dropping it stops listening; the service goes on.
 #[derive(Debug)]
 pub struct MdServer {
+    // Dropped first: serving ends when every request has.
+    polls: Polls,
     serving: Serving,
+}
+
+/// Polls for locks wait as long as this is there.
+#[derive(Debug)]
+struct Polls(Arc<Service>);
+
+impl Drop for Polls {
+    fn drop(&mut self) {
+        self.0.hold_polls(false);
+    }
 }
 
 impl MdServer {
@@ -37,12 +49,15 @@ impl MdServer {
     /// # Errors
     /// When no thread can be started.
     pub fn start(service: Arc<Service>, listener: Listener) -> WireResult<Self> {
+        service.hold_polls(true);
+        let polls = Polls(Arc::clone(&service));
         let serving = serve(listener, Arc::new(Answerer { service }))?;
-        Ok(Self { serving })
+        Ok(Self { polls, serving })
     }
 
     /// Stops listening and ends all connections; requests that are being done are finished first.
     pub fn shutdown(self) {
+        drop(self.polls);
         self.serving.stop();
     }
 }

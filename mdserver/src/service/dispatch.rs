@@ -4,7 +4,7 @@ use crate::api::{MdError, Op, Reply, Request};
 use crate::core::{Core, Ctx};
 use crate::namespace::Place;
 use crate::sessions::{Admission, admit, answered};
-use crate::{dump, namespace, placement, sessions, tags, tilings};
+use crate::{dump, locks, namespace, placement, sessions, tags, tilings};
 
 /// Answers a request. `remote`: it comes from another process.
 pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply, MdError> {
@@ -132,6 +132,14 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
         }
         Op::Dump { ticket, offset } => dump::page(core, ticket, offset).map(Reply::Dump),
         Op::Servers => Ok(Reply::Servers(core.state().servers.list())),
+        Op::Lock { life, ask } => locks::lock(core, ctx, life, ask),
+        Op::CancelLock { ticket } => locks::cancel(core, ctx, ticket),
+        Op::LockEvents {
+            life,
+            seen,
+            wait_ms,
+        } => locks::events(core, ctx, life, seen, wait_ms),
+        Op::ReclaimLocks { held, first, last } => locks::reclaim(core, ctx, held, first, last),
         Op::Attach { .. } | Op::RegisterServer(_) | Op::Heartbeat { .. } | Op::Detach { .. } => {
             Err(MdError::Protocol("answered elsewhere".to_owned()))
         }

@@ -113,6 +113,7 @@ pub(super) fn round(core: &Core) -> Result<(), MdError> {
     }
     core.dumps.forget_idle(core.options.dump_patience);
     sessions::expire(core, now)?;
+    core.locks.look(now);
     while tilings::purge_some(core)? {}
     core.tags.upkeep(&*core.kv)
 }

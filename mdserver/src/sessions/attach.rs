@@ -68,6 +68,7 @@ fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
         servers: state.servers.list(),
         servers_version: state.servers.version,
         lease_ms: core.options.lease.as_millis() as u64,
+        locks: core.locks.life(),
     }))
 }
 
@@ -105,5 +106,6 @@ pub(crate) fn heartbeat(
         servers,
         servers_version: state.servers.version,
         lost,
+        locks: core.locks.life(),
     }))
 }

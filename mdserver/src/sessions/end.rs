@@ -63,6 +63,7 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
         core.answered.notify_all();
         tracing::info!(session = %id, host = record.host, pid = record.pid, clean, "session ended");
     }
+    core.locks.end_session(id);
     give_up(core, id, clean)
 }
 

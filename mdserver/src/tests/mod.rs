@@ -8,6 +8,7 @@ mod defaults;
 pub(crate) mod dumps;
 mod find;
 mod glances;
+mod locks;
 mod million;
 mod moving;
 mod names;

@@ -25,6 +25,7 @@ mod growth;
 mod guide;
 mod hangs;
 mod journal;
+mod locks;
 mod lost_replies;
 mod mapping;
 mod naive;

@@ -1,31 +1,51 @@
 //! Flush: `close` of a file descriptor. What the handle wrote goes out, and an error that a write could not
-//! tell is told. Nothing to write: answered at once; otherwise on the pool.
+//! tell is told; then the process's record locks on the file end, as POSIX has it, whichever descriptor they
+//! were taken through. Nothing of either: answered at once; otherwise on the pool.
 
 use std::sync::Arc;
 
-use fuser::{Errno, ReplyEmpty};
+use fuser::{Errno, LockOwner, ReplyEmpty};
+use slabfs_mdserver::api::{self, LockKind};
 
 use crate::mount::errno::report;
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
 
 /// Flushes and replies.
-pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, reply: ReplyEmpty) {
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    inode: u64,
+    handle: u64,
+    owner: LockOwner,
+    reply: ReplyEmpty,
+) {
     let Some(open) = shared.handles.get(handle) else {
         return reply.error(Errno::EBADF);
     };
-    match &*open {
-        Open::Text(_) | Open::Call(_) => reply.ok(),
-        Open::File(file) if !file.has_dirty() => flush(file, inode, reply),
-        Open::File(_) => {
-            let open = open.clone();
-            shared.pool.submit(Box::new(move || {
-                if let Open::File(file) = &*open {
-                    flush(file, inode, reply);
-                }
-            }));
-        }
+    let Open::File(file) = &*open else {
+        return reply.ok();
+    };
+    let owner = api::LockOwner(owner.0);
+    let locks = shared.client.holds_records(&file.lock_file(), owner);
+    if !file.has_dirty() && !locks {
+        return flush(file, inode, reply);
     }
+    let (open, shared_there) = (open.clone(), shared.clone());
+    shared.pool.submit(Box::new(move || {
+        let Open::File(file) = &*open else {
+            return reply.ok();
+        };
+        let flushed = file.flush();
+        if locks {
+            // After the flush: whoever gets the lock next finds what was written under it.
+            let client = &shared_there.client;
+            client.unlock_all(file.lock_file(), LockKind::Record, owner);
+        }
+        match flushed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(report("flush", inode, &error.into())),
+        }
+    }));
 }
 
 fn flush(file: &OpenFile, inode: u64, reply: ReplyEmpty) {

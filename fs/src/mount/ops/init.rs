@@ -3,12 +3,11 @@
 //! Asked for: requests of up to 1 MiB; many background requests at once; lookups and readdirs of one
 //! directory in parallel; readdirplus where the kernel thinks it worth it; asynchronous direct I/O; shared
 //! mappings of files that bypass the page cache; symlink targets kept (they never change); pages dropped
-//! when the kernel sees that a file has changed.
+//! when the kernel sees that a file has changed; locks, since those of all mounts exclude each other.
 //!
 //! Left alone on purpose:
 //! - the writeback cache writes whole pages back, over a neighbour's bytes;
 //! - `O_TRUNC` within open: as a truncate of its own it takes the same way as every other truncate;
-//! - locks: nobody keeps them across mounts yet, so the kernel locks within the mount;
 //! - `HANDLE_KILLPRIV_V2`: fuser 0.18 drops the flag by which truncate says whether to take set-user-id
 //!   off. Without it the kernel does that for chown and truncate itself, by the caller's capabilities;
 //!   writes carry their flag either way, and `write` obeys it;
@@ -23,7 +22,7 @@ const MAX_BACKGROUND: u16 = 128;
 /// Read-ahead of mappings; the kernel offers less here and takes more from sysfs (`mount.rs`).
 const MAX_READAHEAD: u32 = 4 << 20;
 
-const WANTED: [InitFlags; 7] = [
+const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -31,6 +30,8 @@ const WANTED: [InitFlags; 7] = [
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_AUTO_INVAL_DATA,
+    InitFlags::FUSE_POSIX_LOCKS,
+    InitFlags::FUSE_FLOCK_LOCKS,
 ];
 
 /// Sets the terms; what an older kernel does not have is left out.

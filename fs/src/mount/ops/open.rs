@@ -83,7 +83,8 @@ pub(super) fn file(
     handle: Arc<Handle>,
 ) -> Open {
     let family = shared.families.join(handle.ino(), inode, mode.write);
-    Open::File(OpenFile::new(inode, mode, selection, handle, family))
+    let id = shared.next_open.fetch_add(1, Ordering::Relaxed);
+    Open::File(OpenFile::new(id, inode, mode, selection, handle, family))
 }
 
 /// How the flags of `open(2)` open an object.
@@ -95,16 +96,13 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
     }
 }
 
-/// How the kernel treats the handle. A handle that only reads has no error to tell at `close`, so the
-/// kernel need not ask.
+/// How the kernel treats the handle. It asks at each `close`, also of a handle that only reads: `close` ends
+/// the process's record locks on the file, whichever handle they were taken through.
 pub(super) fn kernel_flags(open: &Open) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
     match open {
         Open::Text(_) | Open::Call(_) => direct | FopenFlags::FOPEN_NOFLUSH,
-        Open::File(file) if file.write => direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-        Open::File(_) => {
-            direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH
-        }
+        Open::File(_) => direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
     }
 }
 

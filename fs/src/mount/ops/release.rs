@@ -1,5 +1,7 @@
 //! Release: the last descriptor and the last mapping of a handle are gone. Nobody waits for the answer and
-//! nobody hears an error, so one is only logged.
+//! nobody hears an error, so one is only logged. Locks of the open file description end with it: those of
+//! `flock`, and of `fcntl` those that are not a process's. The kernel names the owner of the first only; so
+//! all end that were taken through the handle and are still there, which are just these.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,19 +17,26 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
     let Some(open) = shared.handles.remove(handle) else {
         return reply.ok();
     };
+    let locks = match &*open {
+        Open::File(file) => shared.client.closing_locks(&file.lock_file(), file.id),
+        Open::Text(_) | Open::Call(_) => Vec::new(),
+    };
     let quick = match &*open {
         Open::Text(_) => true,
         Open::Call(_) => {
             shared.calls_open.fetch_sub(1, Ordering::AcqRel);
             true
         }
-        Open::File(file) => shared.client.local() && !file.has_dirty(),
+        Open::File(file) => shared.client.local() && !file.has_dirty() && locks.is_empty(),
     };
     let end = {
         let shared = shared.clone();
         move || {
             if let Open::File(file) = &*open {
                 release(&shared, file, inode);
+                for (kind, owner) in locks {
+                    shared.client.unlock_all(file.lock_file(), kind, owner);
+                }
             }
             reply.ok();
         }

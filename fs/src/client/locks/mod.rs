@@ -1,0 +1,427 @@
+//! Advisory locks, as this mount has them: asks the home, knows what is held, and outlives a home that dies.
+//!
+//! Nothing is locked here; the home decides ([`slabfs_mdserver::locks`]). Kept here:
+//!
+//! - **What is held**, by file and owner, and through which handles it was taken. From that it is known
+//!   whether a `close` lets anything go, without asking; and that is what a home in a new life is told. It
+//!   is brought up in the order of the home's numbers of changes, whatever order the replies come in.
+//! - **Who waits.** A request that the home has queued holds no thread. One thread polls for all of them, as
+//!   long as there are any, and runs what each one left to be done when it is decided ([`Then`]).
+//!
+//! # Lives
+//!
+//! A home that was started anew has forgotten everything; and when a request gets no answer in time, nobody
+//! here knows what it has done. In both cases the home is told what is held here, which is what programs
+//! were told: then it knows just that, and a new life begins. A reply counts only if it comes in the life
+//! that its request was made in, which is looked at in the same moment in which it is noted; if it does not,
+//! the request is made again. While the home is being told, no request is made.
+//!
+//! The parts: `held` what is held; `poll` the thread that waits; `tell` telling the home. Requests are here.
+
+mod held;
+mod poll;
+mod tell;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use slabfs_mdserver::api::{
+    LockAsk, LockConflict, LockFile, LockKind, LockLife, LockOutcome, LockOwner, LockReply,
+    LockSpan, LockTicket, LockWant, MdError,
+};
+
+use super::Client;
+use held::{Held, Key};
+
+/// What a request for a lock comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Locked {
+    /// It has the lock, or has given it up.
+    Done,
+    /// Nobody is in the way (of a test).
+    Free,
+    /// Somebody is in the way.
+    Held(LockConflict),
+    /// Waiting would never end.
+    Deadlock,
+    /// There are too many locks.
+    TooMany,
+    /// It was cancelled while it waited.
+    Interrupted,
+}
+
+/// What is done once a request is decided; it must not wait for locks.
+pub type Then = Box<dyn FnOnce(Result<Locked, MdError>) + Send>;
+
+/// The locks of one mount; see the module's head.
+#[derive(Default)]
+pub(super) struct Locks {
+    state: Mutex<State>,
+    /// For the polling thread, and for requests while the home is being told.
+    changed: Condvar,
+    /// Held by whoever tells the home.
+    telling: Mutex<()>,
+}
+
+struct State {
+    /// The life that requests are made in; unknown when the home has to be told.
+    life: LockLife,
+    /// The home is being told: requests wait.
+    telling: bool,
+    held: Held,
+    /// Owners whose open files are closed, and whose locks are about to be given up.
+    closing: HashSet<(Key, LockOwner)>,
+    /// Number of the last event seen.
+    seen: u64,
+    next_ticket: u64,
+    waits: BTreeMap<LockTicket, Wait>,
+    /// Requests to be made again, by the polling thread.
+    again: VecDeque<LockTicket>,
+    /// Locks that were to be given up while the home was away.
+    owed: VecDeque<LockAsk>,
+    /// The session is over: nothing is asked any more.
+    lost: bool,
+    stopping: bool,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            life: LockLife::UNKNOWN,
+            telling: false,
+            held: Held::default(),
+            closing: HashSet::new(),
+            seen: 0,
+            next_ticket: 1,
+            waits: BTreeMap::new(),
+            again: VecDeque::new(),
+            owed: VecDeque::new(),
+            lost: false,
+            stopping: false,
+        }
+    }
+}
+
+/// A request that is not decided.
+struct Wait {
+    ask: LockAsk,
+    open: u64,
+    then: Then,
+    /// The home has queued it; if not, a thread is about to ask.
+    queued: bool,
+    interrupted: bool,
+}
+
+/// What a thread that asks does next.
+enum Next {
+    Again,
+    Tell,
+    Cancel,
+    Over,
+    /// Runs it with no lock held.
+    Run(Then, Result<Locked, MdError>),
+}
+
+fn locked(outcome: LockOutcome) -> Locked {
+    match outcome {
+        LockOutcome::Done | LockOutcome::Waits => Locked::Done,
+        LockOutcome::Free => Locked::Free,
+        LockOutcome::Held(conflict) => Locked::Held(conflict),
+        LockOutcome::Deadlock => Locked::Deadlock,
+        LockOutcome::TooMany => Locked::TooMany,
+    }
+}
+
+impl State {
+    /// Ends this life: no reply counts any more, and the next one's numbers begin anew.
+    fn end_life(&mut self) {
+        self.held.end_life();
+        self.life = LockLife::UNKNOWN;
+        self.seen = 0;
+        for (&ticket, wait) in &mut self.waits {
+            if wait.queued {
+                wait.queued = false;
+                self.again.push_back(ticket);
+            }
+        }
+    }
+
+    /// Whether a request to lock is made as somebody whose open file is being closed.
+    fn is_closing(&self, ticket: LockTicket) -> bool {
+        if self.closing.is_empty() {
+            return false;
+        }
+        self.waits.get(&ticket).is_some_and(|wait| {
+            let ask = &wait.ask;
+            let who = ((ask.file.clone(), ask.kind), ask.owner);
+            ask.want != LockWant::Unlock && self.closing.contains(&who)
+        })
+    }
+
+    fn has_work(&self) -> bool {
+        let open = self.life == LockLife::UNKNOWN || self.has_queued();
+        !self.lost && (open || !self.again.is_empty() || !self.owed.is_empty())
+    }
+
+    fn has_queued(&self) -> bool {
+        self.waits.values().any(|wait| wait.queued)
+    }
+}
+
+impl Locks {
+    /// Locks of a session that attached to a home in this life.
+    pub(super) fn new(life: LockLife) -> Locks {
+        let locks = Locks::default();
+        locks.state.lock().life = life;
+        locks
+    }
+
+    /// Spans that are locked.
+    pub(super) fn held(&self) -> usize {
+        self.state.lock().held.count()
+    }
+
+    /// Requests that the home has queued.
+    pub(super) fn waiting(&self) -> usize {
+        let state = self.state.lock();
+        state.waits.values().filter(|wait| wait.queued).count()
+    }
+
+    /// An error leaves open what the home has done: it has to be told what is held.
+    fn doubt(&self, state: &mut State, life: LockLife, error: &MdError) {
+        let refused = matches!(
+            error,
+            MdError::SessionLost | MdError::Invalid(_) | MdError::NotPermitted(_)
+        );
+        if !refused && state.life == life {
+            state.end_life();
+            self.changed.notify_all();
+        }
+    }
+
+    /// The state, when this request may be made.
+    fn ready(&self, ticket: LockTicket) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        while state.telling || state.is_closing(ticket) {
+            self.changed.wait(&mut state);
+        }
+        state
+    }
+}
+
+impl Client {
+    /// A number for a request for a lock, by which it can be interrupted.
+    pub fn lock_ticket(&self) -> LockTicket {
+        let mut state = self.locks.state.lock();
+        let ticket = LockTicket(state.next_ticket);
+        state.next_ticket += 1;
+        ticket
+    }
+
+    /// Asks for a lock through `open`, gives it up or looks who has it; `then` is run once that is
+    /// decided, on this thread or later on another. One message, and no thread waits.
+    pub fn lock(&self, ask: LockAsk, open: u64, then: Then) {
+        let ticket = ask.ticket;
+        self.locks.state.lock().waits.insert(
+            ticket,
+            Wait {
+                ask,
+                open,
+                then,
+                queued: false,
+                interrupted: false,
+            },
+        );
+        self.ask_for(ticket);
+    }
+
+    /// A signal has arrived for whoever waits for a request: takes it back. If it is decided meanwhile, that
+    /// holds.
+    pub fn interrupt_lock(&self, ticket: LockTicket) {
+        {
+            let mut state = self.locks.state.lock();
+            let Some(wait) = state.waits.get_mut(&ticket) else {
+                return;
+            };
+            wait.interrupted = true;
+            if !wait.queued {
+                // Whoever is asking looks at it.
+                return;
+            }
+        }
+        self.cancel(ticket);
+    }
+
+    /// Whether an owner holds record locks on a file.
+    pub fn holds_records(&self, file: &LockFile, owner: LockOwner) -> bool {
+        let state = self.locks.state.lock();
+        !state.held.is_empty()
+            && state
+                .held
+                .owners(&(file.clone(), LockKind::Record), None)
+                .contains(&owner)
+    }
+
+    /// Whose locks on a file were taken through an open file that is closed now, and are still there: they
+    /// are to be given up by [`Client::unlock_all`]. Until that is done nobody locks as those owners: an
+    /// owner's number may be that of the next open file already.
+    pub fn closing_locks(&self, file: &LockFile, open: u64) -> Vec<(LockKind, LockOwner)> {
+        let mut state = self.locks.state.lock();
+        if state.held.is_empty() {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        for kind in [LockKind::Record, LockKind::Whole] {
+            let key = (file.clone(), kind);
+            for owner in state.held.owners(&key, Some(open)) {
+                state.closing.insert((key.clone(), owner));
+                all.push((kind, owner));
+            }
+        }
+        all
+    }
+
+    /// Gives up all locks of an owner on a file. If the home is away, that is done when it is back.
+    pub fn unlock_all(&self, file: LockFile, kind: LockKind, owner: LockOwner) {
+        let closed = ((file.clone(), kind), owner);
+        let ask = LockAsk {
+            file,
+            kind,
+            owner,
+            pid: 0,
+            span: LockSpan::ALL,
+            want: LockWant::Unlock,
+            ticket: self.lock_ticket(),
+        };
+        self.give_up(ask);
+        if self.locks.state.lock().closing.remove(&closed) {
+            self.locks.changed.notify_all();
+        }
+    }
+
+    fn give_up(&self, ask: LockAsk) {
+        let (send, receive) = std::sync::mpsc::sync_channel(1);
+        let then: Then = Box::new(move |result| {
+            // The other end is below and waits.
+            drop(send.send(result));
+        });
+        self.lock(ask.clone(), 0, then);
+        match receive.recv() {
+            Ok(Ok(_)) | Ok(Err(MdError::SessionLost)) | Err(_) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(ino = %ask.file.ino, %error, "locks of a closed file could not be given up; trying again");
+                self.locks.state.lock().owed.push_back(ask);
+                self.locks.changed.notify_all();
+            }
+        }
+    }
+
+    /// Makes the request with this number, until it is decided or queued.
+    fn ask_for(&self, ticket: LockTicket) {
+        loop {
+            let (life, ask) = {
+                let mut state = self.locks.ready(ticket);
+                match state.waits.get(&ticket) {
+                    None => return,
+                    Some(wait) if wait.interrupted => {
+                        let then = state.waits.remove(&ticket).map(|wait| wait.then);
+                        drop(state);
+                        if let Some(then) = then {
+                            then(Ok(Locked::Interrupted));
+                        }
+                        return;
+                    }
+                    Some(wait) => (state.life, wait.ask.clone()),
+                }
+            };
+            let next = if life == LockLife::UNKNOWN {
+                Next::Tell
+            } else {
+                let reply = self.md.lock(life, ask);
+                self.heard(ticket, life, reply)
+            };
+            match next {
+                Next::Again => {}
+                Next::Tell => {
+                    if let Err(error) = self.tell_locks(life) {
+                        self.decide(ticket, Err(error));
+                    }
+                }
+                Next::Cancel => return self.cancel(ticket),
+                Next::Over => return,
+                Next::Run(then, result) => return then(result),
+            }
+        }
+    }
+
+    /// Notes a reply.
+    fn heard(&self, ticket: LockTicket, life: LockLife, reply: Result<LockReply, MdError>) -> Next {
+        let mut state = self.locks.state.lock();
+        let reply = match reply {
+            Ok(LockReply::Reclaim) => return Next::Tell,
+            Ok(reply) if life == state.life => reply,
+            // It was made in a life that is over: nobody was told, and it counts for nothing.
+            Ok(_) => return Next::Again,
+            Err(error) => {
+                self.locks.doubt(&mut state, life, &error);
+                return match state.waits.remove(&ticket) {
+                    Some(wait) => Next::Run(wait.then, Err(error)),
+                    None => Next::Over,
+                };
+            }
+        };
+        match reply {
+            LockReply::Decided { outcome, change } => {
+                let Some(wait) = state.waits.remove(&ticket) else {
+                    return Next::Over;
+                };
+                state.held.note(&wait.ask, wait.open, Some(outcome), change);
+                Next::Run(wait.then, Ok(locked(outcome)))
+            }
+            LockReply::Queued { change } => {
+                let Some(wait) = state.waits.get_mut(&ticket) else {
+                    // The event was faster, and has noted this change as one that says nothing.
+                    state.held.skip(change);
+                    return Next::Over;
+                };
+                wait.queued = true;
+                let interrupted = wait.interrupted;
+                let (ask, open) = (wait.ask.clone(), wait.open);
+                state.held.note(&ask, open, None, change);
+                self.locks.changed.notify_all();
+                if interrupted {
+                    Next::Cancel
+                } else {
+                    Next::Over
+                }
+            }
+            LockReply::Reclaim => Next::Tell,
+        }
+    }
+
+    /// Takes a queued request back.
+    fn cancel(&self, ticket: LockTicket) {
+        match self.md.cancel_lock(ticket) {
+            Ok(true) => self.decide(ticket, Ok(Locked::Interrupted)),
+            // It is decided, and the event is on its way; or the home has begun a new life, and when it is
+            // asked again, the asking looks whether it is wanted.
+            Ok(false) => {}
+            Err(error) => {
+                {
+                    let mut state = self.locks.state.lock();
+                    let life = state.life;
+                    self.locks.doubt(&mut state, life, &error);
+                }
+                self.decide(ticket, Ok(Locked::Interrupted));
+            }
+        }
+    }
+
+    /// Ends a request that is not decided by the home.
+    fn decide(&self, ticket: LockTicket, result: Result<Locked, MdError>) {
+        let wait = self.locks.state.lock().waits.remove(&ticket);
+        if let Some(wait) = wait {
+            (wait.then)(result);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The thread that waits for all that wait, and does what could not be done before.
+
+use std::time::{Duration, Instant};
+
+use slabfs_mdserver::api::{LockAsk, LockEvent, LockLife, LockNews, LockOutcome, MdError};
+
+use super::super::Client;
+use super::{Locked, locked};
+
+/// Longest that one poll waits; every poll is cut to half of the time that a request may take.
+const POLL: Duration = Duration::from_secs(5);
+/// Before a poll that the home did not hold is made again, and before what failed is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Client {
+    /// The thread that waits for all that wait.
+    pub(in crate::client) fn poll_locks(&self) {
+        let mut failed = false;
+        while self.await_work(failed) {
+            failed = !self.work();
+        }
+    }
+
+    /// Waits until there is something to do, and after a failure at least for a moment; false when the client
+    /// stops.
+    fn await_work(&self, failed: bool) -> bool {
+        let until = Instant::now() + PAUSE;
+        let mut state = self.locks.state.lock();
+        while failed && !state.stopping {
+            if self.locks.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        while !state.stopping && (state.telling || !state.has_work()) {
+            self.locks.changed.wait(&mut state);
+        }
+        !state.stopping
+    }
+
+    /// Does what is to be done, or polls; false when that came to nothing and took no time.
+    fn work(&self) -> bool {
+        let life = self.locks.state.lock().life;
+        if life == LockLife::UNKNOWN
+            && let Err(error) = self.tell_locks(life)
+        {
+            return self.failed(&error);
+        }
+        loop {
+            let again = self.locks.state.lock().again.pop_front();
+            match again {
+                Some(ticket) => self.ask_for(ticket),
+                None => break,
+            }
+        }
+        self.pay() && self.poll()
+    }
+
+    /// One poll.
+    fn poll(&self) -> bool {
+        let (life, seen) = {
+            let state = self.locks.state.lock();
+            if !state.has_queued() {
+                return true;
+            }
+            (state.life, state.seen)
+        };
+        let wait = POLL.min(self.options.io_timeout / 2);
+        let begun = Instant::now();
+        match self.md.lock_events(life, seen, wait) {
+            Ok(LockNews::Events(events)) => {
+                let any = !events.is_empty();
+                for event in events {
+                    self.happened(life, event);
+                }
+                any || begun.elapsed() >= wait / 2
+            }
+            Ok(LockNews::Reclaim) => match self.tell_locks(life) {
+                Ok(()) => true,
+                Err(error) => self.failed(&error),
+            },
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&self, error: &MdError) -> bool {
+        if matches!(error, MdError::SessionLost) {
+            self.fail_waits(error);
+        } else {
+            tracing::debug!(%error, "no news of locks; trying again");
+        }
+        false
+    }
+
+    /// Notes an event.
+    fn happened(&self, life: LockLife, event: LockEvent) {
+        let (then, result) = {
+            let mut state = self.locks.state.lock();
+            if life != state.life || event.number <= state.seen {
+                return;
+            }
+            state.seen = event.number;
+            if event.outcome == LockOutcome::Waits {
+                if let Some(wait) = state.waits.get(&event.ticket) {
+                    let (ask, open) = (wait.ask.clone(), wait.open);
+                    state.held.note(&ask, open, None, event.change);
+                }
+                return;
+            }
+            let Some(wait) = state.waits.remove(&event.ticket) else {
+                state.held.skip(event.change);
+                return;
+            };
+            state
+                .held
+                .note(&wait.ask, wait.open, Some(event.outcome), event.change);
+            (wait.then, locked(event.outcome))
+        };
+        then(Ok(result));
+    }
+
+    /// Gives up what could not be given up before; false when it cannot be now either.
+    fn pay(&self) -> bool {
+        let owed = std::mem::take(&mut self.locks.state.lock().owed);
+        for ask in owed {
+            let ticket = self.lock_ticket();
+            self.give_up(LockAsk { ticket, ..ask });
+        }
+        self.locks.state.lock().owed.is_empty()
+    }
+
+    fn fail_waits(&self, error: &MdError) {
+        let waits = {
+            let mut state = self.locks.state.lock();
+            state.lost = true;
+            state.again.clear();
+            state.owed.clear();
+            std::mem::take(&mut state.waits)
+        };
+        for wait in waits.into_values() {
+            (wait.then)(Err(error.clone()));
+        }
+    }
+
+    /// Ends the polling thread; what waits is taken back.
+    pub(in crate::client) fn stop_locks(&self) {
+        let waits = {
+            let mut state = self.locks.state.lock();
+            state.stopping = true;
+            std::mem::take(&mut state.waits)
+        };
+        self.locks.changed.notify_all();
+        for (ticket, wait) in waits {
+            // A poll that has nothing left to wait for returns.
+            if let Err(error) = self.md.cancel_lock(ticket) {
+                tracing::debug!(%error, "a request for a lock could not be taken back; the session ends anyway");
+            }
+            (wait.then)(Ok(Locked::Interrupted));
+        }
+    }
+}

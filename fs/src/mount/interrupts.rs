@@ -1,0 +1,84 @@
+//! Which request waits for which lock, so that a signal can end the wait.
+//!
+//! The kernel names the request that a signal interrupts by its number. The interrupt may be read on another
+//! thread before the request itself is looked at: the number is then remembered, and the request finds it.
+//! Most numbers that are remembered are of no use, since signals interrupt all kinds of requests and only
+//! those for locks wait for long. Numbers are never used twice, so the oldest are forgotten; for one of use
+//! to be among them, a thousand signals would have to come while a thread goes from one line to the next.
+
+use std::collections::{HashMap, VecDeque};
+
+use parking_lot::Mutex;
+use slabfs_mdserver::api::LockTicket;
+
+/// Numbers that are remembered.
+const REMEMBERED: usize = 1024;
+
+/// Requests that can be interrupted, and interrupts that have overtaken theirs.
+#[derive(Debug, Default)]
+pub(super) struct Interrupts {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: HashMap<u64, LockTicket>,
+    early: VecDeque<u64>,
+}
+
+impl Interrupts {
+    /// A request begins that may wait; false if it is interrupted already.
+    pub(super) fn enter(&self, request: u64, ticket: LockTicket) -> bool {
+        let mut state = self.state.lock();
+        if let Some(at) = state.early.iter().position(|&early| early == request) {
+            state.early.remove(at);
+            return false;
+        }
+        state.waiting.insert(request, ticket);
+        true
+    }
+
+    /// It is about to be answered.
+    pub(super) fn leave(&self, request: u64) {
+        self.state.lock().waiting.remove(&request);
+    }
+
+    /// A signal has come for a request; the one to be taken back, if it waits.
+    pub(super) fn interrupt(&self, request: u64) -> Option<LockTicket> {
+        let mut state = self.state.lock();
+        let ticket = state.waiting.get(&request).copied();
+        if ticket.is_none() {
+            if state.early.len() == REMEMBERED {
+                state.early.pop_front();
+            }
+            state.early.push_back(request);
+        }
+        ticket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_finds_its_request_whichever_comes_first() {
+        let interrupts = Interrupts::default();
+        assert!(interrupts.enter(7, LockTicket(1)));
+        assert_eq!(interrupts.interrupt(7), Some(LockTicket(1)));
+        interrupts.leave(7);
+        assert_eq!(interrupts.interrupt(8), None);
+        assert!(!interrupts.enter(8, LockTicket(2)));
+        assert!(interrupts.enter(8, LockTicket(3)), "it is remembered once");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let interrupts = Interrupts::default();
+        for request in 0..3 * REMEMBERED as u64 {
+            assert_eq!(interrupts.interrupt(request), None);
+        }
+        assert_eq!(interrupts.state.lock().early.len(), REMEMBERED);
+        assert!(!interrupts.enter(3 * REMEMBERED as u64 - 1, LockTicket(1)));
+    }
+}

@@ -1,0 +1,126 @@
+//! Setlk: `fcntl` and `flock` take, change or give up a lock, and wait for it if they want to.
+//!
+//! Whoever waits is answered when the home has decided, from the thread that hears of it; no thread of the
+//! mount waits meanwhile. A signal takes the request back ([`crate::mount::interrupts`]), also SIGKILL.
+
+use std::sync::Arc;
+
+use fuser::{Errno, LkFlags, LockOwner, ReplyEmpty};
+use slabfs_mdserver::api::{self, LockAsk, LockKind, LockMode, LockSpan, LockTicket, LockWant};
+
+use crate::client::Locked;
+use crate::mount::errno::report;
+use crate::mount::open_file::Open;
+use crate::mount::shared::Shared;
+
+/// A request as it comes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::mount) struct Wanted {
+    pub(in crate::mount) owner: LockOwner,
+    pub(in crate::mount) first: u64,
+    pub(in crate::mount) last: u64,
+    pub(in crate::mount) typ: i32,
+    pub(in crate::mount) pid: u32,
+    pub(in crate::mount) flags: LkFlags,
+}
+
+impl Wanted {
+    /// The mode that is asked for; none for giving up.
+    pub(super) fn mode(&self) -> Result<Option<LockMode>, Errno> {
+        match self.typ {
+            libc::F_RDLCK => Ok(Some(LockMode::Shared)),
+            libc::F_WRLCK => Ok(Some(LockMode::Exclusive)),
+            libc::F_UNLCK => Ok(None),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// What the home is asked on what is open there, and through which open file.
+    pub(super) fn ask(
+        &self,
+        open: &Open,
+        want: LockWant,
+        ticket: LockTicket,
+    ) -> Result<(LockAsk, u64), Errno> {
+        let Open::File(file) = open else {
+            // Hidden files are each open's own: there is nobody to keep away.
+            return Err(Errno::ENOLCK);
+        };
+        if self.first > self.last {
+            return Err(Errno::EINVAL);
+        }
+        let (kind, owner) = match self.flags.contains(LkFlags::FUSE_LK_FLOCK) {
+            // The kernel's number is the address of the open file, which the next one may have before this
+            // one's release is seen.
+            true => (LockKind::Whole, file.id),
+            false => (LockKind::Record, self.owner.0),
+        };
+        let ask = LockAsk {
+            file: file.lock_file(),
+            kind,
+            owner: api::LockOwner(owner),
+            pid: self.pid,
+            span: LockSpan {
+                first: self.first,
+                last: self.last,
+            },
+            want,
+            ticket,
+        };
+        Ok((ask, file.id))
+    }
+}
+
+/// Whether the request can be interrupted: giving up is done in any case.
+pub(in crate::mount) fn may_wait(wanted: &Wanted) -> bool {
+    wanted.typ != libc::F_UNLCK
+}
+
+/// Asks, and replies when it is decided; `request` is its number, entered among those that wait if it may.
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    (request, ticket): (u64, LockTicket),
+    inode: u64,
+    handle: u64,
+    wanted: Wanted,
+    sleep: bool,
+    reply: ReplyEmpty,
+) {
+    let asked = shared
+        .handles
+        .get(handle)
+        .ok_or(Errno::EBADF)
+        .and_then(|open| {
+            let want = match wanted.mode()? {
+                None => LockWant::Unlock,
+                Some(mode) if sleep => LockWant::Wait(mode),
+                Some(mode) => LockWant::Try(mode),
+            };
+            wanted.ask(&open, want, ticket)
+        });
+    let (ask, open) = match asked {
+        Ok(asked) => asked,
+        Err(errno) => {
+            shared.interrupts.leave(request);
+            return reply.error(errno);
+        }
+    };
+    let then = {
+        let shared = shared.clone();
+        move |result| {
+            shared.interrupts.leave(request);
+            match result {
+                Ok(Locked::Done | Locked::Free) => reply.ok(),
+                Ok(Locked::Held(_)) => reply.error(Errno::EAGAIN),
+                Ok(Locked::Deadlock) => reply.error(Errno::EDEADLK),
+                Ok(Locked::TooMany) => reply.error(Errno::ENOLCK),
+                Ok(Locked::Interrupted) => reply.error(Errno::EINTR),
+                Err(error) => {
+                    let error: slabfs_mdserver::api::MdError = error;
+                    reply.error(report("setlk", inode, &error.into()));
+                }
+            }
+        }
+    };
+    shared.client.lock(ask, open, Box::new(then));
+}

@@ -1,0 +1,519 @@
+//! The table behind a lock, with what it takes to serve sessions: lives, grace, events, resends.
+//!
+//! Everything here is in memory and behind one lock, held for microseconds and taken after the core's state.
+//! What gives a session anything enters with that state still locked, having seen there that the session
+//! lives; a session ends there first and here second. So nothing of it comes after [`Home::end_session`]. A
+//! poll waits on its session's own condition.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use slabfs_model::SessionId;
+
+use super::table::{Holder, Place, Table, Taken, Wanted};
+use crate::api::{
+    HeldLocks, LockAsk, LockEvent, LockKind, LockLife, LockMode, LockNews, LockOutcome, LockReply,
+    LockSpan, LockTicket, LockWant, MdError, Reply,
+};
+
+/// Most spans that a session may hold; more than any program means to.
+const MOST_HELD: usize = 1 << 20;
+/// Most requests of a session that may wait.
+const MOST_WAITING: usize = 1 << 16;
+/// Longest that a poll waits.
+const LONGEST_POLL: Duration = Duration::from_secs(10);
+
+/// Locks of all sessions; see the module's head.
+#[derive(Debug)]
+pub(crate) struct Home {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The home's own life, and the one begun last.
+    life: LockLife,
+    latest: LockLife,
+    table: Table,
+    sessions: HashMap<SessionId, Mine>,
+    grace: Option<Grace>,
+    closing: bool,
+}
+
+/// Sessions from before the home began its life may still say what they hold.
+#[derive(Debug)]
+struct Grace {
+    missing: BTreeSet<SessionId>,
+    until: Instant,
+    /// What is decided when it is over, in the order in which it came.
+    asked: VecDeque<(SessionId, LockAsk)>,
+}
+
+/// What is kept of one session.
+#[derive(Debug)]
+struct Mine {
+    /// The life that its requests are for.
+    life: LockLife,
+    /// What it has told of its locks so far, until it has told all.
+    told: Vec<HeldLocks>,
+    /// Changes of its locks so far.
+    changes: u64,
+    /// Spans it holds, or a little more: counted anew when there seem to be too many.
+    held: usize,
+    waiting: HashSet<LockTicket>,
+    /// Events so far, and those that it has not said it has.
+    events: u64,
+    news: VecDeque<LockEvent>,
+    wake: Arc<Condvar>,
+    /// Replies to requests that may come once more; none below `floor` will.
+    kept: BTreeMap<u64, Reply>,
+    floor: u64,
+}
+
+impl Mine {
+    fn new(life: LockLife) -> Mine {
+        Mine {
+            life,
+            told: Vec::new(),
+            changes: 0,
+            held: 0,
+            waiting: HashSet::new(),
+            events: 0,
+            news: VecDeque::new(),
+            wake: Arc::default(),
+            kept: BTreeMap::new(),
+            floor: 0,
+        }
+    }
+
+    fn changed(&mut self) -> u64 {
+        self.changes += 1;
+        self.changes
+    }
+
+    fn tell(&mut self, ticket: LockTicket, outcome: LockOutcome, change: Option<u64>) {
+        self.waiting.remove(&ticket);
+        self.events += 1;
+        self.news.push_back(LockEvent {
+            number: self.events,
+            ticket,
+            outcome,
+            change,
+        });
+        self.wake.notify_all();
+    }
+}
+
+/// The number of a request, by which a resend is known; 0 where none can come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number {
+    pub(super) seq: u64,
+    pub(super) done_below: u64,
+}
+
+impl Home {
+    /// A home that begins its life; `before`: the sessions that may hold locks from the last one, which have
+    /// until `until` to say so.
+    pub(crate) fn new(life: LockLife, before: BTreeSet<SessionId>, until: Instant) -> Home {
+        let grace = (!before.is_empty()).then(|| Grace {
+            missing: before,
+            until,
+            asked: VecDeque::new(),
+        });
+        Home {
+            state: Mutex::new(State {
+                life,
+                latest: life,
+                table: Table::default(),
+                sessions: HashMap::new(),
+                grace,
+                closing: false,
+            }),
+        }
+    }
+
+    /// Its life.
+    pub(crate) fn life(&self) -> LockLife {
+        self.state.lock().life
+    }
+
+    /// Locks it, for requests of a session that lives; see the module's head for who has to know that.
+    pub(super) fn enter(&self) -> Inside<'_> {
+        Inside {
+            state: self.state.lock(),
+        }
+    }
+
+    /// Takes a request back; says whether it waited.
+    pub(super) fn cancel(&self, session: SessionId, ticket: LockTicket) -> bool {
+        let mut state = self.state.lock();
+        let deferred = state.grace.as_mut().is_some_and(|grace| {
+            let before = grace.asked.len();
+            grace
+                .asked
+                .retain(|(by, ask)| *by != session || ask.ticket != ticket);
+            grace.asked.len() < before
+        });
+        let cancelled = deferred || state.table.cancel(session, ticket);
+        if cancelled {
+            let mine = state.mine(session);
+            mine.waiting.remove(&ticket);
+            mine.wake.notify_all();
+        }
+        state.tell_decided();
+        cancelled
+    }
+
+    /// The session's events after number `seen`; waits up to `wait` for one, as long as there is anything
+    /// that could bring one.
+    pub(super) fn news(
+        &self,
+        session: SessionId,
+        life: LockLife,
+        seen: u64,
+        wait: Duration,
+    ) -> LockNews {
+        let until = Instant::now() + wait.min(LONGEST_POLL);
+        let mut state = self.state.lock();
+        loop {
+            let closing = state.closing;
+            let home = state.life;
+            let mine = match state.sessions.get_mut(&session) {
+                Some(mine) if mine.life == life => mine,
+                // It has asked for nothing yet.
+                None if home == life => return LockNews::Events(Vec::new()),
+                Some(_) | None => return LockNews::Reclaim,
+            };
+            while mine.news.front().is_some_and(|event| event.number <= seen) {
+                mine.news.pop_front();
+            }
+            let over = Instant::now() >= until;
+            if !mine.news.is_empty() || mine.waiting.is_empty() || closing || over {
+                return LockNews::Events(mine.news.iter().copied().collect());
+            }
+            let wake = Arc::clone(&mine.wake);
+            wake.wait_until(&mut state, until);
+        }
+    }
+
+    /// Takes away everything of a session that has ended.
+    pub(crate) fn end_session(&self, session: SessionId) {
+        let mut state = self.state.lock();
+        state.table.end_session(session);
+        if let Some(mine) = state.sessions.remove(&session) {
+            mine.wake.notify_all();
+        }
+        if let Some(grace) = &mut state.grace {
+            grace.asked.retain(|(by, _)| *by != session);
+        }
+        state.is_here(session);
+        state.tell_decided();
+    }
+
+    /// Ends the grace when its time is over.
+    pub(crate) fn look(&self, now: Instant) {
+        let mut state = self.state.lock();
+        if state.grace.as_ref().is_some_and(|grace| now >= grace.until) {
+            state.end_grace();
+        }
+    }
+
+    /// Lets polls wait, or return at once: now, and from now on.
+    pub(crate) fn hold_polls(&self, hold: bool) {
+        let mut state = self.state.lock();
+        state.closing = !hold;
+        for mine in state.sessions.values() {
+            mine.wake.notify_all();
+        }
+    }
+}
+
+/// The home, locked.
+pub(super) struct Inside<'a> {
+    state: MutexGuard<'a, State>,
+}
+
+impl Inside<'_> {
+    /// Answers a request.
+    pub(super) fn ask(
+        mut self,
+        session: SessionId,
+        number: Number,
+        life: LockLife,
+        ask: LockAsk,
+    ) -> Result<Reply, MdError> {
+        let state = &mut *self.state;
+        if let Some(reply) = state.answered(session, number)? {
+            return Ok(reply);
+        }
+        if life != state.mine(session).life {
+            return Ok(Reply::Lock(LockReply::Reclaim));
+        }
+        let reply = match &mut state.grace {
+            Some(grace) if ask.want != LockWant::Unlock => {
+                let ticket = ask.ticket;
+                grace.asked.push_back((session, ask));
+                state.mine(session).waiting.insert(ticket);
+                LockReply::Queued { change: None }
+            }
+            _ => state.decide(session, &ask),
+        };
+        state.tell_decided();
+        Ok(state.keep(session, number, Reply::Lock(reply)))
+    }
+
+    /// Takes in what a session says it holds. With the last of it: that is what it holds, and it waits for
+    /// nothing.
+    pub(super) fn reclaim(
+        mut self,
+        session: SessionId,
+        number: Number,
+        held: Vec<HeldLocks>,
+        first: bool,
+        last: bool,
+    ) -> Result<Reply, MdError> {
+        let state = &mut *self.state;
+        if let Some(reply) = state.answered(session, number)? {
+            return Ok(reply);
+        }
+        let mine = state.mine(session);
+        if first {
+            mine.told.clear();
+        }
+        mine.told.extend(held);
+        let spans: usize = mine.told.iter().map(|one| one.spans.len()).sum();
+        if spans > MOST_HELD {
+            mine.told.clear();
+            return Err(MdError::Invalid(format!("more than {MOST_HELD} locks")));
+        }
+        let lost = if last { state.replace(session) } else { 0 };
+        let life = state.mine(session).life;
+        let reply = Reply::LocksReclaimed { lost, life };
+        Ok(state.keep(session, number, reply))
+    }
+}
+
+impl State {
+    fn mine(&mut self, session: SessionId) -> &mut Mine {
+        let (life, grace) = (self.life, &self.grace);
+        self.sessions.entry(session).or_insert_with(|| {
+            // What is known of one that was there before this home must come from it first.
+            let before = grace
+                .as_ref()
+                .is_some_and(|grace| grace.missing.contains(&session));
+            Mine::new(if before { LockLife::UNKNOWN } else { life })
+        })
+    }
+
+    /// Lets a session hold what it has told, and begins a life with it; gives back how many spans others
+    /// have.
+    fn replace(&mut self, session: SessionId) -> u64 {
+        self.latest = LockLife(self.latest.0 + 1);
+        let life = self.latest;
+        let mine = self.mine(session);
+        let told = std::mem::take(&mut mine.told);
+        mine.life = life;
+        mine.held = told.iter().map(|one| one.spans.len()).sum();
+        mine.changes = 0;
+        mine.events = 0;
+        mine.news.clear();
+        mine.waiting.clear();
+        mine.wake.notify_all();
+        let held = told.into_iter().flat_map(|one| {
+            let holder = Holder {
+                session,
+                owner: one.owner,
+            };
+            let place = Place {
+                file: one.file,
+                kind: one.kind,
+            };
+            let pid = one.pid;
+            one.spans.into_iter().map(move |(span, mode)| {
+                let wanted = Wanted {
+                    holder,
+                    pid,
+                    span,
+                    mode,
+                    ticket: LockTicket(0),
+                };
+                (place.clone(), wanted)
+            })
+        });
+        let lost = self.table.replace(session, held);
+        for (place, other) in &lost {
+            tracing::error!(
+                %session, by = %other.session, ino = %place.file.ino,
+                "a lock that a session says it holds is another's"
+            );
+        }
+        if let Some(grace) = &mut self.grace {
+            grace.asked.retain(|(by, _)| *by != session);
+        }
+        self.is_here(session);
+        self.tell_decided();
+        lost.len() as u64
+    }
+
+    /// Keeps a reply for a request that comes again.
+    fn keep(&mut self, session: SessionId, number: Number, reply: Reply) -> Reply {
+        if number.seq != 0 {
+            let mine = self.mine(session);
+            mine.kept.insert(number.seq, reply.clone());
+        }
+        reply
+    }
+
+    /// The reply to a request that was answered already.
+    fn answered(&mut self, session: SessionId, number: Number) -> Result<Option<Reply>, MdError> {
+        if number.seq == 0 {
+            return Ok(None);
+        }
+        let mine = self.mine(session);
+        mine.floor = mine.floor.max(number.done_below);
+        mine.kept = mine.kept.split_off(&mine.floor);
+        if number.seq < mine.floor {
+            // A copy that was long on its way; its sender has been answered.
+            return Err(MdError::Stale);
+        }
+        Ok(mine.kept.get(&number.seq).cloned())
+    }
+
+    fn decide(&mut self, session: SessionId, ask: &LockAsk) -> LockReply {
+        let place = Place {
+            file: ask.file.clone(),
+            kind: ask.kind,
+        };
+        let wanted = |mode| Wanted {
+            holder: Holder {
+                session,
+                owner: ask.owner,
+            },
+            pid: ask.pid,
+            span: ask.span,
+            mode,
+            ticket: ask.ticket,
+        };
+        let decided = |outcome, change| LockReply::Decided { outcome, change };
+        match ask.want {
+            LockWant::Unlock => {
+                let had = self
+                    .table
+                    .unlock(&place, wanted(LockMode::Shared).holder, ask.span);
+                decided(LockOutcome::Done, had.then(|| self.mine(session).changed()))
+            }
+            LockWant::Test(mode) => match self.table.test(&place, &wanted(mode)) {
+                Some(conflict) => decided(LockOutcome::Held(conflict), None),
+                None => decided(LockOutcome::Free, None),
+            },
+            LockWant::Try(mode) => self.lock(session, &place, wanted(mode), false),
+            LockWant::Wait(mode) => self.lock(session, &place, wanted(mode), true),
+        }
+    }
+
+    fn lock(&mut self, session: SessionId, place: &Place, wanted: Wanted, wait: bool) -> LockReply {
+        if self.too_many(session) {
+            return LockReply::Decided {
+                outcome: LockOutcome::TooMany,
+                change: None,
+            };
+        }
+        let mut change = None;
+        if place.kind == LockKind::Whole && self.table.unlock_other(place, &wanted) {
+            // `flock` gives up the old lock first, whatever becomes of the new one.
+            change = Some(self.mine(session).changed());
+        }
+        match self.table.lock(place, wanted, wait) {
+            Taken::Queued => {
+                self.mine(session).waiting.insert(wanted.ticket);
+                LockReply::Queued { change }
+            }
+            Taken::Now(outcome) => {
+                if outcome == LockOutcome::Done {
+                    let mine = self.mine(session);
+                    // Cutting a span in two adds two.
+                    mine.held += 2;
+                    // One change for both steps.
+                    change = change.or_else(|| Some(mine.changed()));
+                }
+                LockReply::Decided { outcome, change }
+            }
+        }
+    }
+
+    fn too_many(&mut self, session: SessionId) -> bool {
+        let mine = self.mine(session);
+        if mine.waiting.len() >= MOST_WAITING {
+            return true;
+        }
+        if mine.held < MOST_HELD {
+            return false;
+        }
+        let held = self.table.count(session);
+        self.mine(session).held = held;
+        held >= MOST_HELD
+    }
+
+    /// Tells sessions which of their requests have their locks now.
+    fn tell_decided(&mut self) {
+        for done in self.table.take_decided() {
+            let mine = self.mine(done.session);
+            mine.held += 2;
+            let change = mine.changed();
+            mine.tell(done.ticket, LockOutcome::Done, Some(change));
+        }
+    }
+
+    /// Nothing more is to come from a session of before.
+    fn is_here(&mut self, session: SessionId) {
+        if let Some(grace) = &mut self.grace {
+            grace.missing.remove(&session);
+            if grace.missing.is_empty() {
+                self.end_grace();
+            }
+        }
+    }
+
+    /// Decides what was asked meanwhile.
+    fn end_grace(&mut self) {
+        let Some(grace) = self.grace.take() else {
+            return;
+        };
+        if !grace.missing.is_empty() {
+            tracing::warn!(
+                sessions = ?grace.missing,
+                "sessions did not say in time which locks they hold; these are given to others"
+            );
+        }
+        for (session, ask) in grace.asked {
+            self.mine(session).waiting.remove(&ask.ticket);
+            match self.decide(session, &ask) {
+                LockReply::Decided { outcome, change } => {
+                    self.mine(session).tell(ask.ticket, outcome, change);
+                }
+                LockReply::Queued { change } => {
+                    let mine = self.mine(session);
+                    if change.is_some() {
+                        mine.tell(ask.ticket, LockOutcome::Waits, change);
+                        mine.waiting.insert(ask.ticket);
+                    }
+                }
+                LockReply::Reclaim => {}
+            }
+            self.tell_decided();
+        }
+    }
+}
+
+/// Whether a span is one.
+pub(super) fn check(span: &LockSpan) -> Result<(), MdError> {
+    if span.first > span.last {
+        return Err(MdError::Invalid(format!(
+            "a lock from byte {} to byte {}",
+            span.first, span.last
+        )));
+    }
+    Ok(())
+}

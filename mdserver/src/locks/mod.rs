@@ -1,0 +1,51 @@
+//! Advisory locks, `fcntl` and `flock`, of all mounts of the filesystem: they meet here, at the home.
+//!
+//! ```text
+//!   mount                                  home
+//!   Lock { ask } ------------------------> granted, refused, a deadlock: Decided
+//!                                          somebody is in the way: Queued, in order of arrival
+//!   LockEvents { seen, wait } -----------> (one poll a mount, for all that waits there)
+//!                  <---------------------- the request with this ticket has its lock
+//!   CancelLock { ticket } ---------------> its process was killed: it leaves the queue at once
+//! ```
+//!
+//! A lock that nobody is in the way of costs one message, and so does giving it up. Nothing of a lock is
+//! stored: when the home begins a new life, each mount tells what it holds.
+//!
+//! # What holds
+//!
+//! - No two locks that exclude each other are held at the same time, on whatever mounts.
+//! - Who waits gets on in the order of arrival (`table` says in which one case not), and starves nobody.
+//! - A request that comes twice, or long after its answer, does nothing the second time: it has a number
+//!   ([`crate::api::Request::seq`]), its reply is kept until the session says that it has it, and what is
+//!   below that is refused.
+//! - The changes of a session's locks are numbered without a gap, and each reply and event carries its
+//!   number. So the mount, to which they come on several connections and in any order, knows at any time
+//!   what it holds, in the order in which it happened here.
+//! - A session that ends has no locks and waits for none, from the same moment on.
+//! - **Lives.** Each start of the service begins a life with a number of its own. A request names the life it
+//!   is made for; in another it does nothing, and the answer is `Reclaim`. The mount then tells all it holds
+//!   ([`crate::api::Op::ReclaimLocks`]), which begins a life of that session, and what waited asks anew. It
+//!   does the same when it cannot know what became of a request, as when the home was away for too long.
+//! - **Grace.** After a start nothing is given to anybody until every session that was attached before has
+//!   told what it holds or has ended, at most for one lease: requests are queued, and decided in their order
+//!   when the grace is over. Unlocking works meanwhile.
+//!
+//! # The parts
+//!
+//! - `spans`: the locks of one owner on one file. Mounts use it to keep what they hold.
+//! - `table`: who holds what, who waits, who goes first, deadlocks; pure.
+//! - `home`: the table behind a lock, with sessions, lives, events and resends; `ops`: the operations.
+//!
+//! Deliberately elsewhere: what `close` lets go and what a signal interrupts (the mount's, which hears of
+//! both from its kernel); flushing what was written under a lock.
+
+mod home;
+mod ops;
+mod spans;
+mod table;
+
+pub use spans::Spans;
+
+pub(crate) use home::Home;
+pub(crate) use ops::{cancel, events, lock, reclaim};

@@ -1,0 +1,68 @@
+//! The operations of locks: from a request to the home.
+
+use std::time::Duration;
+
+use slabfs_model::SessionId;
+
+use super::home::{Inside, Number, check};
+use crate::api::{HeldLocks, LockAsk, LockLife, LockTicket, MdError, Reply};
+use crate::core::{Core, Ctx};
+use crate::sessions::session_of;
+
+/// [`crate::api::Op::Lock`].
+pub(crate) fn lock(core: &Core, ctx: &Ctx, life: LockLife, ask: LockAsk) -> Result<Reply, MdError> {
+    check(&ask.span)?;
+    let session = session_of(ctx)?;
+    enter(core, session)?.ask(session, number(ctx), life, ask)
+}
+
+/// [`crate::api::Op::CancelLock`].
+pub(crate) fn cancel(core: &Core, ctx: &Ctx, ticket: LockTicket) -> Result<Reply, MdError> {
+    let cancelled = core.locks.cancel(session_of(ctx)?, ticket);
+    Ok(Reply::LockCancelled(cancelled))
+}
+
+/// [`crate::api::Op::LockEvents`].
+pub(crate) fn events(
+    core: &Core,
+    ctx: &Ctx,
+    life: LockLife,
+    seen: u64,
+    wait_ms: u32,
+) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    let wait = Duration::from_millis(u64::from(wait_ms));
+    let news = core.locks.news(session, life, seen, wait);
+    // It may have ended meanwhile.
+    core.state().session(session)?;
+    Ok(Reply::LockNews(news))
+}
+
+/// [`crate::api::Op::ReclaimLocks`].
+pub(crate) fn reclaim(
+    core: &Core,
+    ctx: &Ctx,
+    held: Vec<HeldLocks>,
+    first: bool,
+    last: bool,
+) -> Result<Reply, MdError> {
+    for (span, _) in held.iter().flat_map(|one| &one.spans) {
+        check(span)?;
+    }
+    let session = session_of(ctx)?;
+    enter(core, session)?.reclaim(session, number(ctx), held, first, last)
+}
+
+fn number(ctx: &Ctx) -> Number {
+    Number {
+        seq: ctx.seq,
+        done_below: ctx.done_below,
+    }
+}
+
+/// The home, for a session that lives as long as it is entered.
+fn enter(core: &Core, session: SessionId) -> Result<Inside<'_>, MdError> {
+    let mut state = core.state();
+    state.session(session)?;
+    Ok(core.locks.enter())
+}

@@ -1,0 +1,517 @@
+//! Who holds which locks, and who waits: a pure state machine, without clocks, threads or sessions' lives.
+//!
+//! A request that waits stands in its file's queue. After every change the queue is gone through from the
+//! front, and who can have a lock gets it; the callers are told by [`Table::take_decided`].
+//!
+//! # Who goes first
+//!
+//! Among those that wait, who came first: a request waits for every earlier one in the queue that it does
+//! not go together with, even where only that one is in its way, so that readers who keep coming starve no
+//! writer. One exception: it passes an earlier request that waits, be it through others, for its own owner.
+//! That one cannot go on before this one has, and standing behind it would be a deadlock that the queue
+//! alone has made. (An owner that reads bytes 0 to 9 and asks for more passes the writer that waits for
+//! those ten.)
+//!
+//! A request that does not wait does not queue either: it gets what nobody holds, as POSIX has it.
+//!
+//! # Deadlocks
+//!
+//! Owners are the nodes of a graph: one that waits has an edge to every owner whose lock is in its way. A
+//! record lock whose wait would close a circle is refused. Whole-file locks are not looked at: their owner
+//! is an open file, of which a process has several, and so a circle of processes is none of owners. (Of
+//! record locks those of open file descriptions are like that too, but cannot be told from a process's.)
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use slabfs_model::SessionId;
+
+use super::spans::{Spans, conflicting};
+use crate::api::{
+    LockConflict, LockFile, LockKind, LockMode, LockOutcome, LockOwner, LockSpan, LockTicket,
+};
+
+/// A file, seen by one family of locks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) file: LockFile,
+    pub(super) kind: LockKind,
+}
+
+/// An owner, of one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Holder {
+    pub(super) session: SessionId,
+    pub(super) owner: LockOwner,
+}
+
+/// A lock that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) holder: Holder,
+    pub(super) pid: u32,
+    pub(super) span: LockSpan,
+    pub(super) mode: LockMode,
+    pub(super) ticket: LockTicket,
+}
+
+/// What became of a lock that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Now(LockOutcome),
+    Queued,
+}
+
+/// A request that has waited and is decided: it has its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Decided {
+    pub(super) session: SessionId,
+    pub(super) ticket: LockTicket,
+}
+
+/// All locks of one home.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    places: HashMap<Place, Locks>,
+    /// Where each owner waits, and where each session has anything.
+    waits: HashMap<(LockKind, Holder), Vec<Place>>,
+    tickets: HashMap<(SessionId, LockTicket), Place>,
+    present: HashMap<SessionId, HashSet<Place>>,
+    decided: Vec<Decided>,
+}
+
+#[derive(Debug, Default)]
+struct Locks {
+    held: BTreeMap<Holder, Held>,
+    queue: VecDeque<Wanted>,
+}
+
+#[derive(Debug)]
+struct Held {
+    pid: u32,
+    spans: Spans,
+}
+
+impl Locks {
+    /// Others' locks that are in the way.
+    fn in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = LockConflict> + '_ {
+        let Wanted {
+            holder, span, mode, ..
+        } = *wanted;
+        self.held
+            .iter()
+            .filter(move |(other, _)| **other != holder)
+            .filter_map(move |(other, held)| {
+                let (span, mode) = held.spans.conflict(&span, mode)?;
+                Some(LockConflict {
+                    session: other.session,
+                    pid: held.pid,
+                    span,
+                    mode,
+                })
+            })
+    }
+
+    fn holders_in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = Holder> + '_ {
+        let Wanted {
+            holder, span, mode, ..
+        } = *wanted;
+        self.held
+            .iter()
+            .filter(move |(other, held)| {
+                **other != holder && held.spans.conflict(&span, mode).is_some()
+            })
+            .map(|(other, _)| *other)
+    }
+
+    /// Others' requests among the first `before` of the queue that do not go together with it.
+    fn ahead(&self, wanted: &Wanted, before: usize) -> impl Iterator<Item = Holder> + '_ {
+        let wanted = *wanted;
+        self.queue
+            .iter()
+            .take(before)
+            .filter(move |other| {
+                other.holder != wanted.holder
+                    && other.span.overlaps(&wanted.span)
+                    && conflicting(other.mode, wanted.mode)
+            })
+            .map(|other| other.holder)
+    }
+
+    fn give(&mut self, wanted: &Wanted) {
+        let held = self.held.entry(wanted.holder).or_insert_with(|| Held {
+            pid: wanted.pid,
+            spans: Spans::default(),
+        });
+        held.pid = wanted.pid;
+        held.spans.set(wanted.span, Some(wanted.mode));
+    }
+
+    /// Takes locks away; says whether there were any.
+    fn take(&mut self, holder: Holder, span: LockSpan) -> bool {
+        let Some(held) = self.held.get_mut(&holder) else {
+            return false;
+        };
+        let had = held.spans.conflict(&span, LockMode::Exclusive).is_some();
+        held.spans.set(span, None);
+        if held.spans.is_empty() {
+            self.held.remove(&holder);
+        }
+        had
+    }
+}
+
+impl Table {
+    /// Who is in the way of a lock: of those, the one that begins first.
+    pub(super) fn test(&self, place: &Place, wanted: &Wanted) -> Option<LockConflict> {
+        let locks = self.places.get(place)?;
+        locks
+            .in_the_way(wanted)
+            .min_by_key(|other| other.span.first)
+    }
+
+    /// Takes a lock; `wait`: queues for it where somebody is in the way.
+    pub(super) fn lock(&mut self, place: &Place, wanted: Wanted, wait: bool) -> Taken {
+        let conflict = self.test(place, &wanted);
+        let alone = || {
+            self.places
+                .get(place)
+                .is_none_or(|locks| locks.queue.is_empty())
+        };
+        match conflict {
+            Some(conflict) if !wait => return Taken::Now(LockOutcome::Held(conflict)),
+            None if !wait || alone() => {
+                self.give(place, &wanted);
+                self.settle(place);
+                self.settle_around(place.kind, wanted.holder);
+                return Taken::Now(LockOutcome::Done);
+            }
+            Some(_) | None => {}
+        }
+        if conflict.is_some()
+            && place.kind == LockKind::Record
+            && self.closes_circle(place, &wanted)
+        {
+            return Taken::Now(LockOutcome::Deadlock);
+        }
+        self.queue(place, wanted);
+        let ticket = (wanted.holder.session, wanted.ticket);
+        self.settle(place);
+        if self.tickets.contains_key(&ticket) {
+            self.settle_around(place.kind, wanted.holder);
+        }
+        if self.tickets.contains_key(&ticket) {
+            return Taken::Queued;
+        }
+        self.decided
+            .retain(|done| (done.session, done.ticket) != ticket);
+        Taken::Now(LockOutcome::Done)
+    }
+
+    /// Takes locks away; says whether there were any.
+    pub(super) fn unlock(&mut self, place: &Place, holder: Holder, span: LockSpan) -> bool {
+        let Some(locks) = self.places.get_mut(place) else {
+            return false;
+        };
+        let had = locks.take(holder, span);
+        if had {
+            self.settle(place);
+            self.tidy(place, holder);
+        }
+        had
+    }
+
+    /// Takes a lock away that the owner has in another mode than `mode`, as a first step to that mode;
+    /// says whether there was one.
+    pub(super) fn unlock_other(&mut self, place: &Place, wanted: &Wanted) -> bool {
+        let other = self.places.get(place).is_some_and(|locks| {
+            locks
+                .held
+                .get(&wanted.holder)
+                .is_some_and(|held| held.spans.iter().any(|(_, mode)| mode != wanted.mode))
+        });
+        other && self.unlock(place, wanted.holder, wanted.span)
+    }
+
+    /// Lets a session hold just these locks, and wait for none. Those that others are in the way of are
+    /// left out, and come back.
+    pub(super) fn replace(
+        &mut self,
+        session: SessionId,
+        held: impl IntoIterator<Item = (Place, Wanted)>,
+    ) -> Vec<(Place, LockConflict)> {
+        let before = self.present.remove(&session).unwrap_or_default();
+        for place in &before {
+            self.leave(place, |wanted| wanted.holder.session == session);
+            if let Some(locks) = self.places.get_mut(place) {
+                locks.held.retain(|holder, _| holder.session != session);
+            }
+        }
+        let mut lost = Vec::new();
+        for (place, wanted) in held {
+            match self.test(&place, &wanted) {
+                Some(conflict) => lost.push((place, conflict)),
+                None => self.give(&place, &wanted),
+            }
+        }
+        for place in &before {
+            self.settle(place);
+            self.drop_empty(place);
+        }
+        self.decided.retain(|done| done.session != session);
+        lost
+    }
+
+    /// Takes a request out of its queue; says whether it waited.
+    pub(super) fn cancel(&mut self, session: SessionId, ticket: LockTicket) -> bool {
+        let Some(place) = self.tickets.get(&(session, ticket)).cloned() else {
+            return false;
+        };
+        self.leave(&place, |wanted| {
+            wanted.holder.session == session && wanted.ticket == ticket
+        });
+        self.settle(&place);
+        true
+    }
+
+    /// Takes everything of a session away.
+    pub(super) fn end_session(&mut self, session: SessionId) {
+        self.replace(session, []);
+    }
+
+    /// What was decided since the last time.
+    pub(super) fn take_decided(&mut self) -> Vec<Decided> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// Spans that a session holds, all files together.
+    pub(super) fn count(&self, session: SessionId) -> usize {
+        let places = self.present.get(&session).into_iter().flatten();
+        places
+            .filter_map(|place| self.places.get(place))
+            .flat_map(|locks| &locks.held)
+            .filter(|(holder, _)| holder.session == session)
+            .map(|(_, held)| held.spans.len())
+            .sum()
+    }
+
+    fn give(&mut self, place: &Place, wanted: &Wanted) {
+        let session = wanted.holder.session;
+        self.places.entry(place.clone()).or_default().give(wanted);
+        let present = self.present.entry(session).or_default();
+        if !present.contains(place) {
+            present.insert(place.clone());
+        }
+    }
+
+    fn queue(&mut self, place: &Place, wanted: Wanted) {
+        let holder = wanted.holder;
+        self.tickets
+            .insert((holder.session, wanted.ticket), place.clone());
+        self.waits
+            .entry((place.kind, holder))
+            .or_default()
+            .push(place.clone());
+        self.present
+            .entry(holder.session)
+            .or_default()
+            .insert(place.clone());
+        let locks = self.places.entry(place.clone()).or_default();
+        locks.queue.push_back(wanted);
+    }
+
+    /// Takes requests out of the queue.
+    fn leave(&mut self, place: &Place, which: impl Fn(&Wanted) -> bool) {
+        let Some(locks) = self.places.get_mut(place) else {
+            return;
+        };
+        let mut gone = Vec::new();
+        locks.queue.retain(|wanted| {
+            let goes = which(wanted);
+            if goes {
+                gone.push(*wanted);
+            }
+            !goes
+        });
+        for wanted in gone {
+            self.forget_wait(place, &wanted);
+            self.tidy(place, wanted.holder);
+        }
+    }
+
+    fn forget_wait(&mut self, place: &Place, wanted: &Wanted) {
+        self.tickets.remove(&(wanted.holder.session, wanted.ticket));
+        let key = (place.kind, wanted.holder);
+        if let Some(places) = self.waits.get_mut(&key) {
+            if let Some(at) = places.iter().position(|at| at == place) {
+                places.swap_remove(at);
+            }
+            if places.is_empty() {
+                self.waits.remove(&key);
+            }
+        }
+    }
+
+    /// Gives locks to those that wait and can have them, in the order of the queue.
+    fn settle(&mut self, place: &Place) {
+        let mut given = Vec::new();
+        let mut at = 0;
+        while let Some(wanted) = self
+            .places
+            .get(place)
+            .and_then(|locks| locks.queue.get(at).copied())
+        {
+            if !self.can_have(place, &wanted, at) {
+                at += 1;
+                continue;
+            }
+            let Some(locks) = self.places.get_mut(place) else {
+                break;
+            };
+            locks.queue.remove(at);
+            let gives_up = locks.held.get(&wanted.holder).is_some_and(|held| {
+                wanted.mode == LockMode::Shared
+                    && held.spans.conflict(&wanted.span, wanted.mode).is_some()
+            });
+            if gives_up {
+                // An exclusive lock for a shared one: somebody ahead may go on now.
+                at = 0;
+            }
+            self.forget_wait(place, &wanted);
+            self.give(place, &wanted);
+            self.decided.push(Decided {
+                session: wanted.holder.session,
+                ticket: wanted.ticket,
+            });
+            given.push(wanted.holder);
+        }
+        for holder in given {
+            self.settle_around(place.kind, holder);
+        }
+    }
+
+    fn can_have(&self, place: &Place, wanted: &Wanted, at: usize) -> bool {
+        let Some(locks) = self.places.get(place) else {
+            return true;
+        };
+        if locks.holders_in_the_way(wanted).next().is_some() {
+            return false;
+        }
+        locks
+            .ahead(wanted, at)
+            .all(|ahead| self.waits_for(place.kind, ahead, wanted.holder))
+    }
+
+    /// An owner has begun to wait, or has got a lock that others wait for: those that it waits for itself
+    /// may pass them now. Settles where they wait.
+    fn settle_around(&mut self, kind: LockKind, holder: Holder) {
+        if !self.waits.contains_key(&(kind, holder)) {
+            return;
+        }
+        let reached = self.reach(kind, vec![holder], true, None);
+        let places: HashSet<Place> = reached
+            .iter()
+            .filter_map(|&holder| self.waits.get(&(kind, holder)))
+            .flatten()
+            .cloned()
+            .collect();
+        for place in places {
+            self.settle(&place);
+        }
+    }
+
+    /// Whether `from` waits for `to`, be it through others or behind them in a queue.
+    fn waits_for(&self, kind: LockKind, from: Holder, to: Holder) -> bool {
+        self.reach(kind, vec![from], true, Some(to)).contains(&to)
+    }
+
+    /// Whether those whose locks are in the way of a request wait, by locks alone, for its owner.
+    fn closes_circle(&self, place: &Place, wanted: &Wanted) -> bool {
+        let Some(locks) = self.places.get(place) else {
+            return false;
+        };
+        let first: Vec<Holder> = locks.holders_in_the_way(wanted).collect();
+        self.reach(place.kind, first, false, Some(wanted.holder))
+            .contains(&wanted.holder)
+    }
+
+    /// The owners that these wait for, themselves too, on all ways through waits; `queues`: standing behind
+    /// somebody in a queue counts as well. Stops early at `goal`.
+    fn reach(
+        &self,
+        kind: LockKind,
+        mut todo: Vec<Holder>,
+        queues: bool,
+        goal: Option<Holder>,
+    ) -> HashSet<Holder> {
+        let mut seen = HashSet::new();
+        while let Some(holder) = todo.pop() {
+            if !seen.insert(holder) {
+                continue;
+            }
+            if goal == Some(holder) {
+                break;
+            }
+            for place in self.waits.get(&(kind, holder)).into_iter().flatten() {
+                let Some(locks) = self.places.get(place) else {
+                    continue;
+                };
+                for (at, wanted) in locks.queue.iter().enumerate() {
+                    if wanted.holder != holder {
+                        continue;
+                    }
+                    todo.extend(locks.holders_in_the_way(wanted));
+                    if queues {
+                        todo.extend(locks.ahead(wanted, at));
+                    }
+                }
+            }
+        }
+        seen
+    }
+
+    /// Forgets that a session is at a place where it has nothing any more.
+    fn tidy(&mut self, place: &Place, holder: Holder) {
+        let session = holder.session;
+        let still = self.places.get(place).is_some_and(|locks| {
+            let from = Holder {
+                session,
+                owner: LockOwner(0),
+            };
+            let holds = locks.held.range(from..).next();
+            holds.is_some_and(|(held, _)| held.session == session)
+                || locks
+                    .queue
+                    .iter()
+                    .any(|wanted| wanted.holder.session == session)
+        });
+        if !still && let Some(present) = self.present.get_mut(&session) {
+            present.remove(place);
+            if present.is_empty() {
+                self.present.remove(&session);
+            }
+        }
+        self.drop_empty(place);
+    }
+
+    fn drop_empty(&mut self, place: &Place) {
+        if let Some(locks) = self.places.get(place)
+            && locks.held.is_empty()
+            && locks.queue.is_empty()
+        {
+            self.places.remove(place);
+        }
+    }
+
+    /// Whether nothing is held and nobody waits.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+            && self.waits.is_empty()
+            && self.tickets.is_empty()
+            && self.present.is_empty()
+            && self.decided.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

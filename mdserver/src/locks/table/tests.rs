@@ -1,0 +1,478 @@
+//! The table against a model that keeps an owner and a mode for every byte.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use slabfs_model::ObjectId;
+
+use super::*;
+
+const BYTES: u64 = 12;
+
+fn place(ino: u64, kind: LockKind) -> Place {
+    Place {
+        file: LockFile {
+            ino: ObjectId(ino),
+            selection: None,
+        },
+        kind,
+    }
+}
+
+fn holder(n: u64) -> Holder {
+    // Two sessions, whose owners have the same numbers.
+    Holder {
+        session: SessionId(n % 2),
+        owner: LockOwner(n / 2),
+    }
+}
+
+fn wanted(n: u64, first: u64, last: u64, mode: LockMode, ticket: u64) -> Wanted {
+    Wanted {
+        holder: holder(n),
+        pid: n as u32,
+        span: LockSpan { first, last },
+        mode,
+        ticket: LockTicket(ticket),
+    }
+}
+
+use LockMode::{Exclusive, Shared};
+
+const DONE: Taken = Taken::Now(LockOutcome::Done);
+
+fn ticket(n: u64, ticket: u64) -> Decided {
+    Decided {
+        session: holder(n).session,
+        ticket: LockTicket(ticket),
+    }
+}
+
+#[test]
+fn readers_that_come_later_do_not_pass_a_writer_that_waits() {
+    let (mut table, at) = (Table::default(), place(1, LockKind::Record));
+    assert_eq!(table.lock(&at, wanted(0, 0, 9, Shared, 1), true), DONE);
+    assert_eq!(
+        table.lock(&at, wanted(1, 0, 9, Exclusive, 2), true),
+        Taken::Queued
+    );
+    assert_eq!(
+        table.lock(&at, wanted(2, 0, 9, Shared, 3), true),
+        Taken::Queued
+    );
+    // Who does not wait takes what is free.
+    assert_eq!(table.lock(&at, wanted(3, 0, 0, Shared, 4), false), DONE);
+    table.unlock(&at, holder(3), LockSpan::ALL);
+    assert_eq!(table.take_decided(), []);
+    table.unlock(&at, holder(0), LockSpan::ALL);
+    assert_eq!(table.take_decided(), [ticket(1, 2)]);
+    table.unlock(&at, holder(1), LockSpan::ALL);
+    assert_eq!(table.take_decided(), [ticket(2, 3)]);
+    table.unlock(&at, holder(2), LockSpan::ALL);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn an_owner_passes_those_that_wait_for_it() {
+    let (mut table, at) = (Table::default(), place(1, LockKind::Record));
+    assert_eq!(table.lock(&at, wanted(0, 0, 4, Shared, 1), true), DONE);
+    assert_eq!(
+        table.lock(&at, wanted(1, 0, 9, Exclusive, 2), true),
+        Taken::Queued
+    );
+    assert_eq!(table.lock(&at, wanted(0, 5, 9, Shared, 3), true), DONE);
+    assert_eq!(table.lock(&at, wanted(0, 0, 2, Exclusive, 4), true), DONE);
+    table.unlock(&at, holder(0), LockSpan::ALL);
+    assert_eq!(table.take_decided(), [ticket(1, 2)]);
+}
+
+#[test]
+fn an_owner_passes_also_when_the_wait_for_it_begins_later_and_elsewhere() {
+    let (mut table, one) = (Table::default(), place(1, LockKind::Record));
+    let other = place(2, LockKind::Record);
+    table.lock(&one, wanted(0, 0, 9, Shared, 1), true);
+    table.lock(&other, wanted(2, 0, 9, Exclusive, 2), true);
+    // 1 waits for 0; 2 stands behind 1; then 0 waits for 2.
+    assert_eq!(
+        table.lock(&one, wanted(1, 0, 9, Exclusive, 3), true),
+        Taken::Queued
+    );
+    assert_eq!(
+        table.lock(&one, wanted(2, 0, 9, Shared, 4), true),
+        Taken::Queued
+    );
+    assert_eq!(
+        table.lock(&other, wanted(0, 0, 9, Shared, 5), true),
+        Taken::Queued
+    );
+    assert_eq!(table.take_decided(), [ticket(2, 4)]);
+}
+
+#[test]
+fn a_circle_of_waits_is_refused_to_the_one_that_closes_it() {
+    let (mut table, at) = (Table::default(), place(1, LockKind::Record));
+    let other = place(2, LockKind::Record);
+    table.lock(&at, wanted(0, 0, 0, Exclusive, 1), true);
+    table.lock(&at, wanted(1, 1, 1, Exclusive, 2), true);
+    table.lock(&other, wanted(2, 0, 0, Exclusive, 3), true);
+    assert_eq!(
+        table.lock(&at, wanted(0, 1, 1, Exclusive, 4), true),
+        Taken::Queued
+    );
+    assert_eq!(
+        table.lock(&other, wanted(1, 0, 0, Shared, 5), true),
+        Taken::Queued
+    );
+    let deadlock = Taken::Now(LockOutcome::Deadlock);
+    assert_eq!(table.lock(&at, wanted(2, 0, 0, Shared, 6), true), deadlock);
+    // It may go on, and so may the others after it.
+    table.unlock(&other, holder(2), LockSpan::ALL);
+    assert_eq!(table.take_decided(), [ticket(1, 5)]);
+    table.unlock(&at, holder(1), LockSpan::ALL);
+    assert_eq!(table.take_decided(), [ticket(0, 4)]);
+}
+
+#[test]
+fn two_readers_that_both_want_to_write_are_a_circle() {
+    let (mut table, at) = (Table::default(), place(1, LockKind::Record));
+    table.lock(&at, wanted(0, 0, 9, Shared, 1), true);
+    table.lock(&at, wanted(1, 0, 9, Shared, 2), true);
+    assert_eq!(
+        table.lock(&at, wanted(0, 0, 9, Exclusive, 3), true),
+        Taken::Queued
+    );
+    let deadlock = Taken::Now(LockOutcome::Deadlock);
+    assert_eq!(
+        table.lock(&at, wanted(1, 0, 9, Exclusive, 4), true),
+        deadlock
+    );
+    table.unlock(&at, holder(1), LockSpan::ALL);
+    assert_eq!(table.take_decided(), [ticket(0, 3)]);
+}
+
+#[test]
+fn a_downgrade_lets_waiting_readers_in() {
+    let (mut table, at) = (Table::default(), place(1, LockKind::Record));
+    table.lock(&at, wanted(0, 0, 9, Exclusive, 1), true);
+    assert_eq!(
+        table.lock(&at, wanted(1, 2, 3, Shared, 2), true),
+        Taken::Queued
+    );
+    assert_eq!(
+        table.lock(&at, wanted(2, 0, 9, Shared, 3), true),
+        Taken::Queued
+    );
+    assert_eq!(table.lock(&at, wanted(0, 0, 4, Shared, 4), true), DONE);
+    assert_eq!(table.take_decided(), [ticket(1, 2)]);
+    assert_eq!(table.lock(&at, wanted(0, 0, 9, Shared, 5), false), DONE);
+    assert_eq!(table.take_decided(), [ticket(2, 3)]);
+}
+
+#[test]
+fn families_and_files_do_not_see_each_other() {
+    let mut table = Table::default();
+    for (n, at) in [
+        place(1, LockKind::Record),
+        place(1, LockKind::Whole),
+        place(2, LockKind::Record),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let all = wanted(n as u64, 0, u64::MAX, Exclusive, n as u64);
+        assert_eq!(table.lock(at, all, false), DONE);
+    }
+}
+
+#[test]
+fn a_request_that_is_cancelled_lets_those_behind_it_go_on() {
+    let (mut table, at) = (Table::default(), place(1, LockKind::Record));
+    table.lock(&at, wanted(0, 0, 9, Shared, 1), true);
+    table.lock(&at, wanted(1, 0, 9, Exclusive, 2), true);
+    assert_eq!(
+        table.lock(&at, wanted(2, 0, 9, Shared, 3), true),
+        Taken::Queued
+    );
+    assert!(
+        !table.cancel(holder(1).session, LockTicket(3)),
+        "another session's"
+    );
+    assert!(table.cancel(holder(1).session, LockTicket(2)));
+    assert_eq!(table.take_decided(), [ticket(2, 3)]);
+    assert!(!table.cancel(holder(1).session, LockTicket(2)));
+}
+
+#[test]
+fn a_session_that_ends_frees_its_locks_and_its_places() {
+    let (mut table, at) = (Table::default(), place(1, LockKind::Record));
+    table.lock(&at, wanted(0, 0, 4, Exclusive, 1), true);
+    table.lock(&at, wanted(1, 5, 9, Exclusive, 2), true);
+    assert_eq!(
+        table.lock(&at, wanted(2, 5, 9, Exclusive, 3), true),
+        Taken::Queued
+    );
+    assert_eq!(
+        table.lock(&at, wanted(3, 0, 9, Exclusive, 4), true),
+        Taken::Queued
+    );
+    assert_eq!(table.count(SessionId(0)), 1);
+    table.end_session(SessionId(0));
+    assert_eq!(table.take_decided(), []);
+    table.unlock(&at, holder(1), LockSpan::ALL);
+    assert_eq!(table.take_decided(), [ticket(3, 4)]);
+    table.end_session(SessionId(1));
+    assert!(table.is_empty());
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    what: u8,
+    place: u64,
+    who: u64,
+    span: (u64, u64),
+    exclusive: bool,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (
+        0u8..12,
+        0u64..2,
+        0u64..5,
+        (0..BYTES, 0..BYTES),
+        any::<bool>(),
+    )
+        .prop_map(|(what, place, who, (a, b), exclusive)| Step {
+            what,
+            place,
+            who,
+            span: (a.min(b), a.max(b)),
+            exclusive,
+        });
+    prop::collection::vec(step, 1..80)
+}
+
+/// For every file and byte who holds it and how; and who waits, in order.
+#[derive(Default)]
+struct Model {
+    held: [[Vec<(u64, LockMode)>; BYTES as usize]; 2],
+    queue: [Vec<(u64, Wanted)>; 2],
+}
+
+impl Model {
+    fn in_the_way(&self, file: usize, who: u64, wanted: &Wanted) -> BTreeSet<u64> {
+        (wanted.span.first..=wanted.span.last)
+            .flat_map(|byte| &self.held[file][byte as usize])
+            .filter(|(other, mode)| *other != who && conflicting(*mode, wanted.mode))
+            .map(|(other, _)| *other)
+            .collect()
+    }
+
+    fn set(&mut self, file: usize, who: u64, span: LockSpan, mode: Option<LockMode>) {
+        for byte in span.first..=span.last.min(BYTES - 1) {
+            let held = &mut self.held[file][byte as usize];
+            held.retain(|(other, _)| *other != who);
+            held.extend(mode.map(|mode| (who, mode)));
+        }
+    }
+
+    fn waits(&self, who: u64) -> bool {
+        self.queue.iter().flatten().any(|(other, _)| *other == who)
+    }
+
+    /// What an owner waits for directly.
+    fn edges(&self, who: u64, queues: bool) -> BTreeSet<u64> {
+        let mut all = BTreeSet::new();
+        for file in 0..2 {
+            for (at, (waiter, wanted)) in self.queue[file].iter().enumerate() {
+                if *waiter == who {
+                    all.extend(self.in_the_way(file, who, wanted));
+                    if queues {
+                        all.extend(self.ahead(file, at, who, wanted));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn ahead(&self, file: usize, at: usize, who: u64, wanted: &Wanted) -> BTreeSet<u64> {
+        self.queue[file][..at]
+            .iter()
+            .filter(|(other, ahead)| {
+                *other != who
+                    && ahead.span.overlaps(&wanted.span)
+                    && conflicting(ahead.mode, wanted.mode)
+            })
+            .map(|(other, _)| *other)
+            .collect()
+    }
+
+    /// Everybody that somebody of `from` waits for, and they.
+    fn closure(&self, from: BTreeSet<u64>, queues: bool) -> BTreeSet<u64> {
+        let mut all = from;
+        loop {
+            let more: BTreeSet<u64> = all
+                .iter()
+                .flat_map(|&who| self.edges(who, queues))
+                .chain(all.iter().copied())
+                .collect();
+            if more == all {
+                return all;
+            }
+            all = more;
+        }
+    }
+
+    fn can_have(&self, file: usize, at: usize) -> bool {
+        let (who, wanted) = &self.queue[file][at];
+        self.in_the_way(file, *who, wanted).is_empty()
+            && self
+                .ahead(file, at, *who, wanted)
+                .into_iter()
+                .all(|ahead| self.closure([ahead].into(), true).contains(who))
+    }
+
+    /// Takes over what the table has decided, in an order in which each decision may be taken: a request
+    /// that need not wait after all may owe that to another that was decided with it.
+    fn follow(&mut self, mut decided: Vec<Decided>) {
+        while !decided.is_empty() {
+            let next = decided.iter().enumerate().find_map(|(number, done)| {
+                let (file, at) = self.find(done);
+                let (who, wanted) = self.queue[file][at];
+                let free = self.in_the_way(file, who, &wanted).is_empty();
+                free.then_some((number, file, at))
+            });
+            let (number, file, at) = next.expect("somebody has got what another holds");
+            decided.remove(number);
+            let (who, wanted) = self.queue[file].remove(at);
+            self.set(file, who, wanted.span, Some(wanted.mode));
+        }
+        for file in 0..2 {
+            for at in 0..self.queue[file].len() {
+                assert!(
+                    !self.can_have(file, at),
+                    "{:?} waits for nothing",
+                    self.queue[file][at]
+                );
+            }
+        }
+    }
+
+    fn find(&self, done: &Decided) -> (usize, usize) {
+        let found = (0..2).find_map(|file| {
+            let at = self.queue[file].iter().position(|(_, wanted)| {
+                wanted.ticket == done.ticket && wanted.holder.session == done.session
+            })?;
+            Some((file, at))
+        });
+        found.expect("decided, and did not wait")
+    }
+
+    fn circle(&self) -> bool {
+        (0..5).any(|who| self.closure(self.edges(who, false), false).contains(&who))
+    }
+}
+
+fn play(steps: Vec<Step>, kind: LockKind, one_thread: bool) {
+    let (mut table, mut model) = (Table::default(), Model::default());
+    for (number, step) in steps.into_iter().enumerate() {
+        let (file, who) = (step.place as usize, step.who);
+        let at = place(step.place, kind);
+        let mode = if step.exclusive { Exclusive } else { Shared };
+        let want = wanted(who, step.span.0, step.span.1, mode, number as u64);
+        if one_thread && step.what < 9 && model.waits(who) {
+            continue;
+        }
+        match step.what {
+            0..3 => {
+                let free = model.in_the_way(file, who, &want).is_empty();
+                match table.lock(&at, want, false) {
+                    Taken::Now(LockOutcome::Done) => {
+                        assert!(free);
+                        model.set(file, who, want.span, Some(mode));
+                    }
+                    Taken::Now(LockOutcome::Held(conflict)) => {
+                        assert!(!free && conflict.span.overlaps(&want.span));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            3..7 => {
+                let blockers = model.in_the_way(file, who, &want);
+                let circle =
+                    kind == LockKind::Record && model.closure(blockers, false).contains(&who);
+                let taken = table.lock(&at, want, true);
+                assert_eq!(taken == Taken::Now(LockOutcome::Deadlock), circle);
+                match taken {
+                    Taken::Now(LockOutcome::Done) => {
+                        model.queue[file].push((who, want));
+                        let mut decided = table.take_decided();
+                        if decided.is_empty() {
+                            // What it has passed waited for it.
+                            let last = model.queue[file].len() - 1;
+                            assert!(model.can_have(file, last), "it has passed somebody");
+                        }
+                        decided.push(Decided {
+                            session: want.holder.session,
+                            ticket: want.ticket,
+                        });
+                        model.follow(decided);
+                    }
+                    Taken::Queued => model.queue[file].push((who, want)),
+                    Taken::Now(_) => {}
+                }
+            }
+            7..9 => {
+                table.unlock(&at, want.holder, want.span);
+                model.set(file, who, want.span, None);
+            }
+            9..11 => {
+                let waiting = model.queue[file]
+                    .iter()
+                    .position(|(other, _)| *other == who);
+                if let Some(found) = waiting {
+                    let (_, cancelled) = model.queue[file].remove(found);
+                    assert!(table.cancel(cancelled.holder.session, cancelled.ticket));
+                }
+            }
+            _ => {
+                let session = SessionId(who % 2);
+                table.end_session(session);
+                for gone in (0..5).filter(|n| n % 2 == who % 2) {
+                    for file in 0..2 {
+                        model.set(file, gone, LockSpan::ALL, None);
+                        model.queue[file].retain(|(other, _)| *other != gone);
+                    }
+                }
+            }
+        }
+        model.follow(table.take_decided());
+        if kind == LockKind::Record && one_thread {
+            assert!(!model.circle(), "owners wait in a circle");
+        }
+    }
+    for session in 0..2 {
+        table.end_session(SessionId(session));
+    }
+    table.take_decided();
+    assert!(table.is_empty(), "{table:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn it_does_what_a_byte_for_each_lock_does(steps in steps()) {
+        play(steps, LockKind::Record, true);
+    }
+
+    #[test]
+    fn threads_of_one_owner_may_wait_and_ask_at_once(steps in steps()) {
+        play(steps, LockKind::Record, false);
+    }
+
+    #[test]
+    fn whole_file_locks_wait_in_the_same_way(steps in steps()) {
+        play(steps, LockKind::Whole, false);
+    }
+}

@@ -1,0 +1,420 @@
+//! Locks through the service: several sessions, resends, events, and a service that is started anew.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use slabfs_model::SessionId;
+
+use super::support::*;
+use crate::Service;
+use crate::api::{
+    HeldLocks, Ino, LockAsk, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
+    LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, Md, MdError, Metadata, Op,
+    Reply, Request,
+};
+
+/// A service as another process sees it.
+struct Remote(Arc<Service>);
+
+impl Metadata for Remote {
+    fn call(&self, request: Request) -> Result<Reply, MdError> {
+        self.0.call_remote(request)
+    }
+
+    fn session_count(&self) -> u32 {
+        self.0.session_count()
+    }
+}
+
+const FILE: Ino = slabfs_model::ObjectId(7);
+const NOW: Duration = Duration::ZERO;
+
+/// A mount that asks for locks.
+struct Mount {
+    md: Md,
+    life: LockLife,
+}
+
+fn mount(service: &Arc<Service>) -> Mount {
+    let remote = Arc::new(Remote(Arc::clone(service)));
+    let (md, attached) = Md::attach(remote, "there", 1, false).unwrap();
+    Mount {
+        md,
+        life: attached.locks,
+    }
+}
+
+fn ask(owner: u64, span: (u64, u64), want: LockWant) -> LockAsk {
+    static TICKETS: AtomicU64 = AtomicU64::new(1);
+    LockAsk {
+        file: LockFile {
+            ino: FILE,
+            selection: None,
+        },
+        kind: LockKind::Record,
+        owner: LockOwner(owner),
+        pid: owner as u32,
+        span: LockSpan {
+            first: span.0,
+            last: span.1,
+        },
+        want,
+        ticket: LockTicket(TICKETS.fetch_add(1, Ordering::Relaxed)),
+    }
+}
+
+impl Mount {
+    fn lock(&self, owner: u64, span: (u64, u64), want: LockWant) -> LockReply {
+        self.md.lock(self.life, ask(owner, span, want)).unwrap()
+    }
+
+    fn events(&self, seen: u64, wait: Duration) -> Vec<LockEvent> {
+        match self.md.lock_events(self.life, seen, wait).unwrap() {
+            LockNews::Events(events) => events,
+            LockNews::Reclaim => panic!("another life"),
+        }
+    }
+}
+
+const TRY: LockWant = LockWant::Try(LockMode::Exclusive);
+const WAIT: LockWant = LockWant::Wait(LockMode::Exclusive);
+
+fn done(change: u64) -> LockReply {
+    LockReply::Decided {
+        outcome: LockOutcome::Done,
+        change: Some(change),
+    }
+}
+
+fn held(reply: LockReply) -> bool {
+    matches!(
+        reply,
+        LockReply::Decided {
+            outcome: LockOutcome::Held(_),
+            ..
+        }
+    )
+}
+
+const QUEUED: LockReply = LockReply::Queued { change: None };
+
+#[test]
+fn locks_of_two_mounts_exclude_each_other() {
+    let service = service();
+    let (one, two) = (mount(&service), mount(&service));
+    assert_eq!(one.lock(1, (0, 9), TRY), done(1));
+    // The same number is somebody else's on another mount.
+    let LockReply::Decided {
+        outcome: LockOutcome::Held(conflict),
+        change: None,
+    } = two.lock(1, (9, 12), TRY)
+    else {
+        panic!("it was given twice");
+    };
+    assert_eq!((conflict.session, conflict.pid), (one.md.session(), 1));
+    assert_eq!((conflict.span.first, conflict.span.last), (0, 9));
+    assert_eq!(two.lock(1, (10, 12), TRY), done(1));
+    assert_eq!(one.lock(1, (0, 4), LockWant::Unlock), done(2));
+    assert_eq!(two.lock(1, (0, 4), TRY), done(2));
+    assert!(held(two.lock(1, (0, 5), LockWant::Test(LockMode::Shared))));
+    // Nothing to give up, nothing changed.
+    let nothing = LockReply::Decided {
+        outcome: LockOutcome::Done,
+        change: None,
+    };
+    assert_eq!(one.lock(5, (0, 4), LockWant::Unlock), nothing);
+    let wrong = one.md.lock(one.life, ask(1, (5, 4), TRY));
+    assert!(matches!(wrong, Err(MdError::Invalid(_))));
+}
+
+#[test]
+fn who_waits_hears_of_it_by_a_poll_that_was_there_before() {
+    let service = service();
+    let (one, two) = (mount(&service), mount(&service));
+    one.lock(1, (0, 9), TRY);
+    assert_eq!(
+        two.events(0, Duration::from_secs(10)),
+        [],
+        "nothing to wait for"
+    );
+    assert_eq!(two.lock(2, (0, 9), WAIT), QUEUED);
+    assert_eq!(two.events(0, NOW), []);
+    std::thread::scope(|scope| {
+        let poll = scope.spawn(|| two.events(0, Duration::from_secs(10)));
+        one.lock(1, (0, 9), LockWant::Unlock);
+        let events = poll.join().unwrap();
+        assert_eq!(events.len(), 1);
+        assert_eq!((events[0].number, events[0].change), (1, Some(1)));
+        assert_eq!(events[0].outcome, LockOutcome::Done);
+    });
+    // Until it says that it has it.
+    assert_eq!(two.events(0, NOW).len(), 1);
+    assert_eq!(two.events(1, NOW), []);
+    assert!(held(one.lock(1, (0, 0), TRY)));
+}
+
+#[test]
+fn a_wait_that_is_cancelled_makes_room_for_the_next() {
+    let service = service();
+    let (one, two) = (mount(&service), mount(&service));
+    one.lock(1, (0, 9), LockWant::Try(LockMode::Shared));
+    let writer = ask(2, (0, 9), WAIT);
+    assert_eq!(two.md.lock(two.life, writer.clone()).unwrap(), QUEUED);
+    let shared = LockWant::Wait(LockMode::Shared);
+    assert_eq!(two.lock(3, (0, 9), shared), QUEUED);
+    assert!(!one.md.cancel_lock(writer.ticket).unwrap(), "not its own");
+    assert!(two.md.cancel_lock(writer.ticket).unwrap());
+    assert!(!two.md.cancel_lock(writer.ticket).unwrap());
+    assert_eq!(two.events(0, NOW).len(), 1, "the reader behind it");
+}
+
+#[test]
+fn a_session_that_ends_lets_go_and_gets_nothing_more() {
+    let service = service();
+    let (one, two) = (mount(&service), mount(&service));
+    one.lock(1, (0, 9), TRY);
+    assert_eq!(two.lock(2, (0, 9), WAIT), QUEUED);
+    let three = mount(&service);
+    assert_eq!(three.lock(3, (0, 9), WAIT), QUEUED);
+    two.md.detach(true).unwrap();
+    one.md.detach(true).unwrap();
+    assert_eq!(three.events(0, NOW).len(), 1);
+    let late = one.md.lock(one.life, ask(1, (20, 29), TRY));
+    assert_eq!(late, Err(MdError::SessionLost));
+    let late = one.md.lock_events(one.life, 0, NOW);
+    assert_eq!(late, Err(MdError::SessionLost));
+}
+
+#[test]
+fn a_read_only_session_may_lock() {
+    let service = service();
+    let remote = Arc::new(Remote(Arc::clone(&service)));
+    let (md, attached) = Md::attach(remote, "there", 1, true).unwrap();
+    let reply = md.lock(attached.locks, ask(1, (0, 9), TRY));
+    assert_eq!(reply, Ok(done(1)));
+}
+
+#[test]
+fn a_request_that_comes_again_does_nothing_again() {
+    let service = service();
+    let one = mount(&service);
+    let request = |seq, done_below, want| Request {
+        session: one.md.session(),
+        seq,
+        done_below,
+        op: Op::Lock {
+            life: one.life,
+            ask: ask(1, (0, 9), want),
+        },
+    };
+    let lock = request(1, 1, TRY);
+    let first = service.call_remote(lock.clone()).unwrap();
+    assert_eq!(first, Reply::Lock(done(1)));
+    assert_eq!(service.call_remote(lock.clone()).unwrap(), first);
+    let unlock = request(2, 2, LockWant::Unlock);
+    assert_eq!(service.call_remote(unlock).unwrap(), Reply::Lock(done(2)));
+    // A copy of the first that was long on its way: its reply has been heard.
+    assert_eq!(service.call_remote(lock), Err(MdError::Stale));
+    let two = mount(&service);
+    assert_eq!(two.lock(1, (0, 9), TRY), done(1));
+}
+
+#[test]
+fn a_whole_file_lock_is_given_up_before_it_is_changed() {
+    let service = service();
+    let (one, two) = (mount(&service), mount(&service));
+    let whole = |mount: &Mount, owner, want| {
+        let mut ask = ask(owner, (0, 99), want);
+        ask.kind = LockKind::Whole;
+        mount.md.lock(mount.life, ask).unwrap()
+    };
+    let shared = LockWant::Try(LockMode::Shared);
+    assert_eq!(whole(&one, 1, shared), done(1));
+    assert_eq!(whole(&two, 1, shared), done(1));
+    // Refused, and the old one is gone: that is a change as well.
+    let LockReply::Decided { outcome, change } = whole(&one, 1, TRY) else {
+        panic!("queued");
+    };
+    assert!(matches!(outcome, LockOutcome::Held(_)) && change == Some(2));
+    assert_eq!(whole(&two, 1, TRY), done(2));
+    assert_eq!(whole(&one, 1, WAIT), QUEUED);
+    assert_eq!(whole(&two, 2, WAIT), QUEUED);
+    // It goes to the end of the queue.
+    assert_eq!(
+        whole(&two, 1, LockWant::Wait(LockMode::Shared)),
+        LockReply::Queued { change: Some(3) }
+    );
+    assert_eq!(one.events(0, NOW).len(), 1);
+    // `fcntl` sees none of it.
+    assert_eq!(one.lock(9, (0, 99), TRY), done(4));
+}
+
+/// Ends the service as a crash would, and starts one over what it left.
+fn again(service: Arc<Service>, dir: &std::path::Path) -> Arc<Service> {
+    service.close().unwrap();
+    drop(service);
+    service_in(dir)
+}
+
+fn all_of(owner: u64, span: (u64, u64)) -> Vec<HeldLocks> {
+    let ask = ask(owner, span, TRY);
+    vec![HeldLocks {
+        file: ask.file,
+        kind: ask.kind,
+        owner: ask.owner,
+        pid: ask.pid,
+        spans: vec![(ask.span, LockMode::Exclusive)],
+    }]
+}
+
+impl Mount {
+    /// Goes on with a service that was started anew.
+    fn with(self, service: &Arc<Service>) -> (SessionId, Arc<Remote>) {
+        (self.md.session(), Arc::new(Remote(Arc::clone(service))))
+    }
+}
+
+fn send(remote: &(SessionId, Arc<Remote>), seq: u64, op: Op) -> Result<Reply, MdError> {
+    remote.1.call(Request {
+        session: remote.0,
+        seq,
+        done_below: 1,
+        op,
+    })
+}
+
+#[test]
+fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    let (one, two) = (mount(&service), mount(&service));
+    one.lock(1, (0, 9), TRY);
+    let old = one.life;
+    let service = again(service, dir.path());
+    let (one, two) = (one.with(&service), two.with(&service));
+
+    let lock = |life, owner, span, want| Op::Lock {
+        life,
+        ask: ask(owner, span, want),
+    };
+    let reclaim = |held| Op::ReclaimLocks {
+        held,
+        first: true,
+        last: true,
+    };
+    assert_eq!(
+        send(&two, 10, lock(old, 2, (5, 6), TRY)),
+        Ok(Reply::Lock(LockReply::Reclaim))
+    );
+    let Ok(Reply::LocksReclaimed { lost: 0, life }) = send(&two, 11, reclaim(vec![])) else {
+        panic!("not told");
+    };
+    assert!(life > old);
+    // Not decided as long as the other has not said what it holds.
+    let queued = Ok(Reply::Lock(QUEUED));
+    assert_eq!(send(&two, 12, lock(life, 2, (5, 6), TRY)), queued);
+    assert_eq!(send(&two, 13, lock(life, 2, (50, 60), TRY)), queued);
+    let test = LockWant::Test(LockMode::Shared);
+    assert_eq!(send(&two, 14, lock(life, 2, (70, 80), test)), queued);
+    assert_eq!(send(&two, 15, lock(life, 2, (0, 9), WAIT)), queued);
+    let told = send(&one, 10, reclaim(all_of(1, (0, 9))));
+    let Ok(Reply::LocksReclaimed {
+        lost: 0,
+        life: ones,
+    }) = told
+    else {
+        panic!("{told:?}");
+    };
+    let news = send(
+        &two,
+        0,
+        Op::LockEvents {
+            life,
+            seen: 0,
+            wait_ms: 0,
+        },
+    );
+    let Ok(Reply::LockNews(LockNews::Events(events))) = news else {
+        panic!("{news:?}");
+    };
+    let outcomes: Vec<_> = events.iter().map(|event| event.outcome).collect();
+    assert!(matches!(
+        outcomes[..],
+        [LockOutcome::Held(_), LockOutcome::Done, LockOutcome::Free]
+    ));
+    let unlock = send(&one, 11, lock(ones, 1, (0, 9), LockWant::Unlock));
+    assert_eq!(unlock, Ok(Reply::Lock(done(1))));
+    let news = Op::LockEvents {
+        life,
+        seen: 3,
+        wait_ms: 0,
+    };
+    let Ok(Reply::LockNews(LockNews::Events(events))) = send(&two, 0, news) else {
+        panic!("no news");
+    };
+    assert_eq!((events[0].number, events[0].change), (4, Some(2)));
+}
+
+#[test]
+fn a_session_that_ends_ends_the_grace() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    let (one, two) = (mount(&service), mount(&service));
+    one.lock(1, (0, 9), TRY);
+    let service = again(service, dir.path());
+    let (one, two) = (one.with(&service), two.with(&service));
+    let three = mount(&service);
+    assert_eq!(three.lock(3, (0, 9), TRY), QUEUED);
+    assert_eq!(send(&one, 0, Op::Detach { clean: false }), Ok(Reply::Done));
+    assert_eq!(three.events(0, NOW), []);
+    assert_eq!(send(&two, 0, Op::Detach { clean: false }), Ok(Reply::Done));
+    assert_eq!(three.events(0, NOW).len(), 1);
+}
+
+#[test]
+fn telling_replaces_what_was_known() {
+    let service = service();
+    let (one, two) = (mount(&service), mount(&service));
+    one.lock(1, (0, 9), TRY);
+    one.lock(1, (20, 29), TRY);
+    assert_eq!(two.lock(2, (20, 29), WAIT), QUEUED);
+    assert_eq!(two.lock(2, (0, 9), WAIT), QUEUED);
+    let (lost, life) = one.md.reclaim_locks(all_of(1, (0, 9)), true, true).unwrap();
+    assert_eq!(lost, 0);
+    assert_eq!(two.events(0, NOW).len(), 1, "of bytes 20 to 29");
+    // What was asked before counts for nothing.
+    assert_eq!(one.lock(1, (40, 49), TRY), LockReply::Reclaim);
+    assert_eq!(one.md.lock_events(one.life, 0, NOW), Ok(LockNews::Reclaim));
+    let (lost, _) = one
+        .md
+        .reclaim_locks(all_of(1, (25, 26)), true, true)
+        .unwrap();
+    assert_eq!(lost, 1, "others have it");
+    assert_eq!(
+        one.md.lock(life, ask(1, (0, 0), TRY)),
+        Ok(LockReply::Reclaim)
+    );
+}
+
+#[test]
+fn the_grace_ends_without_those_that_say_nothing() {
+    let options = crate::ServiceOptions {
+        lease: Duration::ZERO,
+        ..quiet()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    let one = mount(&service);
+    one.lock(1, (0, 9), TRY);
+    service.close().unwrap();
+    drop(service);
+    let service = Arc::new(Service::open(dir.path(), options).unwrap().0);
+    let local = attach(&service);
+    let attached = local.heartbeat(0).unwrap();
+    let reply = local.lock(attached.locks, ask(2, (0, 9), TRY));
+    assert_eq!(reply, Ok(QUEUED));
+    service.settle_down().unwrap();
+    let news = local.lock_events(attached.locks, 0, NOW).unwrap();
+    assert!(matches!(news, LockNews::Events(events) if events.len() == 1));
+}

@@ -1,0 +1,417 @@
+//! Advisory locks: `fcntl` and `flock` of two mounts, and what frees them: `close`, signals, a mount's end.
+//!
+//! To a lock this process is somebody else on each mount. Where more is needed, `locker.py` is.
+
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::Command;
+use std::{fs::File, io};
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use slabfs_tests::file::{self, errno, named};
+use slabfs_tests::tool::{create, stats};
+use slabfs_tests::{Cluster, Service, inputs, needs_mount, poll};
+
+const SHARED: i16 = libc::F_RDLCK as i16;
+const EXCLUSIVE: i16 = libc::F_WRLCK as i16;
+const NONE: i16 = libc::F_UNLCK as i16;
+
+/// A record lock: `len` 0 is to the end of all files.
+fn lock(mode: i16, first: i64, len: i64) -> libc::flock {
+    libc::flock {
+        l_type: mode,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: first,
+        l_len: len,
+        l_pid: 0,
+    }
+}
+
+fn record(file: &File, command: i32, mut lock: libc::flock) -> io::Result<libc::flock> {
+    // SAFETY: the descriptor is open, and the pointer is to a lock that outlives the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(lock),
+    }
+}
+
+fn try_record(file: &File, mode: i16, first: i64, len: i64) -> io::Result<libc::flock> {
+    record(file, libc::F_SETLK, lock(mode, first, len))
+}
+
+fn wait_record(file: &File, mode: i16, first: i64, len: i64) -> io::Result<libc::flock> {
+    record(file, libc::F_SETLKW, lock(mode, first, len))
+}
+
+fn whole(file: &File, how: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    match unsafe { libc::flock(file.as_raw_fd(), how) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Who would be in the way.
+fn in_the_way(file: &File, mode: i16, first: i64, len: i64) -> libc::flock {
+    record(file, libc::F_GETLK, lock(mode, first, len)).expect("F_GETLK")
+}
+
+/// A file that both mounts have open.
+fn both(cluster: &Cluster) -> (File, File) {
+    file::write(&cluster.at(0, "f"), [0; 100]);
+    (
+        file::open(&cluster.at(0, "f")),
+        file::open(&cluster.at(1, "f")),
+    )
+}
+
+fn locker(cluster: &Cluster, name: &str, steps: &[String]) -> Service {
+    let mut command = Command::new("python3");
+    command.arg(inputs::script("locker.py")).args(steps);
+    Service::start_command(cluster.area().path(), name, command)
+}
+
+/// Waits until a locker has come so far.
+fn said(locker: &Service, line: &str) {
+    poll::until_true(line, || {
+        let out = locker.out();
+        assert!(
+            locker.ended().is_none() || out.lines().any(|said| said == line),
+            "it has ended:\n{out}{}",
+            locker.log()
+        );
+        out.lines().any(|said| said == line)
+    });
+}
+
+fn waiting(mount: &Path, count: u64) {
+    poll::until_true("requests that wait", || {
+        stats(mount)["locks_waiting"] == count
+    });
+}
+
+fn steps(text: &[&str]) -> Vec<String> {
+    text.iter().map(|&step| step.to_owned()).collect()
+}
+
+fn open_step(path: &Path) -> String {
+    format!("open,f,{}", path.display())
+}
+
+#[test]
+fn record_locks_exclude_across_mounts() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    try_record(&one, EXCLUSIVE, 10, 10).expect("free");
+    for mode in [SHARED, EXCLUSIVE] {
+        assert_eq!(errno(try_record(&two, mode, 19, 5)), Errno::EAGAIN);
+    }
+    try_record(&two, EXCLUSIVE, 0, 10).expect("beside it");
+    try_record(&two, EXCLUSIVE, 20, 0).expect("behind it, to the end");
+    let seen = in_the_way(&two, SHARED, 0, 0);
+    assert_eq!((seen.l_type, seen.l_start, seen.l_len), (EXCLUSIVE, 10, 10));
+    assert_eq!(
+        seen.l_pid, 0,
+        "a process of another mount has no number here"
+    );
+    let seen = in_the_way(&one, SHARED, 15, 0);
+    assert_eq!((seen.l_type, seen.l_start, seen.l_len), (EXCLUSIVE, 20, 0));
+    // Half of it is given up, and half made a shared one.
+    try_record(&one, NONE, 10, 5).expect("given up");
+    try_record(&one, SHARED, 15, 5).expect("made shared");
+    try_record(&two, EXCLUSIVE, 10, 5).expect("free");
+    try_record(&two, SHARED, 15, 5).expect("with another reader");
+    assert_eq!(errno(try_record(&one, EXCLUSIVE, 15, 5)), Errno::EAGAIN);
+    assert_eq!(in_the_way(&one, SHARED, 15, 5).l_type, NONE);
+}
+
+#[test]
+fn whole_file_locks_exclude_across_mounts_and_leave_record_locks_alone() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    whole(&one, libc::LOCK_EX).expect("free");
+    let now = |how| how | libc::LOCK_NB;
+    assert_eq!(errno(whole(&two, now(libc::LOCK_SH))), Errno::EWOULDBLOCK);
+    try_record(&two, EXCLUSIVE, 0, 0).expect("another family");
+    whole(&one, libc::LOCK_SH).expect("made shared");
+    whole(&two, now(libc::LOCK_SH)).expect("with another reader");
+    assert_eq!(errno(whole(&one, now(libc::LOCK_EX))), Errno::EWOULDBLOCK);
+    // The kernel's `flock` loses the old lock with that, and so does this one.
+    whole(&two, now(libc::LOCK_EX)).expect("alone");
+    whole(&two, libc::LOCK_UN).expect("given up");
+    // Of the open file description, so that a copy of the descriptor does not keep it out.
+    let copy = one.try_clone().expect("a copy");
+    whole(&one, now(libc::LOCK_EX)).expect("free");
+    drop(one);
+    assert_eq!(errno(whole(&two, now(libc::LOCK_EX))), Errno::EWOULDBLOCK);
+    whole(&copy, now(libc::LOCK_SH)).expect("its own");
+    drop(copy);
+    whole(&two, libc::LOCK_EX).expect("the last close has freed it");
+}
+
+#[test]
+fn who_waits_on_one_mount_is_woken_by_another() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    for turn in 0..20 {
+        try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| wait_record(&two, SHARED, 5, 10));
+            if turn % 2 == 0 {
+                waiting(&cluster.mnt(1), 1);
+            }
+            try_record(&one, NONE, 0, 0).expect("given up");
+            waiter.join().expect("no panic").expect("its turn");
+        });
+        try_record(&two, NONE, 0, 0).expect("given up");
+    }
+    whole(&one, libc::LOCK_EX).expect("free");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| whole(&two, libc::LOCK_EX));
+        waiting(&cluster.mnt(1), 1);
+        whole(&one, libc::LOCK_UN).expect("given up");
+        waiter.join().expect("no panic").expect("its turn");
+    });
+}
+
+#[test]
+fn sigkill_frees_a_waiter_and_its_place() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    for (i, how) in ["fcntl,f,ex,0,10", "flock,f,ex", "ofd,f,ex,0,10"]
+        .iter()
+        .enumerate()
+    {
+        try_record(&one, SHARED, 0, 10).expect("free");
+        whole(&one, libc::LOCK_SH).expect("free");
+        let open = open_step(&cluster.at(1, "f"));
+        let writer = locker(&cluster, &format!("writer{i}"), &[open, (*how).to_owned()]);
+        waiting(&cluster.mnt(1), 1);
+        // Behind the writer, and would go together with the holder.
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                wait_record(&two, SHARED, 0, 10).expect("its turn");
+                whole(&two, libc::LOCK_SH).expect("its turn");
+            });
+            if i != 1 {
+                waiting(&cluster.mnt(1), 2);
+            }
+            // Ends only if the wait does.
+            writer.kill9();
+            reader.join().expect("no panic");
+        });
+        waiting(&cluster.mnt(1), 0);
+        for file in [&one, &two] {
+            try_record(file, NONE, 0, 0).expect("given up");
+            whole(file, libc::LOCK_UN).expect("given up");
+        }
+        try_record(&two, EXCLUSIVE, 0, 10).expect("nothing is left of it");
+        try_record(&two, NONE, 0, 10).expect("given up");
+    }
+}
+
+#[test]
+fn a_signal_ends_a_wait() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, _two) = both(&cluster);
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    let mut wanted = steps(&["alarm", "fcntl,f,ex,0,5", "fcntl,f,ex!,20,5", "stay"]);
+    wanted.insert(0, open_step(&cluster.at(1, "f")));
+    let waiter = locker(&cluster, "waiter", &wanted);
+    said(&waiter, "2 fcntl: interrupted");
+    said(&waiter, "3 fcntl: ok");
+    waiting(&cluster.mnt(1), 0);
+    assert_eq!(errno(try_record(&one, EXCLUSIVE, 20, 5)), Errno::EAGAIN);
+    waiter.kill9();
+    wait_record(&one, EXCLUSIVE, 20, 5).expect("freed by its end");
+}
+
+#[test]
+fn a_circle_of_waits_is_refused() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    try_record(&two, EXCLUSIVE, 10, 10).expect("free");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| wait_record(&one, EXCLUSIVE, 10, 10));
+        waiting(&cluster.mnt(0), 1);
+        assert_eq!(errno(wait_record(&two, SHARED, 0, 10)), Errno::EDEADLK);
+        try_record(&two, NONE, 10, 10).expect("given up");
+        waiter.join().expect("no panic").expect("its turn");
+    });
+}
+
+#[test]
+fn close_ends_the_record_locks_of_the_process_and_of_no_other() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, _) = both(&cluster);
+    let path = cluster.at(1, "f");
+    // Any descriptor of the file will do, also one for reading only; locks of open file descriptions stay.
+    let mut holder = steps(&["fcntl,f,ex,0,10", "ofd,f,ex,50,10", "close,g", "stay"]);
+    holder.insert(0, format!("read,g,{}", path.display()));
+    holder.insert(0, open_step(&path));
+    let holder = locker(&cluster, "holder", &holder);
+    let other = steps(&["fcntl,f,sh,20,10", "stay"]);
+    let other = locker(&cluster, "other", &[vec![open_step(&path)], other].concat());
+    said(&holder, "4 close: ok");
+    said(&other, "1 fcntl: ok");
+    try_record(&one, EXCLUSIVE, 0, 10).expect("freed by the close");
+    assert_eq!(errno(try_record(&one, EXCLUSIVE, 20, 10)), Errno::EAGAIN);
+    assert_eq!(errno(try_record(&one, EXCLUSIVE, 50, 10)), Errno::EAGAIN);
+    // The end of a process closes.
+    other.kill9();
+    try_record(&one, EXCLUSIVE, 20, 10).expect("freed by its end");
+    holder.kill9();
+    wait_record(&one, EXCLUSIVE, 50, 10).expect("freed by the last close");
+}
+
+#[test]
+fn locks_of_open_file_descriptions_are_not_the_processs() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 1);
+    file::write(&cluster.at(0, "f"), [0; 100]);
+    let (one, two) = (
+        file::open(&cluster.at(0, "f")),
+        file::open(&cluster.at(0, "f")),
+    );
+    let ofd = |file: &File, mode| record(file, libc::F_OFD_SETLK, lock(mode, 0, 10));
+    ofd(&one, EXCLUSIVE).expect("free");
+    assert_eq!(errno(ofd(&two, SHARED)), Errno::EAGAIN);
+    assert_eq!(errno(try_record(&two, SHARED, 0, 10)), Errno::EAGAIN);
+    // The process closes the file somewhere else: that is nothing to it.
+    drop(file::open(&cluster.at(0, "f")));
+    assert_eq!(errno(ofd(&two, SHARED)), Errno::EAGAIN);
+    drop(one);
+    record(&two, libc::F_OFD_SETLKW, lock(EXCLUSIVE, 0, 10)).expect("freed by the last close");
+}
+
+#[test]
+fn a_selection_has_locks_of_its_own() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    create(&cluster.at(0, "a"), "10,10", "u1", &[]);
+    let part = |who| file::open(&named(&cluster.at(who, "a"), "@[0:5]"));
+    let (one, two) = (part(0), part(1));
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    assert_eq!(errno(try_record(&two, EXCLUSIVE, 0, 10)), Errno::EAGAIN);
+    let all = file::open(&cluster.at(1, "a"));
+    try_record(&all, EXCLUSIVE, 0, 10).expect("another file to programs");
+}
+
+#[test]
+fn a_mount_that_dies_lets_go_of_its_locks() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    let (_, two) = both(&cluster);
+    let path = cluster.at(0, "f");
+    let holder = [
+        vec![open_step(&path)],
+        steps(&["fcntl,f,ex,0,10", "flock,f,ex", "stay"]),
+    ];
+    let holder = locker(&cluster, "holder", &holder.concat());
+    said(&holder, "2 flock: ok");
+    cluster.kill_mount(0);
+    assert_eq!(errno(try_record(&two, SHARED, 0, 10)), Errno::EAGAIN);
+    wait_record(&two, EXCLUSIVE, 0, 10).expect("when the session is over");
+    whole(&two, libc::LOCK_EX | libc::LOCK_NB).expect("all at once");
+    holder.kill9();
+}
+
+#[test]
+fn locks_outlive_the_metadata_server() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    for turn in 0..2 {
+        try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+        whole(&one, libc::LOCK_EX).expect("free");
+        std::thread::scope(|scope| {
+            // Waits in the first life, and gets it in the second.
+            let waiter = scope.spawn(|| wait_record(&two, SHARED, 0, 5));
+            waiting(&cluster.mnt(1), 1);
+            if turn == 0 {
+                cluster.kill_md();
+            } else {
+                cluster.stop_md();
+            }
+            cluster.start_md();
+            assert_eq!(errno(try_record(&two, EXCLUSIVE, 5, 5)), Errno::EAGAIN);
+            assert_eq!(
+                errno(whole(&two, libc::LOCK_SH | libc::LOCK_NB)),
+                Errno::EWOULDBLOCK
+            );
+            try_record(&two, EXCLUSIVE, 20, 5).expect("nobody's");
+            try_record(&one, NONE, 0, 0).expect("given up");
+            waiter.join().expect("no panic").expect("its turn");
+        });
+        try_record(&two, NONE, 0, 0).expect("given up");
+        whole(&one, libc::LOCK_UN).expect("given up");
+    }
+}
+
+#[test]
+fn a_mount_goes_in_order_while_somebody_waits() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    let (one, _) = both(&cluster);
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    let path = cluster.at(1, "f");
+    let waiter = locker(
+        &cluster,
+        "waiter",
+        &[open_step(&path), "fcntl,f,ex,0,10".to_owned()],
+    );
+    waiting(&cluster.mnt(1), 1);
+    let (status, log) = cluster.end_mount(1);
+    assert_eq!(status, 0, "{log}");
+    waiter.wait();
+    assert!(waiter.out().contains("1 fcntl: E"), "{}", waiter.out());
+}
+
+/// Many in turn from both mounts, half of them letting go by closing only.
+#[test]
+fn only_one_at_a_time_has_a_lock_that_many_want() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    file::write(&cluster.at(0, "lock"), [0; 10]);
+    let held = std::sync::atomic::AtomicI32::new(0);
+    std::thread::scope(|scope| {
+        for who in [0, 1, 0, 1] {
+            let (cluster, held) = (&cluster, &held);
+            scope.spawn(move || {
+                for turn in 0..50 {
+                    let file = file::open(&cluster.at(who, "lock"));
+                    whole(&file, libc::LOCK_EX).expect("its turn");
+                    let others = held.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    assert_eq!(others, 0, "two at once");
+                    held.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    if turn % 2 == 0 {
+                        whole(&file, libc::LOCK_UN).expect("given up");
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// A mount that is stopped keeps its locks as long as its session lives.
+#[test]
+fn a_signal_to_the_mount_costs_nobody_a_lock() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    cluster.mount(0).signal(Signal::SIGSTOP);
+    assert_eq!(errno(try_record(&two, EXCLUSIVE, 0, 10)), Errno::EAGAIN);
+    cluster.mount(0).signal(Signal::SIGCONT);
+    try_record(&one, NONE, 0, 10).expect("given up");
+    wait_record(&two, EXCLUSIVE, 0, 10).expect("free");
+}
