@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use slabfs_fs::client::{Client, ClientOptions, Locked};
@@ -28,6 +28,8 @@ struct Line {
     messages: AtomicU64,
     /// Of a hundred such messages so many are lost: half of them on the way there, half on the way back.
     lost: AtomicU64,
+    /// All replies to requests for locks are lost, and nothing that is told gets there.
+    cut: AtomicBool,
     random: AtomicU64,
 }
 
@@ -37,6 +39,7 @@ impl Line {
             service: service.clone(),
             messages: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
             random: AtomicU64::new(1),
         })
     }
@@ -66,12 +69,17 @@ impl Metadata for Line {
             addr: "the test".into(),
             detail: "lost".into(),
         };
+        let told = matches!(request.op, Op::ReclaimLocks { .. });
+        let cut = self.cut.load(Ordering::SeqCst);
         let (lost, draw) = (self.lost.load(Ordering::Relaxed), self.draw() % 100);
-        if draw < lost / 2 {
+        if draw < lost / 2 || (cut && told) {
             return Err(away());
         }
         let reply = self.service.call_remote(request);
-        if draw < lost { Err(away()) } else { reply }
+        if draw < lost || cut {
+            return Err(away());
+        }
+        reply
     }
 
     fn session_count(&self) -> u32 {
@@ -209,13 +217,134 @@ fn a_wait_ends_with_the_lock_an_interrupt_or_the_client() {
     one.stop().unwrap();
 }
 
-/// What an owner has been told of a byte.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Told {
-    Free,
-    Held,
-    /// No reply has come.
-    Doubt,
+/// Two mounts, the first over the line: what it asks of the lock that it has, bytes 0 to 9, is done and not
+/// answered.
+fn in_doubt(
+    span: (u64, u64),
+    want: LockWant,
+) -> (tempfile::TempDir, Arc<Line>, Arc<Client>, Arc<Client>) {
+    let (dir, service) = service();
+    let line = Line::new(&service);
+    let (one, two) = (client(&line), client(&Line::new(&service)));
+    assert_eq!(lock(&one, 1, (0, 9), TRY), Ok(Locked::Done));
+    line.cut.store(true, Ordering::SeqCst);
+    lock(&one, 1, span, want).unwrap_err();
+    (dir, line, one, two)
+}
+
+/// Lets messages through again, and returns when the home has been told.
+fn mend(line: &Line, client: &Client) {
+    line.cut.store(false, Ordering::SeqCst);
+    assert_eq!(lock(client, 9, (90, 90), TRY), Ok(Locked::Done));
+    let unlock = lock(client, 9, (90, 90), LockWant::Unlock);
+    assert_eq!(unlock, Ok(Locked::Done));
+}
+
+fn is_held(result: Result<Locked, MdError>) -> bool {
+    matches!(result, Ok(Locked::Held(_)))
+}
+
+#[test]
+fn an_unlock_in_doubt_costs_no_byte_that_was_not_given_up() {
+    let (_dir, line, one, two) = in_doubt((3, 4), LockWant::Unlock);
+    assert_eq!(lock(&two, 2, (3, 4), TRY), Ok(Locked::Done));
+    mend(&line, &one);
+    for span in [(0, 2), (5, 9), (0, 0), (9, 9)] {
+        assert!(is_held(lock(&two, 2, span, TRY)), "{span:?} given twice");
+    }
+    assert_eq!(held(&one), 2, "bytes 0 to 2 and 5 to 9");
+    one.stop().unwrap();
+    two.stop().unwrap();
+}
+
+#[test]
+fn what_others_have_got_is_not_taken_back_when_they_give_it_up() {
+    let (_dir, line, one, two) = in_doubt((0, 9), LockWant::Unlock);
+    assert_eq!(lock(&two, 2, (0, 9), TRY), Ok(Locked::Done));
+    mend(&line, &one);
+    assert_eq!(held(&one), 0);
+    // Unlocked once more, and this time it is heard.
+    assert_eq!(lock(&one, 1, (0, 9), LockWant::Unlock), Ok(Locked::Done));
+    assert_eq!(lock(&two, 2, (0, 9), LockWant::Unlock), Ok(Locked::Done));
+    // The home is told again.
+    line.cut.store(true, Ordering::SeqCst);
+    lock(&one, 1, (50, 50), LockWant::Unlock).unwrap_err();
+    mend(&line, &one);
+    assert_eq!(lock(&two, 2, (0, 9), TRY), Ok(Locked::Done), "left over");
+    one.stop().unwrap();
+    two.stop().unwrap();
+}
+
+#[test]
+fn an_exclusive_lock_that_may_be_shared_now_is_shared_at_least() {
+    let shared = LockWant::Try(LockMode::Shared);
+    let (_dir, line, one, two) = in_doubt((0, 9), shared);
+    assert_eq!(lock(&two, 2, (3, 4), shared), Ok(Locked::Done));
+    mend(&line, &one);
+    assert!(is_held(lock(&two, 2, (3, 4), TRY)), "given twice");
+    assert!(is_held(lock(&two, 2, (5, 5), shared)), "given twice");
+    assert_eq!(lock(&one, 1, (0, 9), LockWant::Unlock), Ok(Locked::Done));
+    assert_eq!(held(&one), 0);
+    assert_eq!(lock(&two, 2, (0, 9), TRY), Ok(Locked::Done));
+    one.stop().unwrap();
+    two.stop().unwrap();
+}
+
+/// Gives up all, and looks whether anything is left over.
+fn nothing_is_left(line: &Arc<Line>, clients: &[Arc<Client>]) {
+    line.lost.store(0, Ordering::Relaxed);
+    for client in clients {
+        for owner in 0..2 {
+            client.unlock_all(file(), LockKind::Record, LockOwner(owner));
+        }
+        assert_eq!(held(client), 0);
+    }
+    // What was lost is told in the background.
+    let other = client(line);
+    let begun = Instant::now();
+    while lock(&other, 1, (0, 19), TRY) != Ok(Locked::Done) {
+        assert!(begun.elapsed() < DEADLINE, "something is left over");
+    }
+    for client in clients.iter().chain([&other]) {
+        client.stop().unwrap();
+    }
+}
+
+/// What an owner may have of a byte, by what it has been told: at least, and at most.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Told {
+    least: Option<LockMode>,
+    most: Option<LockMode>,
+}
+
+impl Told {
+    fn known(mode: Option<LockMode>) -> Told {
+        Told {
+            least: mode,
+            most: mode,
+        }
+    }
+
+    /// No reply has come to a request that would have made it this.
+    fn or(self, mode: Option<LockMode>) -> Told {
+        let strength = |mode: &Option<LockMode>| match mode {
+            None => 0,
+            Some(LockMode::Shared) => 1,
+            Some(LockMode::Exclusive) => 2,
+        };
+        Told {
+            least: [self.least, mode]
+                .into_iter()
+                .min_by_key(strength)
+                .flatten(),
+            most: [self.most, mode].into_iter().max_by_key(strength).flatten(),
+        }
+    }
+}
+
+fn exclude(one: Option<LockMode>, other: Option<LockMode>) -> bool {
+    let exclusive = [one, other].contains(&Some(LockMode::Exclusive));
+    one.is_some() && other.is_some() && exclusive
 }
 
 #[test]
@@ -231,53 +360,79 @@ fn whatever_is_lost_no_lock_is_given_twice_and_none_is_left_over() {
             let who = (line.draw() as usize % 2, line.draw() % 2);
             let (a, b) = (line.draw() % 20, line.draw() % 20);
             let (first, last) = (a.min(b), a.max(b));
-            let want = if line.draw() % 5 < 3 {
-                TRY
-            } else {
-                LockWant::Unlock
+            let mode = match line.draw() % 5 {
+                0..2 => Some(LockMode::Exclusive),
+                2 => Some(LockMode::Shared),
+                _ => None,
             };
+            let want = mode.map_or(LockWant::Unlock, LockWant::Try);
             let result = lock(&clients[who.0], who.1, (first, last), want);
             let bytes = first as usize..=last as usize;
-            let others = |told: &HashMap<(usize, u64), [Told; 20]>, what: fn(Told) -> bool| {
+            let others = |told: &HashMap<(usize, u64), [Told; 20]>, what: fn(Told) -> _| {
                 told.iter()
                     .filter(|(other, _)| **other != who)
-                    .any(|(_, told)| told[bytes.clone()].iter().any(|&told| what(told)))
+                    .flat_map(|(_, told)| &told[bytes.clone()])
+                    .any(|told| exclude(what(*told), mode))
             };
-            match (&result, want) {
-                (Ok(Locked::Done), TRY) => {
-                    assert!(!others(&told, |told| told == Told::Held), "given twice");
+            match &result {
+                Ok(Locked::Done) => {
+                    assert!(!others(&told, |told| told.least), "given twice");
                 }
-                (Ok(Locked::Held(_)), _) => {
-                    assert!(others(&told, |told| told != Told::Free), "nobody has it");
+                Ok(Locked::Held(_)) => {
+                    assert!(others(&told, |told| told.most), "nobody has it");
                     continue;
                 }
                 _ => {}
             }
-            let mine = told.entry(who).or_insert([Told::Free; 20]);
-            for told in &mut mine[bytes] {
-                *told = match (&result, want, *told) {
-                    (Ok(_), LockWant::Unlock, _) => Told::Free,
-                    (Ok(_), _, _) | (Err(_), TRY, Told::Held) => Told::Held,
-                    (Err(_), _, Told::Free) if want == LockWant::Unlock => Told::Free,
-                    (Err(_), _, _) => Told::Doubt,
+            for told in &mut told.entry(who).or_default()[bytes] {
+                *told = match &result {
+                    Ok(_) => Told::known(mode),
+                    Err(_) => told.or(mode),
                 };
             }
         }
-        line.lost.store(0, Ordering::Relaxed);
-        for client in &clients {
-            for owner in 0..2 {
-                client.unlock_all(file(), LockKind::Record, LockOwner(owner));
+        nothing_is_left(&line, &clients);
+    }
+}
+
+/// As above, with owners that ask at the same time: replies overtake each other, and one is told of while
+/// another is on its way.
+#[test]
+fn whatever_is_lost_while_all_ask_at_once_no_lock_is_given_twice() {
+    for seed in 0..6 {
+        let (_dir, service) = service();
+        let line = Line::new(&service);
+        line.random.store(seed, Ordering::Relaxed);
+        let clients = [client(&line), client(&line)];
+        // Who has a byte for certain: from the reply by which it has it until it begins to give it up.
+        let have: Mutex<[Option<(usize, u64)>; 20]> = Mutex::default();
+        line.lost.store(20, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            for who in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let (line, client, have) = (&line, &clients[who.0], &have);
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let (a, b) = (line.draw() as usize % 20, line.draw() as usize % 20);
+                        let bytes = a.min(b)..=a.max(b);
+                        let span = (*bytes.start() as u64, *bytes.end() as u64);
+                        if line.draw().is_multiple_of(2) {
+                            let mut have = have.lock().unwrap();
+                            for by in &mut have[bytes.clone()] {
+                                *by = by.filter(|by| *by != who);
+                            }
+                            drop(have);
+                            // Lost or not, it is not counted upon any more.
+                            drop(lock(client, who.1, span, LockWant::Unlock));
+                        } else if lock(client, who.1, span, TRY) == Ok(Locked::Done) {
+                            for by in &mut have.lock().unwrap()[bytes] {
+                                assert!(by.is_none_or(|by| by == who), "given twice");
+                                *by = Some(who);
+                            }
+                        }
+                    }
+                });
             }
-            assert_eq!(held(client), 0);
-        }
-        // What was lost is told in the background.
-        let other = client(&line);
-        let begun = Instant::now();
-        while lock(&other, 1, (0, 19), TRY) != Ok(Locked::Done) {
-            assert!(begun.elapsed() < DEADLINE, "something is left over");
-        }
-        for client in clients.iter().chain([&other]) {
-            client.stop().unwrap();
-        }
+        });
+        nothing_is_left(&line, &clients);
     }
 }

@@ -188,6 +188,20 @@ pub enum LockNews {
     Reclaim,
 }
 
+/// Of the locks that an owner had on a file, as its session told its home, those that are less now: others
+/// have got what goes against them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostLocks {
+    /// On what.
+    pub file: LockFile,
+    /// Of which family.
+    pub kind: LockKind,
+    /// Whose.
+    pub owner: LockOwner,
+    /// Which bytes, and what the owner still has there.
+    pub spans: Vec<(LockSpan, Option<LockMode>)>,
+}
+
 /// All locks of one owner on one file, as a session tells its home.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLocks {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
     DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockLife, LockNews,
-    LockReply, LockTicket, MAX_RELEASE, MdError, Metadata, NewObject, Op, Pass, Passed, Relocated,
-    RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo, SetAttr,
-    Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, XattrFlags,
+    LockReply, LockTicket, LostLocks, MAX_RELEASE, MdError, Metadata, NewObject, Op, Pass, Passed,
+    Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo,
+    SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -545,14 +545,15 @@ impl Md {
         expect!(self.call(op)?, Reply::LockNews(news) => news)
     }
 
-    /// Tells the home which locks the session has, in one call or in several. Gives back how many spans
-    /// others have got meanwhile, and the life that begins with the last call.
+    /// Tells the home which locks the session has, in one call or in several. Gives back what others have
+    /// got of them meanwhile, and the life that begins with the last call: in that life the session has what
+    /// it has told, less that.
     pub fn reclaim_locks(
         &self,
         held: Vec<HeldLocks>,
         first: bool,
         last: bool,
-    ) -> Result<(u64, LockLife), MdError> {
+    ) -> Result<(Vec<LostLocks>, LockLife), MdError> {
         let op = Op::ReclaimLocks { held, first, last };
         expect!(self.call(op)?, Reply::LocksReclaimed { lost, life } => (lost, life))
     }

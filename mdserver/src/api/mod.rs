@@ -29,7 +29,7 @@ pub use find::{Caller, Find, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
 pub use info::{ArrayInfo, Given, Truncate};
 pub use lock::{
     HeldLocks, LockAsk, LockConflict, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
-    LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant,
+    LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks,
 };
 pub use md::Md;
 pub use op::{

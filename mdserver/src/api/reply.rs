@@ -7,7 +7,7 @@ use slabfs_objstore::server::ServerOrders;
 use super::defaults::Defaults;
 use super::find::Found;
 use super::info::ArrayInfo;
-use super::lock::{LockLife, LockNews, LockReply};
+use super::lock::{LockLife, LockNews, LockReply, LostLocks};
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
 use super::types::{Attr, Ino};
@@ -273,8 +273,8 @@ pub enum Reply {
     LockNews(LockNews),
     /// Of `ReclaimLocks`.
     LocksReclaimed {
-        /// Spans that others had got meanwhile.
-        lost: u64,
+        /// What of them the session does not have any more: others had got it meanwhile.
+        lost: Vec<LostLocks>,
         /// The life that begins with the last of them.
         life: LockLife,
     },

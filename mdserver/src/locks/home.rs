@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
-use super::table::{Holder, Place, Table, Taken, Wanted};
+use super::table::{Holder, Lost, Place, Table, Taken, Wanted};
 use crate::api::{
     HeldLocks, LockAsk, LockEvent, LockKind, LockLife, LockMode, LockNews, LockOutcome, LockReply,
-    LockSpan, LockTicket, LockWant, MdError, Reply,
+    LockSpan, LockTicket, LockWant, LostLocks, MdError, Reply,
 };
 
 /// Most spans that a session may hold; more than any program means to.
@@ -67,6 +67,8 @@ struct Mine {
     events: u64,
     news: VecDeque<LockEvent>,
     wake: Arc<Condvar>,
+    /// Number of the request with which it told its locks last.
+    telling: u64,
     /// Replies to requests that may come once more; none below `floor` will.
     kept: BTreeMap<u64, Reply>,
     floor: u64,
@@ -83,6 +85,7 @@ impl Mine {
             events: 0,
             news: VecDeque::new(),
             wake: Arc::default(),
+            telling: 0,
             kept: BTreeMap::new(),
             floor: 0,
         }
@@ -279,6 +282,12 @@ impl Inside<'_> {
             return Ok(reply);
         }
         let mine = state.mine(session);
+        if number.seq < mine.telling {
+            // A copy that was long on its way. The session has told anew since, and goes by that; its floor
+            // may still be below, where another of its requests is not answered.
+            return Err(MdError::Stale);
+        }
+        mine.telling = number.seq;
         if first {
             mine.told.clear();
         }
@@ -288,7 +297,11 @@ impl Inside<'_> {
             mine.told.clear();
             return Err(MdError::Invalid(format!("more than {MOST_HELD} locks")));
         }
-        let lost = if last { state.replace(session) } else { 0 };
+        let lost = if last {
+            state.replace(session)
+        } else {
+            Vec::new()
+        };
         let life = state.mine(session).life;
         let reply = Reply::LocksReclaimed { lost, life };
         Ok(state.keep(session, number, reply))
@@ -307,15 +320,13 @@ impl State {
         })
     }
 
-    /// Lets a session hold what it has told, and begins a life with it; gives back how many spans others
-    /// have.
-    fn replace(&mut self, session: SessionId) -> u64 {
+    /// Lets a session hold what it has told, and begins a life with it; gives back what others have of that.
+    fn replace(&mut self, session: SessionId) -> Vec<LostLocks> {
         self.latest = LockLife(self.latest.0 + 1);
         let life = self.latest;
         let mine = self.mine(session);
         let told = std::mem::take(&mut mine.told);
         mine.life = life;
-        mine.held = told.iter().map(|one| one.spans.len()).sum();
         mine.changes = 0;
         mine.events = 0;
         mine.news.clear();
@@ -343,10 +354,12 @@ impl State {
             })
         });
         let lost = self.table.replace(session, held);
-        for (place, other) in &lost {
-            tracing::error!(
-                %session, by = %other.session, ino = %place.file.ino,
-                "a lock that a session says it holds is another's"
+        self.mine(session).held = self.table.count(session);
+        let lost = by_owner(lost);
+        for one in &lost {
+            tracing::warn!(
+                %session, ino = %one.file.ino, parts = one.spans.len(),
+                "others have got locks that a session had, or was giving up when it heard no more of it"
             );
         }
         if let Some(grace) = &mut self.grace {
@@ -354,7 +367,7 @@ impl State {
         }
         self.is_here(session);
         self.tell_decided();
-        lost.len() as u64
+        lost
     }
 
     /// Keeps a reply for a request that comes again.
@@ -505,6 +518,31 @@ impl State {
             self.tell_decided();
         }
     }
+}
+
+/// What was lost, put together by owner and file; those of one follow each other.
+fn by_owner(lost: Vec<Lost>) -> Vec<LostLocks> {
+    let mut all: Vec<LostLocks> = Vec::new();
+    for Lost {
+        place,
+        owner,
+        span,
+        left,
+    } in lost
+    {
+        match all.last_mut() {
+            Some(one) if one.file == place.file && one.kind == place.kind && one.owner == owner => {
+                one.spans.push((span, left));
+            }
+            _ => all.push(LostLocks {
+                file: place.file,
+                kind: place.kind,
+                owner,
+                spans: vec![(span, left)],
+            }),
+        }
+    }
+    all
 }
 
 /// Whether a span is one.

@@ -27,6 +27,16 @@
 //!   is made for; in another it does nothing, and the answer is `Reclaim`. The mount then tells all it holds
 //!   ([`crate::api::Op::ReclaimLocks`]), which begins a life of that session, and what waited asks anew. It
 //!   does the same when it cannot know what became of a request, as when the home was away for too long.
+//! - **After it was told, home and mount have the same of the session's locks, byte for byte.** The mount tells
+//!   what programs know that they have. That may be more than there is: an unlock whose reply was lost was
+//!   done, and another mount has the bytes by now. So of what is told, the session gets each byte as far as
+//!   others' locks allow it (of an exclusive lock that meets shared ones, a shared one), and the reply names
+//!   the rest, which the mount takes out of what it knows. Both halves matter. Were the whole span refused for
+//!   one byte of it, the session would lose bytes that it was never in doubt of, and another mount would be
+//!   given what a program here holds. Were the mount not told which, it would claim those bytes once more the
+//!   next time, when their owner has given them up, for a program that has long unlocked them; and an unlock
+//!   would find nothing at the home to number, so that the mount never forgot them.
+//! - What was told before is not taken in after what was told later, however long a copy was on its way.
 //! - **Grace.** After a start nothing is given to anybody until every session that was attached before has
 //!   told what it holds or has ended, at most for one lease: requests are queued, and decided in their order
 //!   when the grace is over. Unlocking works meanwhile.

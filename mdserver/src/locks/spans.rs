@@ -60,6 +60,21 @@ impl Spans {
         self.spans.splice(from..to, put);
     }
 
+    /// What there is of it within `span`, cut to that.
+    pub fn within(&self, span: LockSpan) -> impl Iterator<Item = (LockSpan, LockMode)> + '_ {
+        let from = self.spans.partition_point(|(at, _)| at.last < span.first);
+        self.spans[from..]
+            .iter()
+            .take_while(move |(at, _)| at.first <= span.last)
+            .map(move |&(at, mode)| {
+                let cut = LockSpan {
+                    first: at.first.max(span.first),
+                    last: at.last.min(span.last),
+                };
+                (cut, mode)
+            })
+    }
+
     /// The first span that does not go together with a lock of this mode on these bytes.
     #[must_use]
     pub fn conflict(&self, span: &LockSpan, mode: LockMode) -> Option<(LockSpan, LockMode)> {

@@ -68,6 +68,16 @@ pub(super) struct Decided {
     pub(super) ticket: LockTicket,
 }
 
+/// Part of a lock that a session says it holds, and that another's lock is in the way of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) place: Place,
+    pub(super) owner: LockOwner,
+    pub(super) span: LockSpan,
+    /// What the owner still has there.
+    pub(super) left: Option<LockMode>,
+}
+
 /// All locks of one home.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -135,6 +145,20 @@ impl Locks {
                     && conflicting(other.mode, wanted.mode)
             })
             .map(|other| other.holder)
+    }
+
+    /// The bytes of a lock that others' locks are in the way of, and the mode of these.
+    fn against(&self, wanted: &Wanted) -> Spans {
+        let mut parts = Spans::default();
+        let others = self.held.iter();
+        for (_, held) in others.filter(|(other, _)| **other != wanted.holder) {
+            for (span, mode) in held.spans.within(wanted.span) {
+                if conflicting(mode, wanted.mode) {
+                    parts.set(span, Some(mode));
+                }
+            }
+        }
+        parts
     }
 
     fn give(&mut self, wanted: &Wanted) {
@@ -232,13 +256,17 @@ impl Table {
         other && self.unlock(place, wanted.holder, wanted.span)
     }
 
-    /// Lets a session hold just these locks, and wait for none. Those that others are in the way of are
-    /// left out, and come back.
+    /// Lets a session hold just these locks, and wait for none; less what others are in the way of, which
+    /// comes back.
+    ///
+    /// It loses those bytes and no others: of the rest of a lock its owner was never in doubt. And it loses
+    /// no more of them than it must, for an owner that was giving up the exclusive half of a lock when the
+    /// reply was lost has the shared half whatever came of that.
     pub(super) fn replace(
         &mut self,
         session: SessionId,
         held: impl IntoIterator<Item = (Place, Wanted)>,
-    ) -> Vec<(Place, LockConflict)> {
+    ) -> Vec<Lost> {
         let before = self.present.remove(&session).unwrap_or_default();
         for place in &before {
             self.leave(place, |wanted| wanted.holder.session == session);
@@ -248,9 +276,28 @@ impl Table {
         }
         let mut lost = Vec::new();
         for (place, wanted) in held {
-            match self.test(&place, &wanted) {
-                Some(conflict) => lost.push((place, conflict)),
-                None => self.give(&place, &wanted),
+            let against = self.places.get(&place).map(|locks| locks.against(&wanted));
+            let mut mine = Spans::default();
+            mine.set(wanted.span, Some(wanted.mode));
+            for (span, other) in against.iter().flat_map(Spans::iter) {
+                let left = (other == LockMode::Shared).then_some(LockMode::Shared);
+                mine.set(span, left);
+                lost.push(Lost {
+                    place: place.clone(),
+                    owner: wanted.holder.owner,
+                    span,
+                    left,
+                });
+            }
+            for (span, mode) in mine.iter() {
+                self.give(
+                    &place,
+                    &Wanted {
+                        span,
+                        mode,
+                        ..wanted
+                    },
+                );
             }
         }
         for place in &before {

@@ -10,8 +10,8 @@ use super::support::*;
 use crate::Service;
 use crate::api::{
     HeldLocks, Ino, LockAsk, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
-    LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, Md, MdError, Metadata, Op,
-    Reply, Request,
+    LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks, Md, MdError,
+    Metadata, Op, Reply, Request,
 };
 
 /// A service as another process sees it.
@@ -268,6 +268,17 @@ fn all_of(owner: u64, span: (u64, u64)) -> Vec<HeldLocks> {
     }]
 }
 
+/// What is left of a lock that was told.
+fn less(owner: u64, span: (u64, u64), left: Option<LockMode>) -> Vec<LostLocks> {
+    let ask = ask(owner, span, TRY);
+    vec![LostLocks {
+        file: ask.file,
+        kind: ask.kind,
+        owner: ask.owner,
+        spans: vec![(ask.span, left)],
+    }]
+}
+
 impl Mount {
     /// Goes on with a service that was started anew.
     fn with(self, service: &Arc<Service>) -> (SessionId, Arc<Remote>) {
@@ -307,9 +318,10 @@ fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
         send(&two, 10, lock(old, 2, (5, 6), TRY)),
         Ok(Reply::Lock(LockReply::Reclaim))
     );
-    let Ok(Reply::LocksReclaimed { lost: 0, life }) = send(&two, 11, reclaim(vec![])) else {
+    let Ok(Reply::LocksReclaimed { lost, life }) = send(&two, 11, reclaim(vec![])) else {
         panic!("not told");
     };
+    assert_eq!(lost, []);
     assert!(life > old);
     // Not decided as long as the other has not said what it holds.
     let queued = Ok(Reply::Lock(QUEUED));
@@ -319,13 +331,10 @@ fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
     assert_eq!(send(&two, 14, lock(life, 2, (70, 80), test)), queued);
     assert_eq!(send(&two, 15, lock(life, 2, (0, 9), WAIT)), queued);
     let told = send(&one, 10, reclaim(all_of(1, (0, 9))));
-    let Ok(Reply::LocksReclaimed {
-        lost: 0,
-        life: ones,
-    }) = told
-    else {
+    let Ok(Reply::LocksReclaimed { lost, life: ones }) = told else {
         panic!("{told:?}");
     };
+    assert_eq!(lost, []);
     let news = send(
         &two,
         0,
@@ -381,7 +390,7 @@ fn telling_replaces_what_was_known() {
     assert_eq!(two.lock(2, (20, 29), WAIT), QUEUED);
     assert_eq!(two.lock(2, (0, 9), WAIT), QUEUED);
     let (lost, life) = one.md.reclaim_locks(all_of(1, (0, 9)), true, true).unwrap();
-    assert_eq!(lost, 0);
+    assert_eq!(lost, []);
     assert_eq!(two.events(0, NOW).len(), 1, "of bytes 20 to 29");
     // What was asked before counts for nothing.
     assert_eq!(one.lock(1, (40, 49), TRY), LockReply::Reclaim);
@@ -390,11 +399,129 @@ fn telling_replaces_what_was_known() {
         .md
         .reclaim_locks(all_of(1, (25, 26)), true, true)
         .unwrap();
-    assert_eq!(lost, 1, "others have it");
+    assert_eq!(lost, less(1, (25, 26), None), "others have it");
     assert_eq!(
         one.md.lock(life, ask(1, (0, 0), TRY)),
         Ok(LockReply::Reclaim)
     );
+}
+
+#[test]
+fn of_a_lock_that_is_told_only_what_others_have_is_lost() {
+    let service = service();
+    let (one, two) = (mount(&service), mount(&service));
+    assert_eq!(one.lock(1, (0, 9), TRY), done(1));
+    assert_eq!(one.lock(1, (3, 4), LockWant::Unlock), done(2));
+    assert_eq!(two.lock(2, (3, 4), TRY), done(1));
+    // The reply to the unlocking was lost: the mount says that it has what it had before.
+    let told = || one.md.reclaim_locks(all_of(1, (0, 9)), true, true).unwrap();
+    let (lost, _) = told();
+    assert_eq!(lost, less(1, (3, 4), None));
+    assert!(held(two.lock(2, (0, 2), TRY)), "never given up");
+    assert!(held(two.lock(2, (5, 9), TRY)), "never given up");
+    // An exclusive lock that was made a shared one is that at least.
+    assert_eq!(two.lock(2, (3, 4), LockWant::Unlock), done(2));
+    let (lost, life) = told();
+    assert_eq!(lost, []);
+    let shared = LockWant::Try(LockMode::Shared);
+    let reply = one.md.lock(life, ask(1, (6, 7), shared)).unwrap();
+    assert_eq!(reply, done(1));
+    assert_eq!(two.lock(2, (7, 7), shared), done(3));
+    let (lost, _) = told();
+    assert_eq!(lost, less(1, (7, 7), Some(LockMode::Shared)));
+    assert!(held(two.lock(2, (7, 7), TRY)), "never given up");
+    assert!(held(two.lock(2, (6, 6), shared)), "exclusive again");
+}
+
+#[test]
+fn what_was_told_long_ago_is_not_taken_for_news() {
+    let service = service();
+    let one = mount(&service);
+    let of = |seq, held, first, last| Request {
+        session: one.md.session(),
+        seq,
+        // Of another request, whose answer is not there.
+        done_below: 1,
+        op: Op::ReclaimLocks { held, first, last },
+    };
+    // One that the mount did not wait for any more; one that it made instead.
+    let late = [of(2, vec![], true, true), of(3, vec![], true, false)];
+    let told = of(4, all_of(1, (0, 4)), true, false);
+    service.call_remote(told).unwrap();
+    for late in &late {
+        assert_eq!(service.call_remote(late.clone()), Err(MdError::Stale));
+    }
+    let told = of(5, all_of(1, (6, 9)), false, true);
+    let Ok(Reply::LocksReclaimed { lost, life }) = service.call_remote(told) else {
+        panic!("not told");
+    };
+    assert_eq!(lost, []);
+    for late in late {
+        assert_eq!(service.call_remote(late), Err(MdError::Stale));
+    }
+    let two = mount(&service);
+    for span in [(0, 4), (6, 9)] {
+        assert!(held(two.lock(2, span, TRY)), "given twice");
+    }
+    assert_eq!(two.lock(2, (5, 5), TRY), done(1));
+    let unlock = Op::Lock {
+        life,
+        ask: ask(1, (0, 9), LockWant::Unlock),
+    };
+    let remote = Arc::new(Remote(service));
+    let reply = send(&(one.md.session(), remote), 6, unlock);
+    assert_eq!(reply, Ok(Reply::Lock(done(1))), "the life goes on");
+}
+
+#[test]
+fn a_session_in_this_process_ends_with_its_locks_as_others_do() {
+    let service = service();
+    let local = attach(&service);
+    let life = local.heartbeat(0).unwrap().locks;
+    let one = mount(&service);
+    assert_eq!(local.lock(life, ask(1, (0, 9), TRY)), Ok(done(1)));
+    assert_eq!(one.lock(1, (10, 19), TRY), done(1));
+    assert_eq!(one.lock(1, (0, 9), WAIT), QUEUED);
+    std::thread::scope(|scope| {
+        assert_eq!(local.lock(life, ask(2, (10, 19), WAIT)), Ok(QUEUED));
+        let poll = scope.spawn(|| local.lock_events(life, 0, Duration::from_secs(10)));
+        local.detach(true).unwrap();
+        assert_eq!(poll.join().unwrap(), Err(MdError::SessionLost));
+    });
+    assert_eq!(one.events(0, NOW).len(), 1);
+    assert_eq!(one.lock(1, (0, 19), LockWant::Unlock), done(3));
+    let late = local.lock(life, ask(1, (0, 9), TRY));
+    assert_eq!(late, Err(MdError::SessionLost));
+    let late = local.reclaim_locks(all_of(1, (0, 9)), true, true);
+    assert_eq!(late, Err(MdError::SessionLost));
+    assert_eq!(one.lock(2, (0, 19), TRY), done(4));
+}
+
+#[test]
+fn no_lock_of_a_session_in_this_process_outlives_it() {
+    for _ in 0..50 {
+        let service = service();
+        let local = attach(&service);
+        let life = local.heartbeat(0).unwrap().locks;
+        std::thread::scope(|scope| {
+            for owner in 0..2 {
+                let local = &local;
+                scope.spawn(move || {
+                    for byte in (owner..).step_by(2) {
+                        let ask = ask(owner, (2 * byte, 2 * byte), TRY);
+                        match local.lock(life, ask) {
+                            Ok(LockReply::Decided { .. }) => {}
+                            Err(MdError::SessionLost) => break,
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                });
+            }
+            local.detach(true).unwrap();
+        });
+        let one = mount(&service);
+        assert_eq!(one.lock(1, (0, u64::MAX), TRY), done(1));
+    }
 }
 
 #[test]

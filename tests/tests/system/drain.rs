@@ -240,6 +240,10 @@ fn after_kills() {
     draining(&cluster).ok();
     cluster.kill_md();
     cluster.start_md();
+    // It hears of the data servers again with their next heartbeats.
+    poll::until_true("the data servers to be online", || {
+        servers(&mnt).iter().all(|one| one["online"] == true)
+    });
     assert_eq!(servers(&mnt)[1]["draining"], true, "the mark lasts");
     compare(&mnt, &made, "after the metadata server was killed");
     draining(&cluster).ok();

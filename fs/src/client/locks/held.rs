@@ -2,11 +2,16 @@
 //!
 //! A reply may come before one whose change is older; its change then waits for its turn. So what is here is
 //! what the home had at some moment, and at rest what it has.
+//!
+//! A life may end with changes that never came, because their replies were lost. What came after them counts
+//! all the same, and says something of them: a lock that was given excludes what another owner had there, so
+//! that one was given up. Else two would be told to the home as holding the same, and it would choose.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slabfs_mdserver::api::{
     HeldLocks, LockAsk, LockFile, LockKind, LockMode, LockOutcome, LockOwner, LockSpan, LockWant,
+    LostLocks,
 };
 use slabfs_mdserver::locks::Spans;
 use smallvec::SmallVec;
@@ -178,11 +183,62 @@ impl Held {
 
     /// The next life's numbers begin anew.
     pub(super) fn end_life(&mut self) {
-        // Those whose turn did not come were done and told; what lies between was not told to anybody.
+        // Those whose turn did not come were done and told; what lies between was not told to anybody. If one
+        // gave a lock that goes against another's here, that one was given up in between.
         for change in std::mem::take(&mut self.early).into_values() {
+            if let Some(change) = &change {
+                self.make_room(change);
+            }
             self.apply(change);
         }
         self.applied = 0;
+    }
+
+    /// Takes from others what goes against a change.
+    fn make_room(&mut self, change: &Change) {
+        let left = match change.mode {
+            None => return,
+            Some(LockMode::Exclusive) => None,
+            Some(LockMode::Shared) => Some(LockMode::Shared),
+        };
+        let owners = self.places.get(&change.key).into_iter().flatten();
+        let others: Vec<LockOwner> = owners
+            .map(|(&owner, _)| owner)
+            .filter(|owner| *owner != change.owner)
+            .collect();
+        for owner in others {
+            self.cut(&change.key, owner, change.span, left);
+        }
+    }
+
+    /// Leaves an owner no more than this of some bytes.
+    fn cut(&mut self, key: &Key, owner: LockOwner, span: LockSpan, left: Option<LockMode>) {
+        let Some(owners) = self.places.get_mut(key) else {
+            return;
+        };
+        let Some(mine) = owners.get_mut(&owner) else {
+            return;
+        };
+        let parts: Vec<LockSpan> = mine.spans.within(span).map(|(part, _)| part).collect();
+        for part in parts {
+            mine.spans.set(part, left);
+        }
+        if mine.spans.is_empty() {
+            owners.remove(&owner);
+            if owners.is_empty() {
+                self.places.remove(key);
+            }
+        }
+    }
+
+    /// Notes what others have got, as the home has said when it was told what is held.
+    pub(super) fn lose(&mut self, lost: &[LostLocks]) {
+        for one in lost {
+            let key = (one.file.clone(), one.kind);
+            for &(span, left) in &one.spans {
+                self.cut(&key, one.owner, span, left);
+            }
+        }
     }
 }
 
@@ -225,6 +281,77 @@ mod tests {
         assert_eq!(owners(&held, Some(6)), [0; 0]);
         held.change(Some(1), change(2, exclusive, 6));
         assert_eq!(owners(&held, None), [1, 2]);
+    }
+
+    fn part(owner: u64, span: (u64, u64), mode: Option<LockMode>) -> Option<Change> {
+        let mut change = change(owner, mode, 5)?;
+        change.span = LockSpan {
+            first: span.0,
+            last: span.1,
+        };
+        Some(change)
+    }
+
+    fn spans(held: &Held, owner: u64) -> Vec<(u64, u64, LockMode)> {
+        let all = held.all();
+        let of = all.iter().filter(|one| one.owner == LockOwner(owner));
+        of.flat_map(|one| &one.spans)
+            .map(|(span, mode)| (span.first, span.last, *mode))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_given_to_one_was_given_up_by_the_other_though_nobody_heard_of_it() {
+        use LockMode::{Exclusive, Shared};
+        let mut held = Held::default();
+        held.change(Some(1), part(1, (0, 9), Some(Exclusive)));
+        // Changes 2 and 4 were that owner 1 gave up bytes 3 to 4, and shared 6 to 7: the replies were lost.
+        held.change(Some(3), part(2, (3, 4), Some(Exclusive)));
+        held.change(Some(5), part(2, (7, 7), Some(Shared)));
+        held.end_life();
+        let ones = [
+            (0, 2, Exclusive),
+            (5, 6, Exclusive),
+            (7, 7, Shared),
+            (8, 9, Exclusive),
+        ];
+        assert_eq!(spans(&held, 1), ones);
+        assert_eq!(spans(&held, 2), [(3, 4, Exclusive), (7, 7, Shared)]);
+    }
+
+    #[test]
+    fn what_others_have_got_is_not_held() {
+        use LockMode::{Exclusive, Shared};
+        let mut held = Held::default();
+        held.change(Some(1), part(1, (0, 9), Some(Exclusive)));
+        held.change(Some(2), part(2, (20, 29), Some(Exclusive)));
+        let lost = |owner, span: (u64, u64), left| LostLocks {
+            file: key().0,
+            kind: key().1,
+            owner: LockOwner(owner),
+            spans: vec![(
+                LockSpan {
+                    first: span.0,
+                    last: span.1,
+                },
+                left,
+            )],
+        };
+        held.lose(&[
+            lost(1, (3, 4), None),
+            lost(1, (6, 6), Some(Shared)),
+            lost(2, (20, 29), None),
+        ]);
+        let ones = [
+            (0, 2, Exclusive),
+            (5, 5, Exclusive),
+            (6, 6, Shared),
+            (7, 9, Exclusive),
+        ];
+        assert_eq!(spans(&held, 1), ones);
+        assert_eq!(owners(&held, None), [1]);
+        held.lose(&[lost(1, (0, 9), None)]);
+        assert!(held.is_empty());
     }
 
     #[test]

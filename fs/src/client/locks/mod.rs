@@ -16,6 +16,11 @@
 //! that its request was made in, which is looked at in the same moment in which it is noted; if it does not,
 //! the request is made again. While the home is being told, no request is made.
 //!
+//! What is told may be more than the home can give back: an unlock whose reply was lost leaves a lock here that
+//! another mount may have by now. The home says which bytes those are, and they are taken out here before the
+//! life begins: in each life what is held here is what the home has, less only what is on its way. Nothing
+//! else may be lost by it; the home sees to that ([`slabfs_mdserver::locks`]).
+//!
 //! The parts: `held` what is held; `poll` the thread that waits; `tell` telling the home. Requests are here.
 
 mod held;

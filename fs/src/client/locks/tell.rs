@@ -1,6 +1,6 @@
 //! Telling the home what is held here: when it was started anew, and when it is not known what it has done.
 
-use slabfs_mdserver::api::{HeldLocks, LockLife, MdError};
+use slabfs_mdserver::api::{HeldLocks, LockLife, LostLocks, MdError};
 
 use super::super::Client;
 
@@ -33,14 +33,15 @@ impl Client {
         let told = self.tell_all(held);
         let mut state = self.locks.state.lock();
         state.telling = false;
-        if let Ok(life) = told {
+        let told = told.map(|(lost, life)| {
+            state.held.lose(&lost);
             state.life = life;
-        }
+        });
         self.locks.changed.notify_all();
-        told.map(|_| ())
+        told
     }
 
-    fn tell_all(&self, mut held: Vec<HeldLocks>) -> Result<LockLife, MdError> {
+    fn tell_all(&self, mut held: Vec<HeldLocks>) -> Result<(Vec<LostLocks>, LockLife), MdError> {
         if !held.is_empty() {
             tracing::info!(
                 owners = held.len(),
@@ -52,11 +53,14 @@ impl Client {
             let rest = held.split_off(held.len().min(BATCH));
             let last = rest.is_empty();
             let (lost, life) = self.md.reclaim_locks(held, first, last)?;
-            if lost > 0 {
-                tracing::error!(lost, "locks held on this mount are others' now");
+            for one in &lost {
+                tracing::warn!(
+                    ino = %one.file.ino, owner = %one.owner, parts = one.spans.len(),
+                    "others have got locks that were held here, or were being given up when the reply was lost"
+                );
             }
             if last {
-                return Ok(life);
+                return Ok((lost, life));
             }
             held = rest;
             first = false;

@@ -458,8 +458,78 @@ fn play(steps: Vec<Step>, kind: LockKind, one_thread: bool) {
     assert!(table.is_empty(), "{table:?}");
 }
 
+/// Bytes, owners among five, and modes: what is asked for, or what a session says it has.
+fn locks() -> impl Strategy<Value = Vec<(u64, u64, u64, bool)>> {
+    let lock = (0u64..5, 0..BYTES, 0..BYTES, any::<bool>());
+    let lock = lock.prop_map(|(who, a, b, exclusive)| (who, a.min(b), a.max(b), exclusive));
+    prop::collection::vec(lock, 0..20)
+}
+
+/// The mode that an owner has of a byte.
+fn mode_of(table: &Table, at: &Place, who: u64, byte: u64) -> Option<LockMode> {
+    let held = table.places.get(at)?.held.get(&holder(who))?;
+    let one = LockSpan {
+        first: byte,
+        last: byte,
+    };
+    held.spans.within(one).next().map(|(_, mode)| mode)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Others lose nothing, and of what is told each byte is had as far as others allow it.
+    #[test]
+    fn of_what_a_session_tells_it_loses_what_others_have_and_no_more(
+        before in locks(),
+        told in locks(),
+    ) {
+        let (mut table, at) = (Table::default(), place(1, LockKind::Record));
+        let mode = |exclusive| if exclusive { Exclusive } else { Shared };
+        for (who, first, last, exclusive) in before {
+            table.lock(&at, wanted(who, first, last, mode(exclusive), 0), false);
+        }
+        let others = [1, 3];
+        let was = |table: &Table| -> Vec<_> {
+            let bytes = (0..BYTES).flat_map(|byte| others.map(|who| (who, byte)));
+            bytes.map(|(who, byte)| mode_of(table, &at, who, byte)).collect()
+        };
+        let theirs = was(&table);
+        // One owner tells; what more of them tell does not go against each other.
+        let mut says = Spans::default();
+        for (_, first, last, exclusive) in told {
+            says.set(LockSpan { first, last }, Some(mode(exclusive)));
+        }
+        let tells = says.iter().map(|(span, mode)| {
+            (at.clone(), wanted(0, span.first, span.last, mode, 0))
+        });
+        let lost = table.replace(SessionId(0), tells);
+        prop_assert_eq!(was(&table), theirs);
+        for one in &lost {
+            prop_assert_eq!(one.owner, holder(0).owner);
+            says.set(one.span, one.left);
+        }
+        for byte in 0..BYTES {
+            let one = LockSpan { first: byte, last: byte };
+            let has = mode_of(&table, &at, 0, byte);
+            let heard = says.within(one).next().map(|(_, mode)| mode);
+            prop_assert_eq!(has, heard, "home and session do not have the same");
+            let worst = others.iter().filter_map(|&who| mode_of(&table, &at, who, byte));
+            let go_together = |mode| worst.clone().all(|other| !conflicting(other, mode));
+            prop_assert!(has.is_none_or(go_together), "given twice");
+        }
+        for one in &lost {
+            for byte in one.span.first..=one.span.last {
+                let worst = others.iter().filter_map(|&who| mode_of(&table, &at, who, byte));
+                let excluded = worst.clone().any(|other| other == Exclusive);
+                prop_assert_eq!(one.left, (!excluded).then_some(Shared), "lost too much");
+                prop_assert!(worst.count() > 0, "lost to nobody");
+            }
+        }
+        table.end_session(SessionId(0));
+        table.end_session(SessionId(1));
+        prop_assert!(table.is_empty());
+    }
 
     #[test]
     fn it_does_what_a_byte_for_each_lock_does(steps in steps()) {
