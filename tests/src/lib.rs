@@ -15,6 +15,7 @@
 //! | [`lossy`] | a socket that loses replies |
 //! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and what they said |
+//! | [`mpi`] | programs of MPI-IO, compiled and run with each MPI |
 //! | [`mod@array`] | the naive array that mounts are compared with |
 //! | [`mod@file`] | system calls the standard library has not got |
 //! | [`disk`] | what lies in a data directory: finding it, damaging it |
@@ -30,6 +31,7 @@ pub mod file;
 pub mod inputs;
 pub mod lossy;
 pub mod mounts;
+pub mod mpi;
 pub mod poll;
 pub mod random;
 pub mod service;

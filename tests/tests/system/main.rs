@@ -28,6 +28,7 @@ mod journal;
 mod locks;
 mod lost_replies;
 mod mapping;
+mod mpi;
 mod naive;
 mod placements;
 mod plain;
