@@ -15,7 +15,7 @@ use slabfs_mdserver::service::{Service, ServiceOptions};
 use slabfs_model::{Coords, DType, MaxDim, Selection, Space, gather, scatter};
 use slabfs_objstore::ChunkStore;
 use slabfs_objstore::client::{Options, Servers};
-use slabfs_objstore::server::{Heart, HeartOptions};
+use slabfs_objstore::server::{Fence, Heart, HeartOptions};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 
 /// A filesystem in one process, without a mount.
@@ -39,6 +39,7 @@ impl House {
             let heart = Heart::start(
                 store.clone(),
                 service.clone(),
+                Arc::new(Fence::in_memory()),
                 HeartOptions::new(uuid, None),
             )
             .unwrap();

@@ -36,7 +36,7 @@ use crate::locks::Home;
 use crate::placement::{Passes, Retired, Servers};
 use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
-use crate::sessions::{Session, Sessions};
+use crate::sessions::{Fences, Session, Sessions};
 use crate::tags::Live;
 use crate::tilings::Tilings;
 use crate::txn::Txn;
@@ -102,6 +102,7 @@ pub(crate) struct State {
     seen: Arc<Seen>,
     pub(crate) ids: Ids,
     pub(crate) sessions: Sessions,
+    pub(crate) fences: Fences,
     pub(crate) opens: HashMap<Ino, Holders>,
     /// Objects with chunks that wait for a settle.
     pub(crate) waiting: HashSet<Ino>,
@@ -173,6 +174,7 @@ impl State {
             }),
             ids: Ids::default(),
             sessions: Sessions::default(),
+            fences: Fences::new(),
             opens: HashMap::new(),
             waiting: HashSet::new(),
             servers: Servers::new(),

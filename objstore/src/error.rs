@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::ServerId;
+use slabfs_model::{ServerId, SessionId};
 
 use crate::name::ChunkName;
 
@@ -68,6 +68,9 @@ pub enum StoreError {
         /// The process that holds it, where that is known.
         holder: Option<u32>,
     },
+    /// The session that asks is over: nothing it says may change what others can write by now.
+    #[error("{0} is over, and the data server takes no changes of it any more")]
+    Fenced(SessionId),
 }
 
 fn holder_text(holder: &Option<u32>) -> String {
@@ -90,7 +93,8 @@ impl StoreError {
             | Self::Damaged { .. }
             | Self::Invalid(_)
             | Self::Protocol(_)
-            | Self::Locked { .. } => false,
+            | Self::Locked { .. }
+            | Self::Fenced(_) => false,
         }
     }
 

@@ -13,6 +13,7 @@
 //! | [`up`] | everything in one process: `slabfs up` |
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
 //! | [`lossy`] | a socket that loses replies |
+//! | [`held`] | a socket in front of a data server that holds requests back |
 //! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and what they said |
 //! | [`mpi`] | programs of MPI-IO, compiled and run with each MPI |
@@ -28,6 +29,7 @@ pub mod binary;
 pub mod cluster;
 pub mod disk;
 pub mod file;
+pub mod held;
 pub mod inputs;
 pub mod lossy;
 pub mod mounts;

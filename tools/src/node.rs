@@ -16,7 +16,7 @@ use slabfs_mdserver::server::MdServer;
 use slabfs_mdserver::service::{Service, ServiceError, ServiceOptions};
 use slabfs_model::ServerId;
 use slabfs_objstore::client::{Options, Servers};
-use slabfs_objstore::server::{DataServer, Heart, HeartOptions, Registrar};
+use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions, Registrar};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener, WireError};
 use slabfs_objstore::{Addr, ChunkStore, StoreError};
@@ -252,15 +252,20 @@ impl DataNode {
             .as_ref()
             .map(|listener| told_to_others(listener.addr()));
         let shared: Arc<dyn ChunkStore> = Arc::clone(&store) as Arc<dyn ChunkStore>;
+        let fence = Arc::new(Fence::open(store.path()));
         let server = match listener {
-            Some(listener) => Some(DataServer::start(Arc::clone(&shared), listener)?),
+            Some(listener) => Some(DataServer::start_fenced(
+                Arc::clone(&shared),
+                listener,
+                Arc::clone(&fence),
+            )?),
             None => None,
         };
         let mut options = HeartOptions::new(store.id(), reachable);
         if let Some(host) = host {
             options.host = host;
         }
-        let heart = Heart::start(shared, registrar, options)?;
+        let heart = Heart::start(shared, registrar, fence, options)?;
         Ok(DataNode {
             store,
             heart,

@@ -174,6 +174,8 @@ impl Client {
         until: Instant,
         done: &mut Drained,
     ) -> Result<bool, FsError> {
+        // Copies go by a pass, which ends with the session.
+        let _attached = self.attached.read_recursive();
         let object = self.borrow(ino)?;
         self.refresh(&object)?;
         let geometry = object.geometry.read().clone();

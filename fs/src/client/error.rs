@@ -2,6 +2,8 @@
 //!
 //! Errors travel as kinds and become an errno at one border, in `mount/errno.rs`.
 
+use std::time::Duration;
+
 use slabfs_mdserver::api::MdError;
 use slabfs_objstore::StoreError;
 use thiserror::Error;
@@ -33,6 +35,15 @@ pub enum FsError {
     /// No data, or no hole, behind the place a seek asked for.
     #[error("nothing of that kind at or behind the offset")]
     NoSuchExtent,
+    /// The session is over, and what was not flushed in it is lost.
+    #[error("the metadata service gave up this mount's session; what was not flushed is lost")]
+    Lost,
+    /// The metadata service has not answered, so that others may have what this mount had.
+    #[error("the metadata service has not answered this mount; waited for {0:?}")]
+    Lapsed(Duration),
+    /// The object was removed while this mount's session was over.
+    #[error("the object was removed while this mount was not attached")]
+    Gone,
     /// The object changed its form again and again while a request tried to follow.
     #[error("the object keeps changing its form: {0}")]
     Unsettled(String),

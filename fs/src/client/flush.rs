@@ -59,11 +59,24 @@ impl Handle {
     /// Of this flush, or of one in the background since the last call.
     pub fn flush(&self) -> Result<(), FsError> {
         let flushed = match self.writable {
-            true => self
-                .client
-                .flush_object(&self.object, Scope::Handle(self.id)),
+            true => self.client.admit(&self.object).and_then(|()| {
+                self.client
+                    .flush_object(&self.object, Scope::Handle(self.id))
+            }),
             false => Ok(()),
         };
+        self.with_waiting(flushed)
+    }
+
+    /// What came of a flush, and an error that waited; which is not told a second time.
+    fn with_waiting(&self, flushed: Result<(), FsError>) -> Result<(), FsError> {
+        if flushed.as_ref().is_err_and(FsError::is_loss) {
+            // What is lost is told to all handles when that is cleared up; this one is told now.
+            self.client.suspect();
+            if let Err(error) = self.client.wait_alive() {
+                tracing::debug!(object = %self.object.ino, %error, "not cleared up yet");
+            }
+        }
         let waited = self.waiting.take();
         flushed.and(waited)
     }
@@ -74,9 +87,11 @@ impl Handle {
     /// # Errors
     /// Of this flush, or of one in the background since the last call.
     pub fn fsync(&self) -> Result<(), FsError> {
-        let synced = self.client.sync_object(&self.object);
-        let waited = self.waiting.take();
-        synced.and(waited)
+        let synced = self
+            .client
+            .admit(&self.object)
+            .and_then(|()| self.client.sync_object(&self.object));
+        self.with_waiting(synced)
     }
 
     /// Whether `flush` would have anything to do, or to wait for.

@@ -30,6 +30,7 @@ impl Handle {
     }
 
     fn seek(&self, offset: u64, data: bool) -> Result<Option<u64>, FsError> {
+        self.client.admit(&self.object)?;
         let size = self.size();
         if offset >= size {
             return Err(FsError::NoSuchExtent);

@@ -11,7 +11,8 @@
 //! - `resize` whatever changes an object's form
 //! - `find` searches
 //! - `locks` advisory locks: what is held, who waits
-//! - `session` attaching, heartbeats, what runs in the background
+//! - `session` attaching, heartbeats, what runs in the background; `life` what happens when the session
+//!   is not heard, or is over
 //!
 //! Invariants: a read that starts after a write has returned sees it; a flush never shows old bytes over
 //! newer ones; memory for unflushed data is bounded, and writers wait; what `fsync` acknowledged is on the
@@ -30,6 +31,7 @@ mod grid_io;
 mod handle;
 mod holes;
 mod layout;
+mod life;
 mod locks;
 mod namespace;
 mod object;
@@ -47,10 +49,10 @@ mod writer;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Md};
 use slabfs_model::ServerId;
 use slabfs_objstore::ChunkName;
@@ -61,10 +63,12 @@ pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
 pub use handle::{Handle, OpenMode, ReadSink, Written};
 pub use layout::{ChunkView, LayoutView};
+pub use life::Caches;
 pub use locks::{Locked, Then};
 
 use block_cache::BlockCache;
 use flush::Scope;
+use life::Life;
 use locks::Locks;
 use object::{Object, State};
 use place::{Known, LeasedIds, Places};
@@ -147,7 +151,12 @@ pub struct Client {
     wake: Condvar,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
     locks: Locks,
-    lost: AtomicBool,
+    life: Life,
+    /// The lease of the session; zero where it lives as long as this process.
+    lease_time: Mutex<Duration>,
+    /// Held shared by what must begin and end in one session, alone while another one is attached. Comes
+    /// before all locks of objects.
+    attached: RwLock<()>,
 }
 
 /// What a closed object left to be synced in the background.
@@ -213,6 +222,8 @@ impl Client {
             "locks_waiting": self.locks.waiting(),
             "sessions": self.md.session_count(),
             "session": self.md.session().0,
+            "sessions_lost": self.life(),
+            "lapsed": self.lapsed(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{Entry, Ino};
+use slabfs_mdserver::api::{Entry, Ino, MdError};
 
 use super::Client;
 use super::error::FsError;
@@ -22,7 +22,16 @@ impl Client {
     /// # Errors
     /// As the metadata service says.
     pub fn getattr(&self, ino: Ino) -> Result<Entry, FsError> {
-        Ok(self.with_unflushed(self.md().getattr(ino)?))
+        match self.md().getattr(ino) {
+            Err(MdError::NotFound) if self.is_gone(ino) => Err(FsError::Gone),
+            found => Ok(self.with_unflushed(found?)),
+        }
+    }
+
+    /// Whether the object is open here and was removed while this mount had no session.
+    fn is_gone(&self, ino: Ino) -> bool {
+        self.known(ino)
+            .is_some_and(|object| object.gone.load(Ordering::Acquire))
     }
 
     /// Merges what this mount knows better: a newer form, the size of unflushed writes, their time.

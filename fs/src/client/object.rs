@@ -58,6 +58,8 @@ pub(super) struct Object {
     pub(super) epoch: AtomicU64,
     /// When the form was last compared with the metadata service's.
     pub(super) checked: Mutex<Instant>,
+    /// It was removed while this mount had no session that held it.
+    pub(super) gone: AtomicBool,
 }
 
 /// How far a region reaches on each axis.
@@ -75,6 +77,8 @@ pub(super) struct State {
     pub(super) handles: Vec<Weak<Waiting>>,
     /// How often this mount has it open.
     pub(super) opens: u64,
+    /// So many of these the metadata service does not know of: they are of a session that is over.
+    pub(super) untold: u64,
     /// What the dirty runs and tails cost, as the client's account has it.
     pub(super) charged: u64,
 }
@@ -107,6 +111,7 @@ impl Object {
             stored: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             checked: Mutex::new(Instant::now()),
+            gone: AtomicBool::new(false),
         })
     }
 

@@ -47,6 +47,7 @@ impl Client {
         mode: OpenMode,
         selection: Option<&Selection>,
     ) -> Result<Arc<Handle>, FsError> {
+        let _attached = self.attached.read_recursive();
         let entry = self.md.open(ino)?;
         let object = self.opened(&entry)?;
         self.handle(object, mode, selection)
@@ -62,6 +63,7 @@ impl Client {
         mode: OpenMode,
     ) -> Result<(Entry, Arc<Handle>), FsError> {
         debug_assert!(create.open);
+        let _attached = self.attached.read_recursive();
         let made = self.md.create(create)?;
         let object = self.opened(&made.entry)?;
         if made.created {
@@ -149,6 +151,7 @@ impl Client {
 
     /// Holds an object open for a request that has no handle.
     pub(super) fn borrow(self: &Arc<Self>, ino: Ino) -> Result<Borrowed, FsError> {
+        let _attached = self.attached.read_recursive();
         let entry = self.md.open(ino)?;
         Ok(Borrowed {
             object: self.opened(&entry)?,
@@ -164,10 +167,14 @@ impl Client {
     /// One opening less. The last one takes the object out of memory; what it left unsynced is synced in
     /// the background.
     fn closed(&self, object: &Arc<Object>) {
+        let _attached = self.attached.read_recursive();
+        let told;
         let left = {
             let mut objects = self.objects.lock();
             let mut state = object.state.lock();
             state.opens = state.opens.saturating_sub(1);
+            told = state.untold == 0;
+            state.untold = state.untold.saturating_sub(1);
             (state.opens == 0).then(|| {
                 objects.remove(&object.ino);
                 let runs = std::mem::take(&mut state.runs);
@@ -184,6 +191,9 @@ impl Client {
             self.drop_streams(&streams);
             self.leave(object, unsynced.into_iter().collect());
             self.cache().forget_object(object.ino);
+        }
+        if !told {
+            return;
         }
         let waiting = {
             let mut releases = self.releases.lock();

@@ -75,7 +75,11 @@ impl Handle {
         if self.client.local() {
             return false;
         }
-        if self.selected.is_some() || len as u64 > BLOCK || self.due(offset, len) {
+        if self.selected.is_some()
+            || len as u64 > BLOCK
+            || self.client.lapsed()
+            || self.due(offset, len)
+        {
             return true;
         }
         let Some(geometry) = self.object.geometry.try_read() else {
@@ -114,6 +118,7 @@ impl Handle {
     /// # Errors
     /// Of the servers; damage names the chunk. Nothing is given to `sink` then.
     pub fn read(&self, offset: u64, len: usize, sink: &mut dyn ReadSink) -> Result<(), FsError> {
+        self.client.admit(&self.object)?;
         if self.due(offset, len) {
             self.client.refresh(&self.object)?;
         }

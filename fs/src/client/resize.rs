@@ -43,6 +43,7 @@ impl Client {
         size: Option<u64>,
     ) -> Result<Entry, FsError> {
         if let Some(size) = size {
+            self.wait_alive()?;
             let object = self.borrow(ino)?;
             self.truncate(&object, size, false)?;
         }
@@ -411,6 +412,7 @@ impl Handle {
         if !self.writable {
             return Err(FsError::ReadOnly("the file is not open for writing".into()));
         }
+        self.client.admit(&self.object)?;
         if self.selected.is_some() {
             return Err(FsError::NotSupported(
                 "fallocate works on the object, not on a selection of it".into(),

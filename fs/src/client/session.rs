@@ -1,14 +1,15 @@
 //! A client's life: attaching, heartbeats, background flushes and syncs, stopping.
 //!
-//! One thread says that the session lives and learns of data servers; another flushes what is old, tells
+//! One thread says that the session lives and learns of data servers (and what when it does not: `life`),
+//! one watches whether that is answered; another flushes what is old, tells
 //! the metadata service of closed objects, and brings what closed objects left unsynced onto the disks,
-//! so that replaced chunks may go; a third waits for locks. All end in [`Client::stop`].
+//! so that replaced chunks may go; another waits for locks. All end in [`Client::stop`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_mdserver::api::{Beat, Md, MdError, Metadata, ServerInfo};
 use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
@@ -16,10 +17,15 @@ use slabfs_objstore::client::Servers;
 use super::block_cache::BlockCache;
 use super::error::FsError;
 use super::flush::Scope;
+use super::life::Life;
 use super::locks::Locks;
 use super::object::Object;
 use super::place::Known;
 use super::{Client, ClientOptions, Settling};
+
+/// How often the metadata service is told that the session lives, and how often at most.
+const BEAT: Duration = Duration::from_secs(1);
+const SHORTEST_BEAT: Duration = Duration::from_millis(100);
 
 /// How often the background looks for old data and closed objects.
 const ROUND: Duration = Duration::from_millis(500);
@@ -45,8 +51,11 @@ impl Client {
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default()
         });
+        let sent = Instant::now();
         let (md, attached) = Md::attach(metadata, &host, std::process::id(), options.read_only)?;
+        servers.set_session(attached.session);
         adopt_servers(&servers, &attached.servers);
+        let lease = Duration::from_millis(attached.lease_ms);
         let local = !attached.servers.is_empty()
             && attached
                 .servers
@@ -76,12 +85,19 @@ impl Client {
             wake: Condvar::new(),
             threads: Mutex::default(),
             locks: Locks::new(attached.locks),
-            lost: AtomicBool::new(false),
+            life: Life::new(sent, lease),
+            lease_time: Mutex::new(lease),
+            attached: RwLock::default(),
             options,
         });
-        let beat = Duration::from_millis(attached.lease_ms.clamp(300, 30_000) / 3)
-            .min(Duration::from_secs(1));
+        let beat = match lease.is_zero() {
+            true => BEAT,
+            false => (lease / 3).clamp(SHORTEST_BEAT, BEAT),
+        };
         client.spawn("slabfs-beat", move |client| client.beat_every(beat))?;
+        if !lease.is_zero() {
+            client.spawn("slabfs-life", |client| client.watch_life())?;
+        }
         client.spawn("slabfs-flush", |client| client.tidy())?;
         client.spawn("slabfs-locks", |client| client.poll_locks())?;
         Ok(client)
@@ -114,8 +130,14 @@ impl Client {
     }
 
     fn beat_every(&self, every: Duration) {
-        while !self.pause(every) {
+        let mut late = false;
+        // An answer that took long may count as none: the next one is asked for at once.
+        while late || !self.pause(every) {
+            if late && *self.stopping.lock() {
+                return;
+            }
             let one = self.listing.lock();
+            let sent = Instant::now();
             let heard = self.md.heartbeat(self.knows());
             if let Ok(Beat {
                 servers: Some(servers),
@@ -128,22 +150,22 @@ impl Client {
             match heard {
                 Ok(beat) => {
                     self.locks_home(beat.locks);
-                    if beat.lost && !self.lost.swap(true, Ordering::AcqRel) {
-                        tracing::error!(
-                            "the metadata service has given up this session; what was not flushed is \
-                             lost, and writes fail until the filesystem is mounted anew"
-                        );
+                    late = sent.elapsed() > every;
+                    match beat.lost {
+                        true => self.recover(every),
+                        false => self.answered(sent),
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the metadata service did not hear this mount")
+                    late = false;
+                    tracing::warn!(%error, "the metadata service did not hear this mount");
                 }
             }
         }
     }
 
     /// Takes over the list of data servers.
-    fn take_servers(&self, servers: &[ServerInfo]) {
+    pub(super) fn take_servers(&self, servers: &[ServerInfo]) {
         adopt_servers(&self.servers, servers);
         let known = Known::of(servers, &self.host, |id| self.servers.is_local(id));
         let mut list = self.known.lock();
@@ -320,6 +342,7 @@ impl Client {
         }
         self.wake.notify_all();
         self.stop_locks();
+        self.life.close();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             if thread.join().is_err() {
                 tracing::error!("a background thread of the client had panicked");

@@ -50,6 +50,7 @@ impl Handle {
         }
         len >= self.client.options.direct_min
             || self.form_due()
+            || self.client.lapsed()
             || self.selected.is_some()
             || self.append
             || self.client.over_budget()
@@ -74,6 +75,19 @@ impl Handle {
     /// `TooBig` beyond what the object may hold, `Invalid` if the selection lies outside by now, errors of
     /// the servers.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+        self.write_in(None, offset, data)
+    }
+
+    /// The same for what the kernel writes of a page that a program changed in `life` of the mount. What was
+    /// lost with an earlier one must not come back.
+    ///
+    /// # Errors
+    /// Also `Lost`, when that life is over.
+    pub fn write_page(&self, life: u64, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+        self.write_in(Some(life), offset, data)
+    }
+
+    fn write_in(&self, life: Option<u64>, offset: u64, data: &[u8]) -> Result<Written, FsError> {
         if !self.writable {
             return Err(FsError::ReadOnly("the file is not open for writing".into()));
         }
@@ -82,20 +96,26 @@ impl Handle {
                 size_changed: false,
             });
         }
+        self.client.admit(&self.object)?;
         // Before the bytes are taken: a write that fails for want of room must not leave them here.
         if self.client.over_budget() {
             self.client.relieve(&self.object)?;
         }
         let written = {
             let _appending = self.append.then(|| self.object.appending.lock());
-            self.write_following(offset, data)?
+            self.write_following(life, offset, data)?
         };
         *self.object.written.lock() = Some(Time::now());
         Ok(written)
     }
 
     /// Writes, and looks at the object's form anew when it turns out to have changed on the server.
-    fn write_following(&self, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+    fn write_following(
+        &self,
+        life: Option<u64>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Written, FsError> {
         if self.form_due() {
             self.client.refresh(&self.object)?;
         }
@@ -103,6 +123,10 @@ impl Handle {
         for _ in 0..super::FORM_TRIES {
             let result = {
                 let geometry = self.object.geometry.read();
+                // Under the lock: what is in before the session is lost is dropped with it.
+                if life.is_some_and(|life| life != self.client.life()) {
+                    return Err(FsError::Lost);
+                }
                 self.write_shaped(&geometry, offset, data)
             };
             match result {

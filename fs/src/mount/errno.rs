@@ -133,6 +133,8 @@ fn client_number(error: &FsError) -> Errno {
         FsError::NotSupported(_) => Errno::EOPNOTSUPP,
         FsError::NoSuchExtent => Errno::ENXIO,
         FsError::Unsettled(_) => Errno::EBUSY,
+        FsError::Lost | FsError::Lapsed(_) => Errno::EIO,
+        FsError::Gone => Errno::ESTALE,
     }
 }
 
@@ -171,7 +173,8 @@ fn store_number(error: &StoreError) -> Errno {
         | StoreError::Deadline
         | StoreError::Io { .. }
         | StoreError::Protocol(_)
-        | StoreError::Locked { .. } => Errno::EIO,
+        | StoreError::Locked { .. }
+        | StoreError::Fenced(_) => Errno::EIO,
     }
 }
 
@@ -188,6 +191,8 @@ mod tests {
             (FsError::TooBig("past the end".into()).into(), libc::EFBIG),
             (FsError::Store(StoreError::NoSpace).into(), libc::ENOSPC),
             (FsError::Store(StoreError::Deadline).into(), libc::EIO),
+            (FsError::Lost.into(), libc::EIO),
+            (FsError::Gone.into(), libc::ESTALE),
             (NameError::NoObject("@[0]".into()).into(), libc::EINVAL),
             (AttributeError::ReadOnly("info").into(), libc::EPERM),
         ] {

@@ -1,12 +1,13 @@
 //! Which inodes of the mount show the bytes of the same object, as far as they are open.
 //!
 //! A *family* is an object with open handles: its plain inode and the selections that are open. It answers
-//! two questions, fast when the answer is no:
+//! three questions, fast when the answer is no:
 //!
 //! - Which other inodes may have pages in the kernel? Those that were read through the page cache, which
 //!   with direct I/O means: mapped. A page fault shows as a read without a lock owner. The mark goes when
 //!   the inode's last handle is released; clean pages that stay behind are dropped by the kernel itself at
 //!   the next open or `mmap`.
+//! - Are its pages being dropped because the session is over? Then what the kernel writes of them is refused.
 //! - Is a selection open for writing? Then the kernel may not keep the attributes of the plain inode, since
 //!   size and times change without its knowing.
 
@@ -22,6 +23,8 @@ use slabfs_mdserver::api::Ino;
 pub(super) struct Family {
     object: Ino,
     any_mapped: AtomicBool,
+    /// Pages of the object are being dropped that nobody may bring back; how often at the same time.
+    discarding: AtomicUsize,
     members: Mutex<Vec<Member>>,
 }
 
@@ -49,6 +52,7 @@ impl Families {
             Arc::new(Family {
                 object,
                 any_mapped: AtomicBool::new(false),
+                discarding: AtomicUsize::new(0),
                 members: Mutex::new(Vec::new()),
             })
         });
@@ -83,6 +87,18 @@ impl Families {
         self.find(object)
             .map(|family| family.mapped(except))
             .unwrap_or_default()
+    }
+
+    /// The objects with pages in the kernel, and their inodes that have them.
+    pub(super) fn all_mapped(&self) -> Vec<(Arc<Family>, Vec<u64>)> {
+        let all: Vec<Arc<Family>> = self.by_object.lock().values().cloned().collect();
+        all.into_iter()
+            .map(|family| {
+                let inodes = family.mapped(None);
+                (family, inodes)
+            })
+            .filter(|(_, inodes)| !inodes.is_empty())
+            .collect()
     }
 
     fn find(&self, object: Ino) -> Option<Arc<Family>> {
@@ -122,6 +138,21 @@ impl Family {
         let mapped = members.iter().any(|member| member.mapped);
         self.any_mapped.store(mapped, Ordering::Release);
         members.is_empty()
+    }
+
+    /// What programs have changed in pages is refused from now on.
+    pub(super) fn discard(&self) {
+        self.discarding.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The pages are gone.
+    pub(super) fn discarded(&self) {
+        self.discarding.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether what programs have changed in pages is refused.
+    pub(super) fn discards(&self) -> bool {
+        self.discarding.load(Ordering::SeqCst) > 0
     }
 
     /// Notes that the kernel reads pages of `inode`.

@@ -39,9 +39,13 @@ impl SlabFs {
             guarded(what, || operation(&self.shared));
         } else {
             let shared = self.shared.clone();
-            self.shared
-                .pool
-                .submit(Box::new(move || operation(&shared)));
+            self.shared.pool.submit(Box::new(move || {
+                if let Err(error) = shared.client.wait_alive() {
+                    // The operation finds out for itself, and has an errno for it.
+                    tracing::debug!(what, %error, "begun all the same");
+                }
+                operation(&shared);
+            }));
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use fuser::{Config, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
 
-use crate::client::Client;
+use crate::client::{Caches, Client};
 
 use super::device::{self, How};
 use super::error::MountError;
@@ -118,6 +118,8 @@ impl Mount {
             Err(error) => return Err(undo(point, error)),
         };
         shared.inval.connect(session.notifier());
+        let caches: Arc<dyn Caches> = shared.clone();
+        shared.client.set_caches(Arc::downgrade(&caches));
         let device = point::mounted_at(&point).map(|mounted| mounted.device);
         if let Some(device) = &device {
             device::set_readahead(device, READAHEAD_KIB);

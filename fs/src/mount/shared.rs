@@ -7,7 +7,7 @@ use std::time::Duration;
 use fuser::{Errno, FileAttr, Request};
 use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, SetAttr, Time};
 
-use crate::client::{Client, FsError};
+use crate::client::{Caches, Client, FsError};
 use crate::view::hidden::Hidden;
 use crate::view::nodes::{Node, Nodes, SelectionNode};
 use crate::view::selection;
@@ -281,6 +281,22 @@ impl Shared {
     pub(super) fn forget_attributes(&self, inode: u64, answer: impl FnOnce() + Send + 'static) {
         self.inval
             .forget(vec![inode], Forget::Attributes, Some(Box::new(answer)));
+    }
+}
+
+impl Caches for Shared {
+    fn drop_all(&self) {
+        for (_, inodes) in self.families.all_mapped() {
+            self.inval.forget(inodes, Forget::Pages, None);
+        }
+    }
+
+    fn discard_all(&self) {
+        for (family, inodes) in self.families.all_mapped() {
+            family.discard();
+            let then = Box::new(move || family.discarded());
+            self.inval.forget(inodes, Forget::Pages, Some(then));
+        }
     }
 }
 

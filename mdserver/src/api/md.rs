@@ -24,18 +24,28 @@ pub struct Md {
 
 struct Inner {
     metadata: Arc<dyn Metadata>,
-    session: SessionId,
+    /// How it is attached.
+    attach: Op,
     numbers: Mutex<Numbers>,
     servers_version: AtomicU64,
 }
 
-/// The numbers of this session's requests: which one is next, which are not answered yet.
+/// The session, and the numbers of its requests: which one is next, which are not answered yet.
 struct Numbers {
+    session: SessionId,
     next: u64,
     open: Vec<u64>,
 }
 
 impl Numbers {
+    fn of(session: SessionId) -> Self {
+        Self {
+            session,
+            next: 1,
+            open: Vec::new(),
+        }
+    }
+
     fn take(&mut self) -> (u64, u64) {
         let seq = self.next;
         self.next += 1;
@@ -43,7 +53,11 @@ impl Numbers {
         (seq, self.floor())
     }
 
-    fn done(&mut self, seq: u64) {
+    fn done(&mut self, session: SessionId, seq: u64) {
+        if session != self.session {
+            // Its session is over, and the numbers are another one's.
+            return;
+        }
         if let Some(at) = self.open.iter().position(|&open| open == seq) {
             self.open.swap_remove(at);
         }
@@ -64,6 +78,16 @@ macro_rules! expect {
     };
 }
 
+fn ask_to_attach(metadata: &dyn Metadata, op: Op) -> Result<Attached, MdError> {
+    let request = Request {
+        session: SessionId(0),
+        seq: 0,
+        done_below: 0,
+        op,
+    };
+    expect!(metadata.call(request)?, Reply::Attached(attached) => attached)
+}
+
 impl Md {
     /// Opens a session as process `pid` on machine `host`.
     pub fn attach(
@@ -77,20 +101,11 @@ impl Md {
             pid,
             read_only,
         };
-        let request = Request {
-            session: SessionId(0),
-            seq: 0,
-            done_below: 0,
-            op,
-        };
-        let attached = expect!(metadata.call(request)?, Reply::Attached(attached) => attached)?;
+        let attached = ask_to_attach(&*metadata, op.clone())?;
         let inner = Inner {
             metadata,
-            session: attached.session,
-            numbers: Mutex::new(Numbers {
-                next: 1,
-                open: Vec::new(),
-            }),
+            attach: op,
+            numbers: Mutex::new(Numbers::of(attached.session)),
             servers_version: AtomicU64::new(attached.servers_version),
         };
         Ok((
@@ -104,7 +119,18 @@ impl Md {
     /// The session's number.
     #[must_use]
     pub fn session(&self) -> SessionId {
-        self.inner.session
+        self.inner.numbers.lock().session
+    }
+
+    /// Opens another session in the place of one that is over. Requests that are on their way stay the
+    /// old one's.
+    pub fn reattach(&self) -> Result<Attached, MdError> {
+        let attached = ask_to_attach(&*self.inner.metadata, self.inner.attach.clone())?;
+        *self.inner.numbers.lock() = Numbers::of(attached.session);
+        self.inner
+            .servers_version
+            .store(attached.servers_version, Ordering::Release);
+        Ok(attached)
     }
 
     /// Sessions attached when the last reply was made, this one too.
@@ -114,24 +140,26 @@ impl Md {
     }
 
     fn call(&self, op: Op) -> Result<Reply, MdError> {
-        let session = self.inner.session;
         if !op.changes() {
             let done_below = 0;
             return self.inner.metadata.call(Request {
-                session,
+                session: self.session(),
                 seq: 0,
                 done_below,
                 op,
             });
         }
-        let (seq, done_below) = self.inner.numbers.lock().take();
+        let (session, (seq, done_below)) = {
+            let mut numbers = self.inner.numbers.lock();
+            (numbers.session, numbers.take())
+        };
         let result = self.inner.metadata.call(Request {
             session,
             seq,
             done_below,
             op,
         });
-        self.inner.numbers.lock().done(seq);
+        self.inner.numbers.lock().done(session, seq);
         result
     }
 
@@ -582,7 +610,7 @@ impl Md {
 impl std::fmt::Debug for Md {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Md")
-            .field("session", &self.inner.session)
+            .field("session", &self.session())
             .finish_non_exhaustive()
     }
 }

@@ -41,7 +41,8 @@ pub struct Attached {
     pub servers: Vec<ServerInfo>,
     /// Version of that list.
     pub servers_version: u64,
-    /// A session that is not heard for so many milliseconds is lost; heartbeat at a third of it.
+    /// A session that is not heard for so many milliseconds is lost; heartbeat at a third of it, or each
+    /// second if that is sooner. 0: it lives as long as this process, which is the service's.
     pub lease_ms: u64,
     /// The life that requests for locks are for: that of the home.
     pub locks: LockLife,

@@ -4,7 +4,7 @@
 //! mover that waits keeps new writers off for a moment, so that it gets its turn. Passes are in memory:
 //! after a new start of the service there are none, and whoever gives one back is told so and does its
 //! work again; an exclusive pass is looked at when the object's servers change. A session that ends
-//! takes its passes with it.
+//! takes its passes with it, as soon as no data server takes a write of it any more.
 
 use slabfs_model::SessionId;
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
-//! Heartbeats of data servers: a number for a uuid, orders out, acknowledgements in.
+//! Heartbeats of data servers: a number for a uuid, orders out, acknowledgements in; and which sessions
+//! live (`sessions/fence.rs`).
 
-use slabfs_model::ServerId;
+use slabfs_model::{ServerId, SessionId};
 use slabfs_objstore::server::{ServerOrders, ServerReport};
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use crate::core::Core;
 use crate::keys;
 use crate::kv::Batch;
 use crate::records::{ServerRecord, encode};
+use crate::sessions::close_fences;
 
 /// Things a server is ordered to delete in one reply.
 const MAX_ORDERS: usize = 8192;
@@ -110,6 +112,14 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
             tracing::info!(server = %id, free, "data server has room again");
         }
     }
-    let delete = state.retired.ready(id, core.kv.synced(), MAX_ORDERS);
-    Ok((ServerOrders { id, delete }, new))
+    let next = SessionId(state.ids.session);
+    let sessions = state.fences.heard(id, report.obeys, &state.sessions, next);
+    close_fences(core, state, now);
+    let orders = ServerOrders {
+        id,
+        delete: state.retired.ready(id, core.kv.synced(), MAX_ORDERS),
+        sessions,
+        lease_ms: core.options.lease.as_millis() as u64,
+    };
+    Ok((orders, new))
 }

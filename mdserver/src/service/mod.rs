@@ -51,7 +51,7 @@ impl Default for ServiceOptions {
     fn default() -> Self {
         Self {
             kv: KvOptions::default(),
-            lease: Duration::from_secs(30),
+            lease: Duration::from_secs(10),
             silence: Duration::from_secs(5),
             byte_chunk: 8 << 20,
             chunk_limit: crate::api::CHUNK_LIMIT,

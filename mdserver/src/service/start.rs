@@ -4,6 +4,7 @@ use slabfs_model::{ObjectId, ServerId, SessionId};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::path::Path;
+use std::time::Instant;
 
 use super::{Recovery, ServiceOptions};
 use crate::api::{Attr, Ino, Kind, MdError, ROOT, Reply, Time};
@@ -43,7 +44,14 @@ pub(super) fn start(
     let mut recovery = Recovery::default();
     let mut state = State::new(&options);
     numbers(&*kv, &mut state, lossy)?;
+    state.fences.begin(SessionId(state.ids.session));
     servers(&*kv, &mut state)?;
+    if state.servers.by_id.is_empty() {
+        // Nobody has anything to obey.
+        state
+            .fences
+            .close(&state.servers, options.lease, Instant::now());
+    }
     retired(&*kv, &mut state)?;
     sessions(&*kv, &mut state, &mut recovery, lossy)?;
     if loaded {

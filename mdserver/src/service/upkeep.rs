@@ -107,6 +107,7 @@ pub(super) fn round(core: &Core) -> Result<(), MdError> {
         let mut state = core.state();
         state.servers.watch(now, core.options.silence);
         void_places(&mut state, now);
+        sessions::close_fences(core, &mut state, now);
     }
     if core.ids_low() {
         core.extend_ids()?;

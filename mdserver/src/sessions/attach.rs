@@ -61,13 +61,19 @@ fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
     tracing::info!(%session, host, pid, read_only, "session attached");
     let mut begun = Session::new(record);
     begun.knows = state.servers.version;
+    let local = begun.record.local;
     state.sessions.live.insert(session, begun);
+    state.fences.attached();
     core.count_sessions(&state);
     Ok(Reply::Attached(Attached {
         session,
         servers: state.servers.list(),
         servers_version: state.servers.version,
-        lease_ms: core.options.lease.as_millis() as u64,
+        lease_ms: if local {
+            0
+        } else {
+            core.options.lease.as_millis() as u64
+        },
         locks: core.locks.life(),
     }))
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::lease::unused;
 use crate::api::{Ino, MdError, Reply};
-use crate::core::{Core, Ctx};
+use crate::core::{Core, Ctx, State};
 use crate::keys;
 use crate::kv::{Batch, MetaKv};
 use crate::namespace::close;
@@ -57,14 +57,28 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
         core.kv.commit(batch)?;
         if let Some(session) = state.sessions.live.remove(&id) {
             return_places(&mut state.servers, session.places);
-            state.passes.end(id);
+            state.fences.ended(id);
+            if clean {
+                // Nothing of it is on its way: it has waited for all its writes.
+                state.passes.end(id);
+            }
         }
+        close_fences(core, &mut state, Instant::now());
         core.count_sessions(&state);
         core.answered.notify_all();
         tracing::info!(session = %id, host = record.host, pid = record.pid, clean, "session ended");
     }
     core.locks.end_session(id);
     give_up(core, id, clean)
+}
+
+/// Gives others what only sessions could write of which, by now, no data server takes a write any more.
+pub(crate) fn close_fences(core: &Core, state: &mut State, now: Instant) {
+    let closed = state.fences.close(&state.servers, core.options.lease, now);
+    for session in closed {
+        state.passes.end(session);
+        tracing::debug!(%session, "no data server takes writes of the session any more");
+    }
 }
 
 /// Goes on with the ends that a stop of the service interrupted.

@@ -2,17 +2,20 @@
 //!
 //! A session is in the store from attach to its end, so that clients carry on over a restart of the
 //! service. It ends by detaching, by silence, or, when it was in the service's own process, with that
-//! process. Its end is two steps: the record is marked, from then on nothing of it is accepted; then
-//! what it had is given up ([`end`]), which can be done again from the start after a crash.
+//! process. Its end is three steps: the record is marked, from then on nothing of it is accepted; then
+//! what it had is given up ([`end`]), which can be done again from the start after a crash; and when the
+//! data servers take nothing of it any more ([`fence`]), others get what only it could write.
 
 mod admit;
 mod attach;
 mod end;
+mod fence;
 mod lease;
 
 pub(crate) use admit::{Admission, admit, answered};
 pub(crate) use attach::{attach, heartbeat};
-pub(crate) use end::{detach, expire, finish_ended, mark_all_ended};
+pub(crate) use end::{close_fences, detach, expire, finish_ended, mark_all_ended};
+pub(crate) use fence::Fences;
 pub(crate) use lease::{Leases, is_used_up, lease_chunks, session_of};
 
 use slabfs_model::SessionId;

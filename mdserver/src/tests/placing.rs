@@ -24,6 +24,7 @@ fn report(service: &Service, uuid: u8, host: &str, stored: u64, free: u64) {
         chunks: 1,
         stored,
         deleted: vec![],
+        obeys: 0,
     };
     service.register(report).unwrap();
 }

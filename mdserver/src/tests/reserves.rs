@@ -33,6 +33,12 @@ fn a_dead_tail_is_cleared_before_growth() {
     let longer = Coords::from_slice(&[2000]);
     let grow = || md.resize(ino, longer.clone(), ResizeHow::Truncate);
     assert_eq!(grow().map(|_| ()), Err(MdError::NeedsClear));
+    assert_eq!(
+        md.reserve(ino, 2000),
+        Err(MdError::Busy),
+        "the data server may still take a write of the dead session"
+    );
+    beat(&service, vec![]);
     let reply = md.reserve(ino, 2000).unwrap();
     assert_eq!(reply.clear, Some((1000, CREATOR_RESERVE)));
     assert_eq!(
@@ -58,9 +64,12 @@ fn who_dies_clearing_leaves_it_to_the_next() {
     let ino = file(&dead, "a");
     dead.detach(false).unwrap();
     let also_dead = attach(&service);
+    beat(&service, vec![]);
     assert!(also_dead.reserve(ino, 10).unwrap().clear.is_some());
     also_dead.detach(false).unwrap();
     let md = attach(&service);
+    assert_eq!(md.reserve(ino, 10), Err(MdError::Busy), "it may clear late");
+    beat(&service, vec![]);
     assert_eq!(
         md.reserve(ino, 10).unwrap().clear,
         Some((0, CREATOR_RESERVE))

@@ -49,6 +49,7 @@ fn report() -> ServerReport {
         chunks: 0,
         stored: 0,
         deleted: vec![],
+        obeys: 0,
     }
 }
 

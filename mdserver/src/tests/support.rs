@@ -46,6 +46,7 @@ pub(crate) fn ready() -> (Arc<Service>, Md) {
     (service, md)
 }
 
+/// A report of a data server that obeys.
 pub(crate) fn beat(service: &Service, deleted: Vec<Retire>) -> ServerOrders {
     beat_of(service, UUID, deleted)
 }
@@ -56,18 +57,27 @@ pub(crate) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -
         free: 60,
         used: 40,
     };
-    service
-        .register(ServerReport {
-            uuid,
-            id: None,
-            addr: None,
-            host: "node1".into(),
-            space,
-            chunks: 0,
-            stored: 0,
-            deleted,
-        })
-        .unwrap()
+    let report = ServerReport {
+        uuid,
+        id: None,
+        addr: None,
+        host: "node1".into(),
+        space,
+        chunks: 0,
+        stored: 0,
+        deleted,
+        obeys: 0,
+    };
+    let orders = service.register(report.clone()).unwrap();
+    let Some(sessions) = orders.sessions else {
+        return orders;
+    };
+    let obeys = ServerReport {
+        deleted: vec![],
+        obeys: sessions.version,
+        ..report
+    };
+    service.register(obeys).unwrap()
 }
 
 pub(crate) fn new(parent: Ino, name: &str, kind: Kind) -> Create {

@@ -4,7 +4,8 @@
 //! the size stay on the data servers, and an object that grew over them would show them. So whoever
 //! writes beyond the size says beforehand how far; what a dead session had reserved beyond everything
 //! that is recorded or reserved by the living is cleared before the object grows over it. The caller
-//! clears, and asks again; meanwhile others are told to wait.
+//! clears, and asks again; meanwhile others are told to wait, and so is the caller while bytes of the
+//! dead session may still be on their way to a data server.
 //!
 //! One thing is given up: two sessions that write beyond the end of one object at the same time, and
 //! one of them dies: its bytes below the other's reservation are not told apart and stay.
@@ -61,9 +62,11 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
         return txn.commit(Reply::Reserve(ReserveReply { upto, clear: None }));
     }
     let alive = |session: &slabfs_model::SessionId| txn.state.sessions.live.contains_key(session);
+    let late =
+        |session: &slabfs_model::SessionId| !alive(session) && txn.state.fences.is_open(*session);
     let cleared = match object.clearing {
         Some((who, upto)) if who == me => Some(upto),
-        Some((who, _)) if alive(&who) => return Err(MdError::Busy),
+        Some((who, _)) if alive(&who) || late(&who) => return Err(MdError::Busy),
         _ => None,
     };
     let size = object.info.size()?;
@@ -75,6 +78,9 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
     let (live, dead) = reach(&changed, &txn.state);
     let safe = size.max(live);
     let reply = if dead > safe {
+        if changed.reserves.iter().any(|(session, _)| late(session)) {
+            return Err(MdError::Busy);
+        }
         changed.clearing = Some((me, dead));
         ReserveReply {
             upto: safe,

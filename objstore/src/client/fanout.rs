@@ -9,7 +9,7 @@ use std::io::IoSlice;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slabfs_model::ServerId;
+use slabfs_model::{ServerId, SessionId};
 use smallvec::SmallVec;
 
 use super::{Servers, Table, Target, target};
@@ -42,7 +42,8 @@ pub(super) trait Message<'a>: Send {
     /// Bytes moved, for the choice of threads.
     fn bytes(&self) -> u64;
     /// What is sent to a remote server.
-    fn request(&self) -> WireResult<Request<'a>>;
+    /// `session`: for whom.
+    fn request(&self, session: SessionId) -> WireResult<Request<'a>>;
     /// Takes the reply; runs again when the request is sent again. What the server says of single
     /// pieces is kept for `verdict`.
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()>;
@@ -67,6 +68,7 @@ impl Servers {
         jobs: &mut [Job<M>],
         slow: bool,
     ) -> Result<(), Failure> {
+        let session = self.session();
         let mut until = Until::from(self.until());
         if slow {
             until.reply += self.options.deadline * SLOW;
@@ -81,7 +83,7 @@ impl Servers {
             let jobs: Vec<_> = jobs.iter_mut().map(Mutex::new).collect();
             self.workers().run(jobs.len(), &|i| {
                 let mut job = jobs[i].lock();
-                if let Err(failure) = run(table, &mut job, None, until) {
+                if let Err(failure) = self.run(table, &mut job, None, session, until) {
                     note(&mut first.lock(), failure);
                 }
             });
@@ -91,7 +93,7 @@ impl Servers {
             .iter()
             .map(|job| {
                 if jobs.len() > 1 {
-                    depart(table, job, until)
+                    depart(table, job, session, until)
                 } else {
                     None
                 }
@@ -103,7 +105,7 @@ impl Servers {
             for (job, flight) in jobs.iter_mut().zip(&mut flights) {
                 let here = matches!(table.get(&job.server), Some(Target::Local(_)));
                 if here == local
-                    && let Err(failure) = run(table, job, flight.take(), until)
+                    && let Err(failure) = self.run(table, job, flight.take(), session, until)
                 {
                     note(&mut first, failure);
                 }
@@ -120,11 +122,16 @@ fn note(first: &mut Option<Failure>, failure: Failure) {
 }
 
 /// Sends a remote job's first request ahead; what goes wrong is met again, and handled, in `run`.
-fn depart<'a, M: Message<'a>>(table: &Table, job: &Job<M>, until: Until) -> Option<Flight> {
+fn depart<'a, M: Message<'a>>(
+    table: &Table,
+    job: &Job<M>,
+    session: SessionId,
+    until: Until,
+) -> Option<Flight> {
     let Some(Target::Remote(pool)) = table.get(&job.server) else {
         return None;
     };
-    let request = job.messages.first()?.request().ok()?;
+    let request = job.messages.first()?.request(session).ok()?;
     pool.begin(
         request.kind,
         &request.control,
@@ -134,29 +141,49 @@ fn depart<'a, M: Message<'a>>(table: &Table, job: &Job<M>, until: Until) -> Opti
     .ok()
 }
 
-fn run<'a, M: Message<'a>>(
-    table: &Table,
-    job: &mut Job<M>,
-    mut flight: Option<Flight>,
-    until: Until,
-) -> Result<(), Failure> {
-    for message in &mut job.messages {
-        match target(table, job.server).map_err(|e| (message.first(), e))? {
-            Target::Local(store) => message.local(store.as_ref())?,
-            Target::Remote(pool) => {
-                remote(pool, message, flight.take(), until)
-                    .map_err(|e| (message.first(), store_error(job.server, pool, e)))?;
-                message.verdict()?;
+impl Servers {
+    fn run<'a, M: Message<'a>>(
+        &self,
+        table: &Table,
+        job: &mut Job<M>,
+        mut flight: Option<Flight>,
+        session: SessionId,
+        until: Until,
+    ) -> Result<(), Failure> {
+        let server = job.server;
+        for message in &mut job.messages {
+            match target(table, server).map_err(|e| (message.first(), e))? {
+                Target::Local(store) => message.local(store.as_ref())?,
+                Target::Remote(pool) => loop {
+                    remote(pool, message, flight.take(), session, until)
+                        .map_err(|e| (message.first(), store_error(server, pool, e)))?;
+                    match message.verdict() {
+                        // It has not heard from the metadata service for a while, and will.
+                        Err((at, StoreError::Unavailable { detail, .. })) => {
+                            if !self.pause(session, until.tries) {
+                                let addr = pool.addr().to_string();
+                                let error = StoreError::Unavailable {
+                                    server,
+                                    addr,
+                                    detail,
+                                };
+                                return Err((at, error));
+                            }
+                        }
+                        verdict => break verdict?,
+                    }
+                },
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn remote<'a, M: Message<'a>>(
     pool: &Pool,
     message: &mut M,
     flight: Option<Flight>,
+    session: SessionId,
     until: Until,
 ) -> WireResult<()> {
     if let Some(flight) = flight {
@@ -167,7 +194,7 @@ fn remote<'a, M: Message<'a>>(
             done => return done,
         }
     }
-    let request = message.request()?;
+    let request = message.request(session)?;
     pool.call_with(
         request.kind,
         &request.control,

@@ -1,7 +1,7 @@
 //! Everything that is neither read nor write: sealing, clipping, punching, deleting, syncing, looking.
 
 use serde::{Serialize, de::DeserializeOwned};
-use slabfs_model::{Hyperslab, ObjectId, ServerId};
+use slabfs_model::{Hyperslab, ObjectId, ServerId, SessionId};
 use smallvec::SmallVec;
 
 use super::{
@@ -16,7 +16,9 @@ use crate::{
     store::{ChunkStore, Space},
     wire::{
         Incoming, WireResult,
-        messages::{Answer, ClipItem, ListQuery, Listing, PunchItem, SealItem, Wipe, kind},
+        messages::{
+            Answer, BySession, ClipItem, ListQuery, Listing, PunchItem, SealItem, Wipe, kind,
+        },
     },
 };
 
@@ -259,10 +261,16 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
         0
     }
 
-    fn request(&self) -> WireResult<Request<'a>> {
+    fn request(&self, session: SessionId) -> WireResult<Request<'a>> {
         Ok(Request {
             kind: self.kind,
-            control: encode(&self.items)?,
+            control: match self.kind {
+                kind::CLIP | kind::PUNCH | kind::DELETE | kind::WIPE => encode(&BySession {
+                    session,
+                    items: &self.items,
+                })?,
+                _ => encode(&self.items)?,
+            },
             payload: SmallVec::new(),
         })
     }

@@ -7,7 +7,8 @@
 //!
 //! A server that is away is tried again until the deadline; only then is the error
 //! [`Unavailable`](StoreError::Unavailable), which names server and address. All requests are
-//! idempotent, so a lost reply costs a resend and nothing else.
+//! idempotent, so a lost reply costs a resend and nothing else. A server that is there and lets nobody
+//! change grid chunks for the moment (`server/fence.rs`) counts as away.
 //!
 //! - `pieces`: what is asked; `read`, `write`, `manage`: the operations;
 //! - `fanout`: messages to many servers; `cut`: pieces too large for a message; `workers`: the threads;
@@ -34,8 +35,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::RwLock;
-use slabfs_model::ServerId;
+use parking_lot::{Condvar, Mutex, RwLock};
+use slabfs_model::{ServerId, SessionId};
 
 pub use counters::{Counters, CountersSnapshot, Side, SideSnapshot};
 pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePiece};
@@ -47,6 +48,9 @@ use crate::{
     wire::{Key, Pool},
 };
 use workers::Workers;
+
+/// The pause before a server that lets nobody in at present is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// How a mount talks to its data servers.
 #[derive(Debug, Clone)]
@@ -75,6 +79,16 @@ pub struct Servers {
     table: RwLock<Arc<Table>>,
     counters: Counters,
     workers: OnceLock<Workers>,
+    caller: Mutex<Caller>,
+    /// The session is another one, or nothing is waited for any more.
+    changed: Condvar,
+}
+
+/// For whom requests are made.
+#[derive(Debug, Default)]
+struct Caller {
+    session: SessionId,
+    closed: bool,
 }
 
 type Table = BTreeMap<ServerId, Target>;
@@ -103,7 +117,34 @@ impl Servers {
             table: RwLock::default(),
             counters: Counters::default(),
             workers: OnceLock::new(),
+            caller: Mutex::default(),
+            changed: Condvar::new(),
         }
+    }
+
+    /// Requests are made for this session from now on; those under way stay the earlier one's, and are
+    /// not waited for where a server does not let it in at present. 0 is nobody: remote servers
+    /// refuse it what changes grid chunks.
+    pub fn set_session(&self, session: SessionId) {
+        self.caller.lock().session = session;
+        self.changed.notify_all();
+    }
+
+    fn session(&self) -> SessionId {
+        self.caller.lock().session
+    }
+
+    /// Waits a little before a server is asked again; false when the request of `session` is to be given
+    /// up.
+    fn pause(&self, session: SessionId, until: Instant) -> bool {
+        let next = Instant::now() + AGAIN;
+        let mut caller = self.caller.lock();
+        while caller.session == session && !caller.closed {
+            if self.changed.wait_until(&mut caller, next).timed_out() {
+                return next < until;
+            }
+        }
+        false
     }
 
     /// A store inside this process is this server from now on.
@@ -149,6 +190,8 @@ impl Servers {
 
     /// Ends all waiting for servers that are away; remote requests fail from now on.
     pub fn close(&self) {
+        self.caller.lock().closed = true;
+        self.changed.notify_all();
         for target in self.table().values() {
             if let Target::Remote(pool) = target {
                 pool.close();

@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 
-use slabfs_model::{Hyperslab, ServerId};
+use slabfs_model::{Hyperslab, ServerId, SessionId};
 use smallvec::SmallVec;
 
 use super::{
@@ -205,7 +205,7 @@ impl<'a> Message<'a> for Read<'a> {
         self.parts.iter().map(|p| p.out.len() as u64).sum()
     }
 
-    fn request(&self) -> WireResult<Request<'a>> {
+    fn request(&self, _session: SessionId) -> WireResult<Request<'a>> {
         let items: Vec<_> = self
             .parts
             .iter()

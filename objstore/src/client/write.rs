@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use slabfs_model::Hyperslab;
+use slabfs_model::{Hyperslab, SessionId};
 use smallvec::SmallVec;
 
 use super::{
@@ -17,7 +17,7 @@ use crate::{
     store::ChunkStore,
     wire::{
         Incoming, MAX_PAYLOAD, WireResult,
-        messages::{Outcome, WriteItem, WriteOp, kind},
+        messages::{BySession, Outcome, WriteItem, WriteOp, kind},
     },
 };
 
@@ -186,7 +186,7 @@ impl<'a> Message<'a> for Write<'a> {
         self.parts.iter().map(|p| p.bytes).sum()
     }
 
-    fn request(&self) -> WireResult<Request<'a>> {
+    fn request(&self, session: SessionId) -> WireResult<Request<'a>> {
         let mut payload = SmallVec::new();
         let mut items = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -201,7 +201,7 @@ impl<'a> Message<'a> for Write<'a> {
         }
         Ok(Request {
             kind: kind::WRITE,
-            control: encode(&items)?,
+            control: encode(&BySession { session, items })?,
             payload,
         })
     }

@@ -3,8 +3,10 @@
 use std::{io::IoSlice, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
+use slabfs_model::SessionId;
 
 use super::check;
+use super::fence::{Entered, Fence};
 use crate::{
     error::{Result, StoreError},
     name::ChunkName,
@@ -13,8 +15,8 @@ use crate::{
         Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError,
         WireResult,
         messages::{
-            Answer, ClipItem, Found, ListQuery, Outcome, PunchItem, ReadItem, ReadReply, SealItem,
-            Wipe, WriteItem, WriteOp, kind,
+            Answer, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem, ReadItem, ReadReply,
+            SealItem, Wipe, WriteItem, WriteOp, kind,
         },
         serve_with,
     },
@@ -33,18 +35,27 @@ pub struct DataServer {
 }
 
 impl DataServer {
-    /// Serves `store` at `listener`.
+    /// Serves `store` at `listener` to whoever asks: there is no metadata service that knows of sessions.
     pub fn start(store: Arc<dyn ChunkStore>, listener: Listener) -> WireResult<DataServer> {
-        DataServer::start_with(store, listener, ServeOptions::default())
+        DataServer::start_with(store, listener, None, ServeOptions::default())
     }
 
-    /// Serves `store` at `listener`, with other bounds than the default ones.
-    pub fn start_with(
+    /// The same, but only sessions that `fence` lets in change grid chunks.
+    pub fn start_fenced(
         store: Arc<dyn ChunkStore>,
         listener: Listener,
+        fence: Arc<Fence>,
+    ) -> WireResult<DataServer> {
+        DataServer::start_with(store, listener, Some(fence), ServeOptions::default())
+    }
+
+    fn start_with(
+        store: Arc<dyn ChunkStore>,
+        listener: Listener,
+        fence: Option<Arc<Fence>>,
         options: ServeOptions,
     ) -> WireResult<DataServer> {
-        let serving = serve_with(listener, Arc::new(Answerer { store }), options)?;
+        let serving = serve_with(listener, Arc::new(Answerer { store, fence }), options)?;
         Ok(DataServer { serving })
     }
 
@@ -71,6 +82,17 @@ impl DataServer {
 
 struct Answerer {
     store: Arc<dyn ChunkStore>,
+    fence: Option<Arc<Fence>>,
+}
+
+impl Answerer {
+    /// Leave for a session to change grid chunks, for as long as it is held.
+    fn enter(&self, session: SessionId) -> Result<Option<Entered<'_>>> {
+        self.fence
+            .as_ref()
+            .map(|fence| fence.enter(session))
+            .transpose()
+    }
 }
 
 impl Handler for Answerer {
@@ -81,13 +103,13 @@ impl Handler for Answerer {
         }
         match call.kind {
             kind::READ => read(store, call),
-            kind::WRITE => outcome(call, |control, payload| write(store, control, payload)),
+            kind::WRITE => outcome(call, |control, payload| self.write(control, payload)),
             kind::SEAL => each(call, |item: SealItem| {
                 check::kind_of(&item.name, false, "sealed")?;
                 check::form(&item.name, &item.form)?;
                 store.seal(&item.name, &item.form)
             }),
-            kind::CLIP => each(call, |item: ClipItem| {
+            kind::CLIP => self.each_in_place(call, |item: ClipItem| {
                 check::kind_of(&item.name, true, "clipped")?;
                 check::form(&item.name, &item.form)?;
                 if item.keep.len() != item.form.shape.len() {
@@ -95,19 +117,30 @@ impl Handler for Answerer {
                 }
                 store.clip(&item.name, &item.form, &item.keep)
             }),
-            kind::PUNCH => each(call, |item: PunchItem| {
+            kind::PUNCH => self.each_in_place(call, |item: PunchItem| {
                 check::kind_of(&item.name, true, "punched")?;
                 check::form(&item.name, &item.form)?;
                 check::slab(&item.name, &item.form, &item.slab)?;
                 store.punch(&item.name, &item.form, &item.slab)
             }),
-            kind::DELETE => names(call, |names| store.delete(names)),
+            kind::DELETE => outcome(call, |control, _| {
+                let asked: BySession<Vec<ChunkName>> = decode(control).map_err(|e| (0, e))?;
+                let names = &asked.items;
+                let in_place = names.iter().any(|name| matches!(name, ChunkName::Grid { .. }));
+                names
+                    .iter()
+                    .try_for_each(check::name)
+                    .and_then(|()| in_place.then(|| self.enter(asked.session)).transpose())
+                    .and_then(|_entered| store.delete(names))
+                    .map_err(|e| (0, e))?;
+                Ok(names.len() as u64)
+            }),
             kind::SYNC => names(call, |names| store.sync(names)),
             kind::VERIFY => each(call, |name: ChunkName| {
                 check::name(&name)?;
                 store.verify(&name)
             }),
-            kind::WIPE => each(call, |item: Wipe| match item.below {
+            kind::WIPE => self.each_in_place(call, |item: Wipe| match item.below {
                 Some(below) => store.delete_generation(item.object, below),
                 None => store.delete_grid(item.object),
             }),
@@ -247,28 +280,55 @@ fn sizes(items: &[ReadItem]) -> Result<Vec<u64>> {
         .collect()
 }
 
-/// Writes pieces in order, until one fails.
-fn write(
-    store: &dyn ChunkStore,
-    control: &[u8],
-    mut payload: &[u8],
-) -> std::result::Result<u64, (u64, StoreError)> {
-    let items = decode::<Vec<WriteItem>>(control).map_err(|e| (0, e))?;
-    let bytes = items
-        .iter()
-        .try_fold(0u64, |n, item| n.checked_add(item.bytes));
-    if bytes != Some(payload.len() as u64) {
-        return Err((
-            0,
-            StoreError::Protocol("pieces and payload are not equally long".into()),
-        ));
+impl Answerer {
+    /// Writes pieces in order, until one fails.
+    fn write(
+        &self,
+        control: &[u8],
+        mut payload: &[u8],
+    ) -> std::result::Result<u64, (u64, StoreError)> {
+        let asked: BySession<Vec<WriteItem>> = decode(control).map_err(|e| (0, e))?;
+        let items = asked.items;
+        let bytes = items
+            .iter()
+            .try_fold(0u64, |n, item| n.checked_add(item.bytes));
+        if bytes != Some(payload.len() as u64) {
+            return Err((
+                0,
+                StoreError::Protocol("pieces and payload are not equally long".into()),
+            ));
+        }
+        let in_place = items
+            .iter()
+            .any(|item| matches!(item.op, WriteOp::Write(_)));
+        let _entered = match in_place {
+            true => self.enter(asked.session).map_err(|e| (0, e))?,
+            false => None,
+        };
+        for (i, item) in items.iter().enumerate() {
+            let (data, rest) = payload.split_at(item.bytes as usize);
+            payload = rest;
+            write_one(self.store.as_ref(), item, data).map_err(|e| (i as u64, e))?;
+        }
+        Ok(items.len() as u64)
     }
-    for (i, item) in items.iter().enumerate() {
-        let (data, rest) = payload.split_at(item.bytes as usize);
-        payload = rest;
-        write_one(store, item, data).map_err(|e| (i as u64, e))?;
+
+    /// Does something to grid chunks for each item in order, until one fails.
+    fn each_in_place<T: DeserializeOwned>(
+        &self,
+        call: Call<'_>,
+        mut act: impl FnMut(T) -> Result<()>,
+    ) -> WireResult<()> {
+        outcome(call, |control, _| {
+            let asked: BySession<Vec<T>> = decode(control).map_err(|e| (0, e))?;
+            let count = asked.items.len() as u64;
+            let _entered = self.enter(asked.session).map_err(|e| (0, e))?;
+            for (i, item) in asked.items.into_iter().enumerate() {
+                act(item).map_err(|e| (i as u64, e))?;
+            }
+            Ok(count)
+        })
     }
-    Ok(items.len() as u64)
 }
 
 fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()> {

@@ -1,8 +1,9 @@
-//! The heartbeat of a data server: registration, room, deletions.
+//! The heartbeat of a data server: registration, room, deletions, sessions.
 //!
 //! One thread reports at once and then every interval. What it is ordered to delete it deletes, makes
 //! the deletion durable, and acknowledges in the next report, which follows at once as long as there
-//! is more to do. What could not be deleted is not acknowledged and so ordered again.
+//! is more to do. What could not be deleted is not acknowledged and so ordered again. A new list of
+//! sessions is obeyed ([`Fence`]) before the next report, which says so and follows at once.
 
 use std::{
     fmt,
@@ -14,7 +15,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use slabfs_model::ServerId;
 
-use super::{Registrar, Retire, ServerReport, tally::Tally};
+use super::{Fence, Registrar, Retire, ServerOrders, ServerReport, tally::Tally};
 use crate::{
     addr::Addr,
     error::{Result, StoreError},
@@ -61,6 +62,7 @@ pub struct Heart {
 struct Shared {
     store: Arc<dyn ChunkStore>,
     registrar: Arc<dyn Registrar>,
+    fence: Arc<Fence>,
     options: HeartOptions,
     state: Mutex<State>,
     changed: Condvar,
@@ -84,15 +86,17 @@ impl fmt::Debug for Heart {
 }
 
 impl Heart {
-    /// Starts to report `store` to `registrar`.
+    /// Starts to report `store` to `registrar`, and to tell `fence` what it orders about sessions.
     pub fn start(
         store: Arc<dyn ChunkStore>,
         registrar: Arc<dyn Registrar>,
+        fence: Arc<Fence>,
         options: HeartOptions,
     ) -> Result<Heart> {
         let shared = Arc::new(Shared {
             store,
             registrar,
+            fence,
             options,
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
@@ -173,11 +177,18 @@ fn beat(shared: &Shared) {
     let mut tally = Tally::default();
     let mut burst = 0;
     loop {
+        let sent = Instant::now();
         match report(shared, &mut tally, &mut done) {
             Ok(orders) => {
-                done = carry_out(shared.store.as_ref(), orders);
+                // An answer that took long lets nobody in any more: the next one will.
+                let lease = Duration::from_millis(orders.lease_ms);
+                let late = sent.elapsed() > shared.options.interval;
+                let told = orders.sessions.is_some();
+                shared.fence.take(orders.sessions, sent + trusted(lease));
+                done = carry_out(shared.store.as_ref(), orders.delete);
                 // Acknowledge at once, and get what comes next.
-                burst = if done.is_empty() { 0 } else { burst + 1 };
+                let again = told || late || !done.is_empty();
+                burst = if again { burst + 1 } else { 0 };
             }
             Err(e) => {
                 burst = 0;
@@ -206,7 +217,7 @@ fn beat(shared: &Shared) {
 }
 
 /// One report. What it acknowledges stays in `done` if it does not arrive.
-fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<Vec<Retire>> {
+fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<ServerOrders> {
     let known = shared.state.lock().id;
     let held = tally.step(shared.store.as_ref())?;
     let report = ServerReport {
@@ -218,6 +229,7 @@ fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<
         chunks: held.chunks,
         stored: held.bytes,
         deleted: done.clone(),
+        obeys: shared.fence.obeys(),
     };
     let orders = shared.registrar.heartbeat(report)?;
     done.clear();
@@ -234,7 +246,13 @@ fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<
         tracing::info!("the heartbeat arrives again");
     }
     shared.changed.notify_all();
-    Ok(orders.delete)
+    Ok(orders)
+}
+
+/// How long an answer is good for: less than what the metadata service waits before it takes a silent
+/// server to obey, so that clocks may differ a little in speed.
+fn trusted(lease: Duration) -> Duration {
+    lease - lease / 5
 }
 
 /// Carries out orders; gives back those that are done, for good.

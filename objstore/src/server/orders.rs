@@ -1,7 +1,7 @@
 //! What a data server and the metadata service tell each other in a heartbeat.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{ObjectId, ServerId};
+use slabfs_model::{ObjectId, ServerId, SessionId};
 
 use crate::{error::Result, name::ChunkName, store::Space};
 
@@ -30,6 +30,9 @@ pub struct ServerReport {
     pub stored: u64,
     /// Orders of earlier replies that have been carried out and are on disk.
     pub deleted: Vec<Retire>,
+    /// The version of the list of sessions that is obeyed: by now no session that is over in it changes
+    /// anything here.
+    pub obeys: u64,
 }
 
 /// What a data server is told.
@@ -39,6 +42,29 @@ pub struct ServerOrders {
     pub id: ServerId,
     /// What nobody needs any more. Ordered again until acknowledged.
     pub delete: Vec<Retire>,
+    /// Which sessions live, where the server does not obey the newest list yet.
+    pub sessions: Option<Alive>,
+    /// A server that was silent for so many milliseconds is counted as one that obeys all lists.
+    pub lease_ms: u64,
+}
+
+/// The sessions that live.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alive {
+    /// Grows with each change.
+    pub version: u64,
+    /// Sessions from here on are newer than the list.
+    pub next: SessionId,
+    /// Those below that live.
+    pub live: Vec<SessionId>,
+}
+
+impl Alive {
+    /// Whether the session is over. `live` is in order.
+    #[must_use]
+    pub fn is_over(&self, session: SessionId) -> bool {
+        session < self.next && self.live.binary_search(&session).is_err()
+    }
 }
 
 /// Data that nobody needs any more.

@@ -4,9 +4,12 @@
 //! payloads are packed cells, one piece after the other. All requests are idempotent: the pool sends
 //! one again when its reply is lost. Senders serialize the borrowing twins (`ReadItem<&..>`), which
 //! have the same bytes as what receivers read.
+//!
+//! Requests that may change grid chunks have the session they come from in front of their items, see
+//! [`BySession`].
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{Coords, Hyperslab, ObjectId};
+use slabfs_model::{Coords, Hyperslab, ObjectId, SessionId};
 
 use crate::{
     error::StoreError,
@@ -18,17 +21,17 @@ use crate::{
 pub mod kind {
     /// [`super::ReadItem`]s; answered by [`super::ReadReply`] and the cells of those found.
     pub const READ: u16 = 0x0101;
-    /// [`super::WriteItem`]s and their cells; answered by [`super::Outcome`].
+    /// [`super::BySession`] a session, [`super::WriteItem`]s, and their cells; answered by [`super::Outcome`].
     pub const WRITE: u16 = 0x0102;
     /// [`super::SealItem`]s; answered by [`super::Outcome`].
     pub const SEAL: u16 = 0x0103;
-    /// [`super::ClipItem`]s; answered by [`super::Outcome`].
+    /// [`super::BySession`] a session, [`super::ClipItem`]s; answered by [`super::Outcome`].
     pub const CLIP: u16 = 0x0104;
-    /// [`super::PunchItem`]s; answered by [`super::Outcome`].
+    /// [`super::BySession`] a session, [`super::PunchItem`]s; answered by [`super::Outcome`].
     pub const PUNCH: u16 = 0x0105;
-    /// Chunk names to delete; answered by [`super::Outcome`].
+    /// [`super::BySession`] a session, chunk names to delete; answered by [`super::Outcome`].
     pub const DELETE: u16 = 0x0106;
-    /// [`super::Wipe`]: grid chunks of an object; answered by [`super::Outcome`].
+    /// [`super::BySession`] a session, [`super::Wipe`]s: grid chunks of objects; answered by [`super::Outcome`].
     pub const WIPE: u16 = 0x0107;
     /// Chunk names that are to survive the loss of power; answered by [`super::Outcome`].
     pub const SYNC: u16 = 0x0108;
@@ -38,6 +41,15 @@ pub mod kind {
     pub const VERIFY: u16 = 0x010a;
     /// [`super::ListQuery`]; answered by [`super::Answer`] of [`super::Listing`].
     pub const LIST: u16 = 0x010b;
+}
+
+/// A request and the session it comes from. One that changes grid chunks is refused when that is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BySession<T> {
+    /// The session; 0 for none.
+    pub session: SessionId,
+    /// What it asks.
+    pub items: T,
 }
 
 /// One piece of a read: these cells of this chunk.
@@ -213,6 +225,14 @@ mod tests {
             }),
             "020001"
         );
+        let from = BySession {
+            session: SessionId(300),
+            items: vec![Wipe {
+                object: ObjectId(7),
+                below: None,
+            }],
+        };
+        assert_eq!(hex(&from), "ac02010700");
         assert_eq!(
             hex(&Outcome {
                 done: 2,
@@ -274,6 +294,7 @@ mod tests {
                 },
                 "0801640105",
             ),
+            (StoreError::Fenced(SessionId(300)), "09ac02"),
         ] {
             assert_eq!(hex(&error), bytes, "{error}");
         }

@@ -17,7 +17,7 @@ use slabfs_objstore::Addr;
 use slabfs_objstore::server::DataServer;
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::messages::{
-    Answer, ClipItem, ListQuery, Listing, Outcome, ReadItem, ReadReply, SealItem, SpaceAnswer,
+    Answer, BySession, ClipItem, ListQuery, Listing, Outcome, ReadItem, ReadReply, SealItem, SpaceAnswer,
     Wipe, WriteItem, kind,
 };
 use slabfs_objstore::wire::{Buffers, Connection, Listener, REPLY};
@@ -113,10 +113,10 @@ fuzz_target!(|data: &[u8]| {
     let _ = postcard::from_bytes::<Outcome>(data);
     let _ = postcard::from_bytes::<Answer<Listing>>(data);
     let _ = postcard::from_bytes::<Vec<ReadItem>>(data);
-    let _ = postcard::from_bytes::<Vec<WriteItem>>(data);
+    let _ = postcard::from_bytes::<BySession<Vec<WriteItem>>>(data);
     let _ = postcard::from_bytes::<Vec<SealItem>>(data);
-    let _ = postcard::from_bytes::<Vec<ClipItem>>(data);
-    let _ = postcard::from_bytes::<Vec<Wipe>>(data);
+    let _ = postcard::from_bytes::<BySession<Vec<ClipItem>>>(data);
+    let _ = postcard::from_bytes::<BySession<Vec<Wipe>>>(data);
     let _ = postcard::from_bytes::<ListQuery>(data);
     RIG.with_borrow_mut(|rig| {
         rig.inputs += 1;

@@ -17,7 +17,7 @@ use libfuzzer_sys::fuzz_target;
 use slabfs_objstore::Addr;
 use slabfs_objstore::checksum::crc32c;
 use slabfs_objstore::wire::{
-    Buffers, Call, Connection, Handler, Listener, Serving, WireResult, serve,
+    Buffers, Call, Connection, Handler, Listener, Serving, VERSIONS, WireResult, serve,
 };
 use tempfile::TempDir;
 
@@ -108,13 +108,16 @@ fn frame(version: u16, kind: u16, control: &[u8]) -> Vec<u8> {
 
 fn frames(mut data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A server takes version 1 from behind its welcome on, a client from behind that.
+    // A server takes the version from behind its welcome on, a client from behind that.
     let mut version = 0;
     while let [kind, low, high, rest @ ..] = data {
         let len = (usize::from(*low) | usize::from(*high) << 8).min(rest.len());
         let (control, tail) = rest.split_at(len);
         let opened = matches!(kind, 5..=0x7f);
-        version = u16::from(opened || version == 1);
+        version = match opened || version == VERSIONS.1 {
+            true => VERSIONS.1,
+            false => 0,
+        };
         let kind = u16::from(*kind) << if opened { 4 } else { 0 };
         bytes.append(&mut frame(version, kind, control));
         data = tail;

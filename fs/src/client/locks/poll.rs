@@ -128,6 +128,27 @@ impl Client {
         self.locks.state.lock().owed.is_empty()
     }
 
+    /// The session is over, and with it all locks: who waits is told, and nothing is asked until there is
+    /// another session.
+    pub(in crate::client) fn lose_locks(&self) {
+        self.fail_waits(&MdError::SessionLost);
+        let mut state = self.locks.state.lock();
+        state.end_life();
+        if !state.held.is_empty() {
+            tracing::error!("locks held on this mount are lost with its session");
+        }
+        state.held = Default::default();
+        self.locks.changed.notify_all();
+    }
+
+    /// Another session has begun, with no locks, while the home was in this life.
+    pub(in crate::client) fn locks_anew(&self, life: LockLife) {
+        let mut state = self.locks.state.lock();
+        state.life = life;
+        state.lost = false;
+        self.locks.changed.notify_all();
+    }
+
     fn fail_waits(&self, error: &MdError) {
         let waits = {
             let mut state = self.locks.state.lock();

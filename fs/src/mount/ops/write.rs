@@ -9,12 +9,14 @@
 //! - it takes set-user-id off: the kernel forgets the mode before the write is answered.
 //!
 //! Writes that the kernel makes of mapped pages (`FUSE_WRITE_CACHE`) always have a place, whatever the
-//! handle says about appending, and never wait for an invalidation: they may be what one waits for.
+//! handle says about appending, and never wait for an invalidation: they may be what one waits for. When the
+//! session is over what is in pages is lost with it, and such writes fail.
 
 use std::sync::Arc;
 
 use fuser::{Errno, OpenFlags, ReplyWrite, WriteFlags};
 
+use crate::client::FsError;
 use crate::mount::errno::{Failure, Outcome, report};
 use crate::mount::inval::Forget;
 use crate::mount::open_file::{Open, OpenFile};
@@ -67,6 +69,11 @@ pub(in crate::mount) fn answer(
             };
         }
     };
+    // First of all: a loss after this is found by the write.
+    let life = how.by_kernel.then(|| shared.client.life());
+    if how.by_kernel && file.family.discards() {
+        return reply.error(report("write", file.inode, &FsError::Lost.into()));
+    }
     let drop_setid = how.drop_setid && shared.setids.has(file.object);
     let others = !file.family.mapped(Some(file.inode)).is_empty();
     let waits = how.sync
@@ -74,11 +81,11 @@ pub(in crate::mount) fn answer(
             .ready_writer(how.append)
             .is_none_or(|writer| writer.may_block_write(offset, data.len()));
     if how.by_kernel && (waits || others) {
-        write_back(shared, &open, offset, data, reply);
+        write_back(shared, &open, life, offset, data, reply);
     } else if drop_setid || waits || others {
         elsewhere(shared, &open, offset, data, how, drop_setid, reply);
     } else {
-        let written = write(shared, file, offset, data, how.append);
+        let written = write(shared, file, life, offset, data, how.append);
         answer_after_drop(shared, file, how, written, reply);
     }
 }
@@ -115,17 +122,28 @@ fn give(inode: u64, written: Outcome<u32>, reply: ReplyWrite) {
 fn write(
     shared: &Arc<Shared>,
     file: &OpenFile,
+    life: Option<u64>,
     offset: u64,
     data: &[u8],
     append: bool,
 ) -> Outcome<u32> {
     let writer = file.writer(&shared.client, append)?;
-    writer.write(offset, data)?;
+    match life {
+        Some(life) => writer.write_page(life, offset, data)?,
+        None => writer.write(offset, data)?,
+    };
     Ok(data.len() as u32)
 }
 
 /// A write of the kernel's that may wait for a server: on the pool, and answered as soon as it is done.
-fn write_back(shared: &Arc<Shared>, open: &Arc<Open>, offset: u64, data: &[u8], reply: ReplyWrite) {
+fn write_back(
+    shared: &Arc<Shared>,
+    open: &Arc<Open>,
+    life: Option<u64>,
+    offset: u64,
+    data: &[u8],
+    reply: ReplyWrite,
+) {
     let copied = shared.buffers.copy(data);
     let (worker, open) = (shared.clone(), open.clone());
     shared.pool.submit(Box::new(move || {
@@ -136,7 +154,7 @@ fn write_back(shared: &Arc<Shared>, open: &Arc<Open>, offset: u64, data: &[u8], 
             sync: false,
             drop_setid: false,
         };
-        let written = write(&worker, file, offset, &copied, how.append);
+        let written = write(&worker, file, life, offset, &copied, how.append);
         answer_after_drop(&worker, file, how, written, reply);
     }));
 }
@@ -166,7 +184,7 @@ fn elsewhere(
                         why: "not a file",
                     });
                 };
-                let len = write(shared, file, offset, &copied, how.append)?;
+                let len = write(shared, file, None, offset, &copied, how.append)?;
                 if how.sync {
                     file.fsync()?;
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use slabfs_mdserver::api::Metadata;
 use slabfs_mdserver::{LocalMd, MdServer, RemoteMd, Service, ServiceOptions};
 use slabfs_objstore::client::{Options, Servers};
-use slabfs_objstore::server::{DataServer, Heart, HeartOptions};
+use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::Listener;
 use slabfs_objstore::{Addr, ChunkStore};
@@ -59,19 +59,21 @@ impl Stage {
         let store = LocalStore::open(&directory.path().join("os"), options).unwrap();
         let uuid = store.id();
         let store: Arc<dyn ChunkStore> = Arc::new(store);
+        let fence = Arc::new(Fence::in_memory());
         let away = services == Services::Away;
         let servers = away.then(|| {
             let metadata = Listener::bind(&socket("md.sock"), None).unwrap();
             let data = Listener::bind(&socket("os.sock"), None).unwrap();
             (
                 MdServer::start(service.clone(), metadata).unwrap(),
-                DataServer::start(store.clone(), data).unwrap(),
+                DataServer::start_fenced(store.clone(), data, fence.clone()).unwrap(),
             )
         });
         let reachable = away.then(|| socket("os.sock"));
         let heart = Heart::start(
             store.clone(),
             service.clone(),
+            fence,
             HeartOptions::new(uuid, reachable),
         )
         .unwrap();

@@ -3,6 +3,7 @@
 use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
+use crate::server::{Alive, Fence};
 
 #[test]
 fn errors_name_the_piece_the_server_and_the_address() {
@@ -181,4 +182,58 @@ fn a_server_that_moves() {
     rig.servers.close();
     assert!(rig.servers.space(ALL[2]).is_err());
     rig.servers.space(ALL[0]).unwrap();
+}
+
+#[test]
+fn a_server_that_lets_nobody_in_is_waited_for_and_one_that_refuses_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let addr = Addr::Unix(dir.path().join("server"));
+    let store = Arc::new(Memory::default());
+    let fence = Arc::new(Fence::in_memory());
+    let listener = Listener::bind(&addr, None).unwrap();
+    let _server = DataServer::start_fenced(store.clone(), listener, fence.clone()).unwrap();
+    let servers = Servers::new(Options {
+        deadline: Duration::from_secs(600),
+        ..Options::default()
+    });
+    servers.set_remote(ALL[0], addr.clone());
+    servers.set_session(SessionId(3));
+    let (form, name) = (form(&[4, 1]), grid(0));
+    let slab = Hyperslab::whole(&form.shape);
+    let write = || {
+        servers.write(&[WritePiece {
+            server: ALL[0],
+            name: &name,
+            form: &form,
+            kind: WriteKind::Write(&slab),
+            data: &[IoSlice::new(b"abcd")],
+        }])
+    };
+    let alive = |version, live: &[u64]| Alive {
+        version,
+        next: SessionId(5),
+        live: live.iter().copied().map(SessionId).collect(),
+    };
+    let soon = Instant::now() + Duration::from_secs(600);
+    // The service has not been heard: the write waits until it is.
+    thread::scope(|scope| {
+        let waiting = scope.spawn(write);
+        fence.take(Some(alive(1, &[3])), soon);
+        waiting.join().unwrap().unwrap();
+    });
+    // Its session ends: it is told so. And nothing is waited for when the session is another one.
+    fence.take(Some(alive(2, &[4])), soon);
+    assert_eq!(write(), Err(StoreError::Fenced(SessionId(3))));
+    servers.set_session(SessionId(4));
+    write().unwrap();
+    fence.take(None, Instant::now());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(write);
+        // Before the write begins or while it waits: in both cases it ends.
+        servers.set_session(SessionId(3));
+        let error = waiting.join().unwrap().unwrap_err();
+        let away = matches!(&error, StoreError::Unavailable { server, addr: at, .. }
+            if *server == ALL[0] && *at == addr.to_string());
+        assert!(away || error == StoreError::Fenced(SessionId(3)), "{error}");
+    });
 }

@@ -19,15 +19,22 @@ impl Registrar for Office {
         let _ = self.reports.lock().send(report);
         match self.script.lock().pop() {
             Some(None) => Err(StoreError::Deadline),
-            Some(Some(delete)) => Ok(ServerOrders {
-                id: ServerId(4),
-                delete,
-            }),
-            None => Ok(ServerOrders {
-                id: ServerId(4),
-                delete: Vec::new(),
-            }),
+            Some(Some(delete)) => Ok(ServerOrders { delete, ..orders() }),
+            None => Ok(orders()),
         }
+    }
+}
+
+fn no_fence() -> Arc<Fence> {
+    Arc::new(Fence::in_memory())
+}
+
+fn orders() -> ServerOrders {
+    ServerOrders {
+        id: ServerId(4),
+        delete: Vec::new(),
+        sessions: None,
+        lease_ms: 10_000,
     }
 }
 
@@ -60,7 +67,7 @@ fn the_heart_registers_deletes_and_acknowledges() {
         addr: Some(Addr::Tcp("node:1".into())),
         interval: Duration::from_millis(5),
     };
-    let heart = Heart::start(store.clone(), office, options).unwrap();
+    let heart = Heart::start(store.clone(), office, no_fence(), options).unwrap();
     assert_eq!(
         heart.registered(Duration::from_secs(10)).unwrap(),
         ServerId(4)
@@ -108,6 +115,7 @@ fn a_heart_without_an_office() {
     let heart = Heart::start(
         Arc::new(Memory::default()),
         office,
+        no_fence(),
         HeartOptions::new([0; 16], None),
     )
     .unwrap();
@@ -117,4 +125,50 @@ fn a_heart_without_an_office() {
         StoreError::Deadline
     );
     drop(heart);
+}
+
+/// Answers with a list of sessions until that is obeyed.
+struct Registry(Alive, Mutex<mpsc::Sender<u64>>);
+
+impl Registrar for Registry {
+    fn heartbeat(&self, report: ServerReport) -> Result<ServerOrders> {
+        let _ = self.1.lock().send(report.obeys);
+        let news = report.obeys != self.0.version;
+        Ok(ServerOrders {
+            sessions: news.then(|| self.0.clone()),
+            ..orders()
+        })
+    }
+}
+
+#[test]
+fn the_heart_obeys_a_list_of_sessions_and_says_so_at_once() {
+    let (reports, got) = mpsc::channel();
+    let alive = Alive {
+        version: 8,
+        next: SessionId(4),
+        live: vec![SessionId(2)],
+    };
+    let fence = no_fence();
+    let options = HeartOptions {
+        // The second report comes without waiting for this.
+        interval: Duration::from_secs(3600),
+        ..HeartOptions::new([6; 16], None)
+    };
+    let registry = Arc::new(Registry(alive, Mutex::new(reports)));
+    let heart = Heart::start(
+        Arc::new(Memory::default()),
+        registry,
+        fence.clone(),
+        options,
+    );
+    let heart = heart.unwrap();
+    let next = || got.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert_eq!((next(), next()), (0, 8));
+    assert!(fence.enter(SessionId(2)).is_ok());
+    assert_eq!(
+        fence.enter(SessionId(3)).err(),
+        Some(StoreError::Fenced(SessionId(3)))
+    );
+    heart.stop();
 }

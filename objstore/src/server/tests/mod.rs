@@ -6,11 +6,11 @@ mod hostile;
 use std::{
     io::IoSlice,
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use slabfs_model::{Axis, ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId};
+use slabfs_model::{Axis, ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, SessionId};
 
 use super::{memory::Memory, *};
 use crate::{
@@ -29,10 +29,19 @@ struct Rig {
 }
 
 fn rig() -> Rig {
+    rig_with(None)
+}
+
+fn rig_with(fence: Option<Arc<Fence>>) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let addr = Addr::Unix(dir.path().join("socket"));
     let store = Arc::new(Memory::default());
-    let server = DataServer::start(store.clone(), Listener::bind(&addr, None).unwrap()).unwrap();
+    let listener = Listener::bind(&addr, None).unwrap();
+    let server = match fence {
+        Some(fence) => DataServer::start_fenced(store.clone(), listener, fence),
+        None => DataServer::start(store.clone(), listener),
+    };
+    let server = server.unwrap();
     Rig {
         _dir: dir,
         store,
@@ -57,8 +66,22 @@ impl Rig {
         (postcard::from_bytes(&reply).unwrap(), back)
     }
 
+    /// Of session 3, where the request says of whom it is.
     fn outcome(&self, kind: u16, request: &impl Serialize, payload: &[u8]) -> Outcome {
-        self.ask(kind, request, payload).0
+        self.outcome_for(SessionId(3), kind, request, payload)
+    }
+
+    fn outcome_for(
+        &self,
+        session: SessionId,
+        kind: u16,
+        items: &impl Serialize,
+        payload: &[u8],
+    ) -> Outcome {
+        match kind {
+            kind::SEAL | kind::SYNC | kind::VERIFY => self.ask(kind, items, payload).0,
+            _ => self.ask(kind, &BySession { session, items }, payload).0,
+        }
     }
 }
 
@@ -175,7 +198,9 @@ fn a_large_immutable_chunk_is_sent_as_it_lies() {
 fn a_store_that_panics_or_is_full() {
     let rig = rig();
     rig.store.trap.store(1, Relaxed);
-    let control = postcard::to_allocvec(&vec![put(1, &[4])]).unwrap();
+    let items = vec![put(1, &[4])];
+    let session = SessionId(3);
+    let control = postcard::to_allocvec(&BySession { session, items }).unwrap();
     let error = rig
         .pool
         .call(
@@ -321,6 +346,77 @@ fn managing() {
     assert!(
         error.contains("data server") && error.contains("0x0999"),
         "{error}"
+    );
+    rig.server.shutdown();
+}
+
+/// A data server whose fence has been told that sessions below 5 are over, but for 3.
+fn fenced_rig() -> (Rig, Arc<Fence>) {
+    let fence = Arc::new(Fence::in_memory());
+    let alive = Alive {
+        version: 1,
+        next: SessionId(5),
+        live: vec![SessionId(3)],
+    };
+    fence.take(Some(alive), Instant::now() + Duration::from_secs(600));
+    let rig = rig_with(Some(fence.clone()));
+    (rig, fence)
+}
+
+#[test]
+fn a_session_that_is_over_changes_no_grid_chunk() {
+    let (rig, fence) = fenced_rig();
+    let f = form(&[2, 4]);
+    let slab = Hyperslab::whole(&f.shape);
+    let write = vec![WriteItem {
+        name: grid(&[0, 0]),
+        form: f.clone(),
+        op: WriteOp::Write(slab.clone()),
+        bytes: 8,
+    }];
+    let (form, name) = (f.clone(), grid(&[0, 0]));
+    let keep = Coords::from_slice(&[1, 1]);
+    let clip = vec![ClipItem { name, form, keep }];
+    let (form, name) = (f, grid(&[0, 0]));
+    let punch = vec![ReadItem { name, form, slab }];
+    let wipe = vec![Wipe {
+        object: ObjectId(7),
+        below: None,
+    }];
+    let delete = vec![grid(&[0, 0])];
+    let all = |session: u64| {
+        let session = SessionId(session);
+        [
+            rig.outcome_for(session, kind::WRITE, &write, b"abcdefgh"),
+            rig.outcome_for(session, kind::CLIP, &clip, b""),
+            rig.outcome_for(session, kind::PUNCH, &punch, b""),
+            rig.outcome_for(session, kind::DELETE, &delete, b""),
+            rig.outcome_for(session, kind::WIPE, &wipe, b""),
+        ]
+    };
+    for over in [0, 4] {
+        let refused = Outcome {
+            done: 0,
+            failed: Some(StoreError::Fenced(SessionId(over))),
+        };
+        assert!(all(over).iter().all(|outcome| *outcome == refused));
+    }
+    assert_eq!(rig.store.changes.load(Relaxed), 0);
+    for lives in [3, 5] {
+        assert!(all(lives).iter().all(|outcome| outcome.failed.is_none()));
+    }
+    // What nobody commits may be stored, and thrown away.
+    let put = vec![put(9, &[2])];
+    let over = SessionId(4);
+    assert_eq!(rig.outcome_for(over, kind::WRITE, &put, b"ab").failed, None);
+    let name = vec![free(9)];
+    assert_eq!(rig.outcome_for(over, kind::DELETE, &name, b"").failed, None);
+    // Nobody may while the metadata service does not answer.
+    fence.take(None, Instant::now());
+    assert!(
+        all(3)
+            .iter()
+            .all(|outcome| matches!(outcome.failed, Some(StoreError::Unavailable { .. })))
     );
     rig.server.shutdown();
 }

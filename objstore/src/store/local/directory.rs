@@ -3,6 +3,7 @@
 //! ```text
 //! FORMAT            text: what this is, the format's number, the store's id
 //! opened            how often the store was opened, and whether it was left in order
+//! sessions          text: who may change grid chunks, see `server/fence.rs`
 //! catalogue         where the small chunks were when it was, see `catalogue`
 //! lock              locked (flock) while a process has the store open; its pid inside
 //! segments/N.seg    small chunks, see `segment`

@@ -99,6 +99,9 @@ fn raw(addr: &Addr) -> UnixStream {
     stream
 }
 
+/// The version of the protocol that is spoken.
+const VERSION: u16 = frame::VERSIONS.1;
+
 fn frame(version: u16, kind: u16, control: &[u8], payload: u32) -> Vec<u8> {
     let mut out = Vec::new();
     Header::encode(version, kind, 1, control, payload, &mut out);
@@ -124,7 +127,7 @@ fn read_frame(stream: &mut impl Read) -> Option<(u16, Vec<u8>)> {
 /// A plain socket on which the unix opening has been done.
 fn opened(addr: &Addr) -> UnixStream {
     let mut stream = raw(addr);
-    let mut hello = vec![1, 0, 1, 0];
+    let mut hello = vec![2, 0, 2, 0];
     hello.extend([7; 32]);
     stream
         .write_all(&frame(0, frame::kind::HELLO, &hello, 0))

@@ -75,7 +75,7 @@ fn challenge(version: u16, flags: u16) -> Vec<u8> {
 #[test]
 fn clients_check_servers_too() {
     let error = impostor(|s| {
-        s.write_all(&challenge(1, 0)).unwrap();
+        s.write_all(&challenge(VERSION, 0)).unwrap();
         s.write_all(&frame(0, frame::kind::WELCOME, &[], 0))
             .unwrap();
     });
@@ -86,7 +86,7 @@ fn clients_check_servers_too() {
         "{error}"
     );
     let error = impostor(|s| {
-        s.write_all(&challenge(1, 1)).unwrap();
+        s.write_all(&challenge(VERSION, 1)).unwrap();
         let (kind, proof) = read_frame(s).unwrap();
         assert_eq!(kind, frame::kind::PROOF);
         // The client's own proof is not the server's.
@@ -113,7 +113,7 @@ fn versions_without_overlap() {
     let (_dir, addr) = place();
     let _serving = echo_at(&addr, ServeOptions::default());
     let mut stream = raw(&addr);
-    let mut hello = vec![2, 0, 7, 0];
+    let mut hello = vec![3, 0, 7, 0];
     hello.extend([7; 32]);
     stream
         .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
@@ -122,20 +122,20 @@ fn versions_without_overlap() {
     assert_eq!(kind, frame::kind::REFUSE);
     let text = String::from_utf8(control[2..].to_vec()).unwrap();
     assert!(
-        text.contains("speaks 2 to 7") && text.contains("1 to 1"),
+        text.contains("speaks 3 to 7") && text.contains("2 to 2"),
         "{text}"
     );
     assert!(closed(&mut stream));
-    // A newer client that still speaks version 1 is welcome.
+    // A newer client that still speaks version 2 is welcome.
     let mut stream = raw(&addr);
-    hello[..4].copy_from_slice(&[1, 0, 7, 0]);
+    hello[..4].copy_from_slice(&[2, 0, 7, 0]);
     stream
         .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
         .unwrap();
     let (kind, control) = read_frame(&mut stream).unwrap();
     assert_eq!(
         (kind, &control[..4]),
-        (frame::kind::CHALLENGE, &[1, 0, 0, 0][..])
+        (frame::kind::CHALLENGE, &[2, 0, 0, 0][..])
     );
 }
 
@@ -163,7 +163,7 @@ fn unix_sockets_are_for_their_owner() {
         let set = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
         assert_eq!(set, 0);
         let mut stream = raw(&stranger);
-        let mut hello = vec![1, 0, 1, 0];
+        let mut hello = vec![2, 0, 2, 0];
         hello.extend([7; 32]);
         stream
             .write_all(&frame(0, frame::kind::HELLO, &hello, 0))

@@ -119,7 +119,7 @@ fn liar(reply: Vec<u8>) -> (tempfile::TempDir, Addr, thread::JoinHandle<()>) {
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         read_frame(&mut stream).unwrap();
-        let mut challenge = vec![1, 0, 0, 0];
+        let mut challenge = vec![2, 0, 0, 0];
         challenge.extend([3; 32]);
         stream
             .write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0))
@@ -137,12 +137,12 @@ fn liar(reply: Vec<u8>) -> (tempfile::TempDir, Addr, thread::JoinHandle<()>) {
 #[test]
 fn replies_that_make_no_sense() {
     let mut other_id = Vec::new();
-    Header::encode(1, ECHO | REPLY, 77, b"", 0, &mut other_id);
-    let mut too_long = frame(1, ECHO | REPLY, b"", 3);
+    Header::encode(VERSION, ECHO | REPLY, 77, b"", 0, &mut other_id);
+    let mut too_long = frame(VERSION, ECHO | REPLY, b"", 3);
     too_long.extend(b"abc");
     for (what, reply) in [
         ("id 77", other_id),
-        ("kind 0x8201", frame(1, PANIC | REPLY, b"", 0)),
+        ("kind 0x8201", frame(VERSION, PANIC | REPLY, b"", 0)),
         ("wrong magic", vec![b'x'; 64]),
         ("too many", too_long),
     ] {
@@ -160,7 +160,7 @@ fn replies_that_make_no_sense() {
 #[test]
 fn replies_cut_short_are_asked_for_again() {
     // The liar's listener is gone after one connection, so the second attempt meets nobody.
-    let mut half = frame(1, ECHO | REPLY, b"", 100);
+    let mut half = frame(VERSION, ECHO | REPLY, b"", 100);
     half.extend([1; 50]);
     let (_dir, addr) = place();
     let Addr::Unix(path) = addr.clone() else {
@@ -170,7 +170,7 @@ fn replies_cut_short_are_asked_for_again() {
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         read_frame(&mut stream).unwrap();
-        let mut challenge = vec![1, 0, 0, 0];
+        let mut challenge = vec![2, 0, 0, 0];
         challenge.extend([3; 32]);
         stream
             .write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0))

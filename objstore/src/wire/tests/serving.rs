@@ -44,11 +44,11 @@ fn garbage_ends_its_connection_only() {
     let _serving = echo_at(&addr, ServeOptions::default());
     let pool = pool(&addr);
     echo(&pool, b"before").unwrap();
-    let mut flipped = frame(1, ECHO, b"control", 0);
+    let mut flipped = frame(VERSION, ECHO, b"control", 0);
     flipped[35] ^= 1;
-    let mut reserved = frame(1, ECHO, b"", 0);
+    let mut reserved = frame(VERSION, ECHO, b"", 0);
     reserved[24] = 1;
-    let mut long_control = frame(1, ECHO, b"", 0);
+    let mut long_control = frame(VERSION, ECHO, b"", 0);
     long_control[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
     for (what, bytes) in [
         (
@@ -61,11 +61,14 @@ fn garbage_ends_its_connection_only() {
         ),
         ("checksum", flipped),
         ("reserved", reserved),
-        ("payload length", frame(1, ECHO, b"", u32::MAX)),
+        ("payload length", frame(VERSION, ECHO, b"", u32::MAX)),
         ("control length", long_control),
-        ("version", frame(2, ECHO, b"", 0)),
-        ("a reply", frame(1, ECHO | REPLY, b"", 0)),
-        ("a hello late", frame(1, frame::kind::HELLO, &[0; 36], 0)),
+        ("version", frame(VERSION + 1, ECHO, b"", 0)),
+        ("a reply", frame(VERSION, ECHO | REPLY, b"", 0)),
+        (
+            "a hello late",
+            frame(VERSION, frame::kind::HELLO, &[0; 36], 0),
+        ),
     ] {
         for mut stream in [raw(&addr), opened(&addr)] {
             stream.write_all(&bytes).unwrap();
@@ -86,7 +89,7 @@ fn garbage_ends_its_connection_only() {
 fn half_frames_and_dribbling() {
     let (_dir, addr) = place();
     let serving = echo_at(&addr, short());
-    let whole = frame(1, ECHO, b"control", 10_000_000);
+    let whole = frame(VERSION, ECHO, b"control", 10_000_000);
     // Half a header, a header without its control part, some payload; then silence.
     for len in [5, 32, 36, whole.len()] {
         let mut stream = opened(&addr);
@@ -117,7 +120,9 @@ fn half_frames_and_dribbling() {
     assert!(closed(&mut raw(&addr)));
     // A peer that does not take its reply.
     let mut stream = opened(&addr);
-    stream.write_all(&frame(1, ECHO, b"", 32 << 20)).unwrap();
+    stream
+        .write_all(&frame(VERSION, ECHO, b"", 32 << 20))
+        .unwrap();
     stream.write_all(&vec![1; 32 << 20]).unwrap();
     let begun = Instant::now();
     while serving.connections() > 0 {
@@ -171,7 +176,9 @@ fn the_number_of_connections_is_bounded() {
     // Strangers that never open push out each other, not those who talk.
     let mut talker = opened(&addr);
     let mut talk = || {
-        talker.write_all(&frame(1, ECHO, b"still", 0)).unwrap();
+        talker
+            .write_all(&frame(VERSION, ECHO, b"still", 0))
+            .unwrap();
         assert_eq!(
             read_frame(&mut talker).unwrap(),
             (ECHO | REPLY, b"still".to_vec())

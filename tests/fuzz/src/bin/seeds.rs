@@ -208,6 +208,8 @@ fn chunks() {
         bytes.extend_from_slice(payload);
         bytes
     };
+    let session = SessionId(3);
+    let from = |items: Vec<u8>| [postcard(&session), items].concat();
     for (called, name, codec, op) in [
         ("put", &free, Codec::None, WriteOp::Put),
         ("coded", &free, Codec::ShuffleZstd(3), WriteOp::Put),
@@ -226,7 +228,7 @@ fn chunks() {
             form: form.clone(),
             slab,
         };
-        let mut bytes = asked(kind::WRITE, postcard(&vec![item]), &[9; 32]);
+        let mut bytes = asked(kind::WRITE, from(postcard(&vec![item])), &[9; 32]);
         if called == "append" {
             let seal = SealItem {
                 name: name.clone(),
@@ -244,26 +246,26 @@ fn chunks() {
                 form,
                 keep,
             };
-            bytes.extend(asked(kind::CLIP, postcard(&vec![clip]), &[]));
-            bytes.extend(asked(kind::PUNCH, postcard(&vec![read]), &[]));
+            bytes.extend(asked(kind::CLIP, from(postcard(&vec![clip])), &[]));
+            bytes.extend(asked(kind::PUNCH, from(postcard(&vec![read])), &[]));
             let wipe = Wipe {
                 object: ObjectId(7),
                 below: Some(2),
             };
-            bytes.extend(asked(kind::WIPE, postcard(&vec![wipe]), &[]));
+            bytes.extend(asked(kind::WIPE, from(postcard(&vec![wipe])), &[]));
         }
         let list = ListQuery {
             after: None,
             limit: 9,
         };
         bytes.extend(asked(kind::LIST, postcard(&list), &[]));
-        bytes.extend(asked(kind::DELETE, postcard(&vec![name]), &[]));
+        bytes.extend(asked(kind::DELETE, from(postcard(&vec![name])), &[]));
         write("chunks", called, &bytes);
     }
 }
 
 fn wire() {
-    let mut hello = vec![1, 0, 1, 0];
+    let mut hello = vec![2, 0, 2, 0];
     hello.extend_from_slice(&[7; 32]);
     let sent = |kind: u8, control: &[u8]| [&[kind, control.len() as u8, 0], control].concat();
     let to_server = [
@@ -273,7 +275,7 @@ fn wire() {
         sent(0x20, b""),
     ]
     .concat();
-    let mut challenge = vec![1, 0, 0, 0];
+    let mut challenge = vec![2, 0, 0, 0];
     challenge.extend_from_slice(&[7; 32]);
     let to_client = [
         vec![3],

@@ -1,0 +1,311 @@
+//! Sessions that end without the mount's doing, and mounts that are not heard: nothing of a session that is
+//! over is stored, the mount says so once and goes on, and nobody else notices.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use slabfs_tests::array::same;
+use slabfs_tests::file::{self, errno};
+use slabfs_tests::held::Held;
+use slabfs_tests::tool::{create, stats};
+use slabfs_tests::{Cluster, needs_mount, poll};
+
+/// Stops a mount until the metadata service has given up its session.
+fn outlive(cluster: &Cluster, mount: usize) {
+    let over = || cluster.md().log().matches("session was not heard").count();
+    let before = over();
+    cluster.mount(mount).signal(Signal::SIGSTOP);
+    poll::until_true("the session's end", || over() > before);
+}
+
+/// Waits until data server `i` obeys a list of sessions in which `session` does not live.
+fn await_fence(cluster: &Cluster, i: usize, session: u64) {
+    let path = cluster.server_data(i).join("sessions");
+    poll::until_true("the fence", || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let live = text.lines().find_map(|line| line.strip_prefix("live"));
+        live.is_some_and(|live| !live.split(' ').any(|id| id == session.to_string()))
+    });
+}
+
+fn sessions_lost(mnt: &Path) -> u64 {
+    stats(mnt)["sessions_lost"].as_u64().expect("a number")
+}
+
+/// Bytes that a write takes through memory, or directly to the servers.
+const SMALL: usize = 4096;
+const LARGE: usize = 256 << 10;
+
+#[test]
+fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 2);
+    for (name, layout) in [("grid", "grid:64,4096"), ("aligned", "aligned")] {
+        create(
+            &cluster.at(0, name),
+            "256,4096",
+            "u1",
+            &["--layout", layout],
+        );
+        file::write(&cluster.at(0, name), vec![1; 1 << 20]);
+    }
+    file::write(&cluster.at(0, "removed"), [1; 100]);
+    file::write(&cluster.at(0, "kept"), [1; 100]);
+    let open = |name: &str| file::open(&cluster.at(0, name));
+    let dirty = [open("grid"), open("aligned")];
+    let (removed, kept) = (open("removed"), open("kept"));
+    for handle in &dirty {
+        handle.write_all_at(&[2; SMALL], 0).expect("written");
+        handle
+            .write_all_at(&[2; SMALL], 100 * SMALL as u64)
+            .expect("written");
+    }
+
+    outlive(&cluster, 0);
+    for name in ["grid", "aligned"] {
+        let path = cluster.at(1, name);
+        file::write_at(&path, 0, &[3; SMALL]);
+    }
+    std::fs::remove_file(cluster.at(1, "removed")).expect("removed");
+    // Whoever comes after it on the servers knows, too.
+    cluster.kill_server(0);
+    cluster.start_server(0);
+    let text = file::read(&cluster.server_data(0).join("sessions"));
+    assert!(text.starts_with(b"slabfs sessions 1\n"), "{text:?}");
+    cluster.mount(0).signal(Signal::SIGCONT);
+
+    for handle in &dirty {
+        assert_eq!(errno(handle.sync_all()), Errno::EIO, "told");
+        handle.sync_all().expect("told once");
+        let mut seen = [0; SMALL];
+        handle.read_exact_at(&mut seen, 0).expect("read");
+        assert_eq!(seen, [3; SMALL], "what others wrote meanwhile");
+        handle
+            .read_exact_at(&mut seen, 100 * SMALL as u64)
+            .expect("read");
+        assert_eq!(seen, [1; SMALL], "what was lost is not there");
+    }
+    kept.sync_all().expect("nothing of it was lost");
+    kept.write_all_at(&[4; 10], 50).expect("written");
+    kept.sync_all().expect("synced");
+    assert_eq!(file::read(&cluster.at(1, "kept"))[50..60], [4; 10]);
+    let mut seen = [0; 10];
+    assert_eq!(errno(removed.read_at(&mut seen, 0)), Errno::ESTALE);
+    assert_eq!(errno(removed.write_at(&seen, 0)), Errno::ESTALE);
+    assert_eq!(sessions_lost(&cluster.mnt(0)), 1);
+    for (handle, name) in dirty.iter().zip(["grid", "aligned"]) {
+        handle.write_all_at(&[5; SMALL], 0).expect("written");
+        handle.sync_all().expect("synced");
+        let seen = file::read(&cluster.at(1, name));
+        assert!(seen[..SMALL] == [5; SMALL] && seen[SMALL..].iter().all(|&byte| byte == 1));
+    }
+    drop((dirty, removed, kept));
+    cluster.stop_and_fsck().ok();
+}
+
+/// Pages that a program changed before the session was over do not come back after it.
+#[test]
+fn changed_pages_of_a_lost_session_are_lost() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    create(
+        &cluster.at(0, "a"),
+        "64,4096",
+        "u1",
+        &["--layout", "grid:8,4096"],
+    );
+    file::write(&cluster.at(0, "a"), vec![1; 64 * 4096]);
+    let handle = file::open(&cluster.at(0, "a"));
+    let mut map = file::map(&handle).expect("mapped");
+    map[10..20].fill(2);
+    map[40_000] = 2;
+    outlive(&cluster, 0);
+    file::write_at(&cluster.at(1, "a"), 0, &[3; 4096]);
+    cluster.mount(0).signal(Signal::SIGCONT);
+    // Whether the kernel or the mount says so: once.
+    poll::until_true("another session", || sessions_lost(&cluster.mnt(0)) == 1);
+    let _ = map.flush();
+    drop(map);
+    let _ = file::close(handle);
+    let mut wanted = vec![1; 64 * 4096];
+    wanted[..4096].fill(3);
+    for mount in [1, 0] {
+        same(
+            &format!("mount {mount}"),
+            &file::read(&cluster.at(mount, "a")),
+            &wanted,
+        );
+    }
+    let handle = file::open(&cluster.at(0, "a"));
+    let mut map = file::map(&handle).expect("mapped");
+    assert_eq!(map[0], 3);
+    map[0] = 4;
+    map.flush().expect("written back");
+    assert_eq!(file::read(&cluster.at(1, "a"))[..2], [4, 3]);
+}
+
+/// A write in place that was on its way when its session ended changes nothing when it arrives.
+#[test]
+fn a_write_that_comes_late_is_refused() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 0, &[]);
+    let place = cluster
+        .server_addr(0)
+        .trim_start_matches("unix:")
+        .to_owned();
+    let held = Held::instead_of(Path::new(&place));
+    cluster.add_mount();
+    create(
+        &cluster.at(0, "a"),
+        "64,4096",
+        "u1",
+        &["--layout", "grid:64,4096"],
+    );
+    file::write(&cluster.at(0, "a"), vec![1; LARGE]);
+    let session = stats(&cluster.mnt(0))["session"]
+        .as_u64()
+        .expect("a number");
+    let handle = file::open(&cluster.at(0, "a"));
+    held.step_aside();
+    held.hold();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| handle.write_at(&[2; LARGE], 0));
+        poll::until_true("a write on its way", || held.waiting() > LARGE as u64);
+        outlive(&cluster, 0);
+        // Before that its bytes may still come, and what it could write is nobody else's.
+        await_fence(&cluster, 0, session);
+        cluster.add_mount();
+        file::write(&cluster.at(1, "a"), vec![3; LARGE]);
+        file::open(&cluster.at(1, "a")).sync_all().expect("synced");
+        let answered = held.answered();
+        held.release();
+        poll::until_true("an answer", || held.answered() > answered);
+        let seen = file::read(&cluster.at(1, "a"));
+        same("after it has come", &seen, &vec![3; LARGE]);
+        cluster.mount(0).signal(Signal::SIGCONT);
+        let told = late.join().expect("the writer");
+        assert_eq!(errno(told), Errno::EIO);
+    });
+    poll::until_true("another session", || sessions_lost(&cluster.mnt(0)) == 1);
+    handle.write_all_at(&[4; LARGE], 0).expect("written");
+    handle.sync_all().expect("synced");
+    same(
+        "in the end",
+        &file::read(&cluster.at(1, "a")),
+        &vec![4; LARGE],
+    );
+}
+
+/// Writes and syncs the bytes of `file` until `ended`, and says how often.
+fn work(file: &File, len: usize, ended: &AtomicBool) -> usize {
+    let mut rounds = 0;
+    while !ended.load(Ordering::SeqCst) || rounds == 0 {
+        let bytes = vec![rounds as u8; len];
+        file.write_all_at(&bytes, 0).expect("written");
+        file.sync_all().expect("synced");
+        rounds += 1;
+    }
+    rounds
+}
+
+#[test]
+fn sessions_and_their_writes_outlive_the_metadata_service() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 2);
+    let mut handles = Vec::new();
+    for mount in [0, 1] {
+        for (layout, len) in [("grid:16,4096", LARGE), ("aligned", SMALL)] {
+            let path = cluster.at(mount, format!("{mount}-{len}"));
+            create(&path, "64,4096", "u1", &["--layout", layout]);
+            handles.push((file::open(&path), len));
+        }
+    }
+    let sessions = || [0, 1].map(|i| stats(&cluster.mnt(i))["session"].clone());
+    let before = sessions();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ended = &ended;
+        let writers: Vec<_> = handles
+            .iter()
+            .map(|(file, len)| scope.spawn(move || work(file, *len, ended)))
+            .collect();
+        for _ in 0..3 {
+            cluster.kill_md();
+            cluster.start_md();
+        }
+        ended.store(true, Ordering::SeqCst);
+        for writer in writers {
+            assert!(writer.join().expect("the writer") > 0);
+        }
+    });
+    let sessions = [0, 1].map(|i| stats(&cluster.mnt(i))["session"].clone());
+    assert_eq!(sessions, before);
+    assert!((0..2).all(|i| sessions_lost(&cluster.mnt(i)) == 0));
+}
+
+/// A mount that the metadata service does not answer waits, since others may have been given what it had.
+#[test]
+fn a_mount_that_is_not_answered_waits() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 1);
+    file::write(&cluster.at(0, "f"), [1; 1000]);
+    let handle = file::open(&cluster.at(0, "f"));
+    let mut seen = [0; 10];
+    handle.read_exact_at(&mut seen, 0).expect("read");
+    cluster.md().signal(Signal::SIGSTOP);
+    poll::until_true("a lapse", || {
+        cluster.mount_log(0).contains("has not answered in time")
+    });
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| handle.read_exact_at(&mut seen, 0));
+        // Nothing ends it before the service is there; that it has begun matters to nobody.
+        assert!(!reading.is_finished());
+        cluster.md().signal(Signal::SIGCONT);
+        reading.join().expect("the reader").expect("read");
+    });
+    assert_eq!(seen, [1; 10]);
+    assert_eq!(sessions_lost(&cluster.mnt(0)), 0);
+}
+
+/// The death of a mount takes nothing from the others, and what it held is free when its session is over.
+#[test]
+fn others_go_on_when_a_mount_is_killed() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 2);
+    create(
+        &cluster.at(0, "a"),
+        "64,4096",
+        "u1",
+        &["--layout", "grid:16,4096"],
+    );
+    file::write(&cluster.at(0, "a"), vec![1; LARGE]);
+    let (dying, living) = (
+        file::open(&cluster.at(0, "a")),
+        file::open(&cluster.at(1, "a")),
+    );
+    dying.write_all_at(&[2; SMALL], 0).expect("written");
+    cluster.kill_mount(0);
+    drop(dying);
+    living
+        .write_all_at(&[3; SMALL], SMALL as u64)
+        .expect("written");
+    living.sync_all().expect("synced");
+    poll::until_true("its end", || {
+        stats(&cluster.mnt(1))["sessions"].as_u64() == Some(1)
+    });
+    let mut wanted = vec![1; LARGE];
+    wanted[SMALL..2 * SMALL].fill(3);
+    same("the object", &file::read(&cluster.at(1, "a")), &wanted);
+    std::fs::remove_file(cluster.at(1, "a")).expect("removed");
+    drop(living);
+    cluster.start_mount(0);
+    assert_eq!(
+        std::fs::read_dir(cluster.mnt(0)).expect("listed").count(),
+        0
+    );
+    cluster.stop_and_fsck().ok();
+}
