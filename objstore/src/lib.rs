@@ -3,7 +3,7 @@
 //! This crate keeps *chunks*: boxes of cells, each stored whole on one data server, with a codec and
 //! checksums. It knows nothing of names, dims or tilings; that is the metadata service's.
 //!
-//! - [`name`], [`addr`], [`error`]: what everything here speaks of.
+//! - [`name`], [`addr`], [`error`], [`Moment`]: what everything here speaks of.
 //! - [`codec`] and [`checksum`]: pure functions over bytes.
 //! - [`store`]: the [`ChunkStore`] trait, the engine over a local directory, and the conformance suite.
 //! - [`wire`]: frames and connections, used by the metadata service as well.
@@ -15,6 +15,7 @@ pub mod checksum;
 pub mod client;
 pub mod codec;
 pub mod error;
+mod moment;
 pub mod name;
 pub mod server;
 pub mod store;
@@ -22,5 +23,6 @@ pub mod wire;
 
 pub use addr::Addr;
 pub use error::StoreError;
+pub use moment::Moment;
 pub use name::{ChunkForm, ChunkName};
 pub use store::ChunkStore;

@@ -59,7 +59,7 @@ impl Handle {
     /// Of this flush, or of one in the background since the last call.
     pub fn flush(&self) -> Result<(), FsError> {
         let flushed = match self.writable {
-            true => self.client.admit(&self.object).and_then(|()| {
+            true => self.client.admit(&self.object).and_then(|_| {
                 self.client
                     .flush_object(&self.object, Scope::Handle(self.id))
             }),
@@ -90,7 +90,7 @@ impl Handle {
         let synced = self
             .client
             .admit(&self.object)
-            .and_then(|()| self.client.sync_object(&self.object));
+            .and_then(|_| self.client.sync_object(&self.object));
         self.with_waiting(synced)
     }
 

@@ -12,7 +12,8 @@
 //!
 //! **Nothing of a lost session is written in the name of the next one.** Whatever changes an object in
 //! place holds its form's lock for the whole of it, and dirty data is dropped under that lock alone, before
-//! the next session is attached; what is still on its way to a server names the old session, and is refused
+//! the next session is attached; a write that had not come to that lock by then is let in anew
+//! ([`Client::admit`]); what is still on its way to a server names the old session, and is refused
 //! there. Pages that a program changed in a mapping come back as writes of the kernel's: those say in
 //! which life of the mount they came ([`Client::life`]), and one of an earlier life is refused.
 //!
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::api::MdError;
 use slabfs_model::SessionId;
-use slabfs_objstore::StoreError;
+use slabfs_objstore::{Moment, StoreError};
 
 use super::Client;
 use super::error::FsError;
@@ -46,7 +47,7 @@ pub trait Caches: Send + Sync {
 
 /// The life of a session by this mount's clock.
 pub(super) struct Life {
-    base: Instant,
+    base: Moment,
     /// When the session counts as lapsed, in nanoseconds since `base`.
     until: AtomicU64,
     /// How many sessions were lost before this one.
@@ -59,7 +60,7 @@ pub(super) struct Life {
 
 impl Life {
     /// Of a session that was asked for at `sent`; `lease` is zero where it lives as long as this process.
-    pub(super) fn new(sent: Instant, lease: Duration) -> Life {
+    pub(super) fn new(sent: Moment, lease: Duration) -> Life {
         let life = Life {
             base: sent,
             until: AtomicU64::new(FOR_EVER),
@@ -73,10 +74,10 @@ impl Life {
     }
 
     /// What was sent at `sent` has been answered.
-    fn heard(&self, sent: Instant, lease: Duration) {
+    fn heard(&self, sent: Moment, lease: Duration) {
         if !lease.is_zero() {
             let until = sent + (lease - lease / 5);
-            let until = until.saturating_duration_since(self.base).as_nanos();
+            let until = until.since(self.base).as_nanos();
             // Not 0, which is for a session that is not to be trusted any more.
             self.until.store((until as u64).max(1), Ordering::SeqCst);
         }
@@ -110,7 +111,7 @@ impl Life {
             let until = self.until.load(Ordering::SeqCst);
             if lapsed && until != FOR_EVER {
                 let at = self.base + Duration::from_nanos(until);
-                self.changed.wait_until(&mut closed, at);
+                self.changed.wait_for(&mut closed, at.since(Moment::now()));
             } else {
                 self.changed.wait(&mut closed);
             }
@@ -158,13 +159,16 @@ impl Client {
         Ok(())
     }
 
-    /// Whether an operation on an object may begin; waits while the mount has lapsed.
-    pub(super) fn admit(&self, object: &Object) -> Result<(), FsError> {
+    /// Whether an operation on an object may begin; waits while the mount has lapsed. Says in which life of
+    /// the mount it begins.
+    pub(super) fn admit(&self, object: &Object) -> Result<u64, FsError> {
+        // Before the wait: a loss after this is seen by whoever compares.
+        let life = self.life();
         self.wait_alive()?;
         if object.gone.load(Ordering::Acquire) {
             return Err(FsError::Gone);
         }
-        Ok(())
+        Ok(life)
     }
 
     /// A service has said that the session is over: nothing is begun until that is cleared up.
@@ -173,7 +177,7 @@ impl Client {
     }
 
     /// Takes over that what was sent at `sent` was answered.
-    pub(super) fn answered(&self, sent: Instant) {
+    pub(super) fn answered(&self, sent: Moment) {
         self.life.heard(sent, *self.lease_time.lock());
     }
 
@@ -215,19 +219,18 @@ impl Client {
         if let Some(caches) = self.life.caches() {
             caches.discard_all();
         }
-        // After that: a write of the kernel's that was not refused came in the life that ends here.
-        self.life.number.fetch_add(1, Ordering::SeqCst);
+        // In this order: whoever is let in in the next life has waited for its session. And after the pages
+        // are refused: a write of the kernel's that was not came in the life that ends here.
         self.life.end();
+        self.life.number.fetch_add(1, Ordering::SeqCst);
         // What waits for a server to let it in is not waited for.
         self.servers.set_session(SessionId(0));
         for object in self.open_objects() {
             self.abandon(&object);
         }
         self.lose_locks();
-        *self.lease.lock() = Default::default();
-        *self.places.lock() = Default::default();
         loop {
-            let sent = Instant::now();
+            let sent = Moment::now();
             match self.attach_anew() {
                 Ok(opened) => {
                     opened.iter().for_each(|(object, entry)| {
@@ -286,9 +289,10 @@ impl Client {
         let _alone = self.attached.write();
         let _one = self.listing.lock();
         let attached = self.md.reattach()?;
+        *self.lease.lock() = Default::default();
+        *self.places.lock() = Default::default();
         *self.lease_time.lock() = Duration::from_millis(attached.lease_ms);
         self.take_servers(&attached.servers);
-        self.locks_anew(attached.locks);
         // They were of openings that ended with the session.
         self.releases.lock().clear();
         let mut opened = Vec::new();
@@ -312,6 +316,7 @@ impl Client {
                 }
             }
         }
+        self.locks_anew(attached.locks);
         self.servers.set_session(attached.session);
         Ok(opened)
     }
@@ -350,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_session_lapses_before_the_service_ends_it() {
-        let now = Instant::now();
+        let now = Moment::now();
         let life = Life::new(now, LEASE);
         assert!(!life.lapsed());
         let Some(earlier) = now.checked_sub(LEASE * 4 / 5) else {
@@ -369,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_session_of_this_process_never_lapses() {
-        let life = Life::new(Instant::now(), Duration::ZERO);
+        let life = Life::new(Moment::now(), Duration::ZERO);
         life.end();
         assert!(!life.lapsed());
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_mdserver::api::{Beat, Md, MdError, Metadata, ServerInfo};
-use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
+use slabfs_objstore::{Addr, Moment};
 
 use super::block_cache::BlockCache;
 use super::error::FsError;
@@ -51,7 +51,7 @@ impl Client {
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default()
         });
-        let sent = Instant::now();
+        let sent = Moment::now();
         let (md, attached) = Md::attach(metadata, &host, std::process::id(), options.read_only)?;
         servers.set_session(attached.session);
         adopt_servers(&servers, &attached.servers);
@@ -137,7 +137,7 @@ impl Client {
                 return;
             }
             let one = self.listing.lock();
-            let sent = Instant::now();
+            let sent = Moment::now();
             let heard = self.md.heartbeat(self.knows());
             if let Ok(Beat {
                 servers: Some(servers),

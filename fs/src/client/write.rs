@@ -96,26 +96,32 @@ impl Handle {
                 size_changed: false,
             });
         }
-        self.client.admit(&self.object)?;
-        // Before the bytes are taken: a write that fails for want of room must not leave them here.
-        if self.client.over_budget() {
-            self.client.relieve(&self.object)?;
-        }
-        let written = {
+        let written = loop {
+            let admitted = self.client.admit(&self.object)?;
+            // Before the bytes are taken: a write that fails for want of room must not leave them here.
+            if self.client.over_budget() {
+                self.client.relieve(&self.object)?;
+            }
             let _appending = self.append.then(|| self.object.appending.lock());
-            self.write_following(life, offset, data)?
+            match self.write_following(life.unwrap_or(admitted), offset, data)? {
+                Some(written) => break written,
+                None if life.is_some() => return Err(FsError::Lost),
+                // Nothing of it was done before the session was lost: it waits for the next one.
+                None => {}
+            }
         };
         *self.object.written.lock() = Some(Time::now());
         Ok(written)
     }
 
-    /// Writes, and looks at the object's form anew when it turns out to have changed on the server.
+    /// Writes, and looks at the object's form anew when it turns out to have changed on the server. `None`
+    /// when `life` was over by the time the form was locked: nothing was done.
     fn write_following(
         &self,
-        life: Option<u64>,
+        life: u64,
         offset: u64,
         data: &[u8],
-    ) -> Result<Written, FsError> {
+    ) -> Result<Option<Written>, FsError> {
         if self.form_due() {
             self.client.refresh(&self.object)?;
         }
@@ -124,8 +130,8 @@ impl Handle {
             let result = {
                 let geometry = self.object.geometry.read();
                 // Under the lock: what is in before the session is lost is dropped with it.
-                if life.is_some_and(|life| life != self.client.life()) {
-                    return Err(FsError::Lost);
+                if life != self.client.life() {
+                    return Ok(None);
                 }
                 self.write_shaped(&geometry, offset, data)
             };
@@ -136,7 +142,7 @@ impl Handle {
                     asked = true;
                     self.client.refresh(&self.object)?;
                 }
-                other => return other,
+                other => return other.map(Some),
             }
         }
         Err(FsError::Unsettled("a write gave up".into()))

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::drain::expect_strays;
 use crate::api::{Ino, MdError, Pass, Passed, Reply};
-use crate::core::{Core, Ctx};
+use crate::core::{Core, Ctx, State};
 use crate::records::Inode;
 use crate::sessions::session_of;
 
@@ -105,6 +105,7 @@ pub(crate) fn pass(core: &Core, ctx: &Ctx, ino: Ino, pass: Pass) -> Result<Reply
     match pass {
         Pass::Write(number) => {
             let mut state = core.state();
+            alive(&mut state, session)?;
             state.passes.take(ino, (session, number), false, now)?;
             let entry = state.inode(&*core.kv, ino);
             let entry = entry.and_then(|inode| passed(&inode));
@@ -115,9 +116,16 @@ pub(crate) fn pass(core: &Core, ctx: &Ctx, ino: Ino, pass: Pass) -> Result<Reply
             entry
         }
         Pass::Move(number, to) => {
-            core.state()
-                .passes
-                .take(ino, (session, number), true, now)?;
+            {
+                let mut state = core.state();
+                alive(&mut state, session)?;
+                // The pass of a mover that was lost with the last stop of the service is nowhere, and copies of
+                // its may still come.
+                if state.fences.earlier_is_open() {
+                    return Err(MdError::Busy);
+                }
+                state.passes.take(ino, (session, number), true, now)?;
+            }
             let entry = expect_strays(core, ctx, ino, to)
                 .and_then(|()| core.inode(ino))
                 .and_then(|inode| passed(&inode));
@@ -134,6 +142,12 @@ pub(crate) fn pass(core: &Core, ctx: &Ctx, ino: Ino, pass: Pass) -> Result<Reply
             }
         }
     }
+}
+
+/// Whether the session lives at the moment a pass is given: what it would be given after its end nobody would
+/// take back.
+fn alive(state: &mut State, session: SessionId) -> Result<(), MdError> {
+    state.session(session).map(|_| ())
 }
 
 fn passed(inode: &Inode) -> Result<Reply, MdError> {

@@ -60,7 +60,7 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
             state.fences.ended(id);
             if clean {
                 // Nothing of it is on its way: it has waited for all its writes.
-                state.passes.end(id);
+                give_away(core, &mut state, id);
             }
         }
         close_fences(core, &mut state, Instant::now());
@@ -68,15 +68,20 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
         core.answered.notify_all();
         tracing::info!(session = %id, host = record.host, pid = record.pid, clean, "session ended");
     }
-    core.locks.end_session(id);
     give_up(core, id, clean)
+}
+
+/// Lets others have what kept them from writing.
+fn give_away(core: &Core, state: &mut State, session: SessionId) {
+    state.passes.end(session);
+    core.locks.end_session(session);
 }
 
 /// Gives others what only sessions could write of which, by now, no data server takes a write any more.
 pub(crate) fn close_fences(core: &Core, state: &mut State, now: Instant) {
     let closed = state.fences.close(&state.servers, core.options.lease, now);
     for session in closed {
-        state.passes.end(session);
+        give_away(core, state, session);
         tracing::debug!(%session, "no data server takes writes of the session any more");
     }
 }

@@ -6,13 +6,15 @@
 //! bytes of it may still be on their way. One that is silent obeys when it was silent for the whole
 //! lease, since by then it lets nobody in of its own accord (`objstore/src/server/fence.rs`).
 //!
-//! The list is in memory, and its version begins at the clock: after a start of the service all servers
-//! are told anew, and those that ended before it count as one.
+//! The list is in memory, and its version begins anywhere: after a start of the service all servers
+//! are told anew, and those that ended before it count as one. What a server obeys of another run's list
+//! says nothing, whatever the clock did in between.
 
 use slabfs_model::{ServerId, SessionId};
 use slabfs_objstore::server::Alive;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
 
 use super::Sessions;
 use crate::placement::Servers;
@@ -22,7 +24,7 @@ use crate::placement::Servers;
 pub(crate) struct Fences {
     /// Of the list of living sessions; grows with each change.
     version: u64,
-    /// Its first version in this run of the service, and when that was.
+    /// Its first version in this run of the service, never 0, and when that was.
     first: u64,
     began: Instant,
     /// Sessions of an earlier run of the service that are not among the living are below this, and
@@ -39,10 +41,9 @@ pub(crate) struct Fences {
 impl Fences {
     /// At the start of the service; nobody was told anything yet.
     pub(crate) fn new() -> Self {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let version = since.as_micros() as u64;
+        // At random, so that no version of another run lies among those of this one; not at the clock, which
+        // may have been set back. A server that obeys nothing says 0.
+        let version = (RandomState::new().hash_one(0) >> 1).max(1);
         Self {
             version,
             first: version,
@@ -83,16 +84,23 @@ impl Fences {
         sessions: &Sessions,
         next: SessionId,
     ) -> Option<Alive> {
-        // A version it was told by an earlier run, whose clock may have been ahead, says nothing.
-        if self.told.get(&server).is_some_and(|told| obeys <= *told) {
-            self.obeys.insert(server, obeys);
-        }
-        self.told.insert(server, self.version);
+        let told = self.told.insert(server, self.version).unwrap_or(0);
+        // What it was told by another run says nothing. Nor does what it has said before: it may have been
+        // started anew since, from a directory that does not know of that.
+        match (self.first..=told).contains(&obeys) {
+            true => self.obeys.insert(server, obeys),
+            false => self.obeys.remove(&server),
+        };
         (self.obeys.get(&server) != Some(&self.version)).then(|| Alive {
             version: self.version,
             next,
             live: sessions.live.keys().copied().collect(),
         })
+    }
+
+    /// Whether data servers may still take writes of sessions that ended in an earlier run.
+    pub(crate) fn earlier_is_open(&self) -> bool {
+        self.earlier.is_some()
     }
 
     /// The sessions of which, as it turns out, no data server takes a write any more; each is named once.
@@ -197,14 +205,39 @@ mod tests {
         assert!(fences.is_open(SessionId(3)) && !fences.is_open(SessionId(9)));
         let sessions = Sessions::default();
         let next = SessionId(9);
-        // The clock was ahead.
-        let ahead = fences.version + 1000;
-        assert!(fences.heard(ServerId(1), ahead, &sessions, next).is_some());
-        assert!(fences.heard(ServerId(1), ahead, &sessions, next).is_some());
-        fences.close(&all, LEASE, now);
-        assert!(fences.is_open(SessionId(3)));
+        for other in [0, fences.first - 1, fences.version + 1000] {
+            for _ in 0..2 {
+                let told = fences.heard(ServerId(1), other, &sessions, next);
+                assert!(told.is_some(), "{other}");
+                // Sessions come and go, and answers get lost.
+                fences.attached();
+            }
+            fences.close(&all, LEASE, now);
+            assert!(fences.is_open(SessionId(3)) && fences.earlier_is_open());
+        }
         obey(&mut fences, 1);
         fences.close(&all, LEASE, now);
-        assert!(!fences.is_open(SessionId(3)));
+        assert!(!fences.is_open(SessionId(3)) && !fences.earlier_is_open());
+    }
+
+    #[test]
+    fn a_server_that_was_started_anew_and_has_forgotten_is_told_again() {
+        let now = Instant::now();
+        let all = servers(&[1], now);
+        let sessions = Sessions::default();
+        let next = SessionId(9);
+        let mut fences = Fences::new();
+        let version = obey(&mut fences, 1);
+        // Its file was never written, is an earlier one of this run, or one of another run.
+        for kept in [0, version - 1, version + 1] {
+            let told = fences.heard(ServerId(1), kept, &sessions, next);
+            assert_eq!(told.map(|told| told.version), Some(version), "{kept}");
+            fences.ended(SessionId(5));
+            assert!(fences.close(&all, LEASE, now).is_empty());
+            obey(&mut fences, 1);
+            assert_eq!(fences.close(&all, LEASE, now), [SessionId(5)]);
+            fences.version = version;
+            obey(&mut fences, 1);
+        }
     }
 }

@@ -170,6 +170,26 @@ fn a_wait_that_is_cancelled_makes_room_for_the_next() {
 }
 
 #[test]
+fn locks_of_a_dead_mount_are_free_when_no_data_server_takes_a_write_of_it() {
+    let service = service();
+    beat(&service, vec![]);
+    let (dead, next) = (mount(&service), mount(&service));
+    beat(&service, vec![]);
+    dead.lock(1, (0, 9), TRY);
+    assert_eq!(next.lock(2, (0, 9), WAIT), QUEUED);
+    dead.md.detach(false).unwrap();
+    assert_eq!(
+        next.events(0, NOW),
+        [],
+        "what it wrote under the lock may come yet"
+    );
+    assert!(held(next.lock(3, (0, 0), TRY)));
+    beat(&service, vec![]);
+    let events = next.events(0, NOW);
+    assert_eq!((events.len(), events[0].outcome), (1, LockOutcome::Done));
+}
+
+#[test]
 fn a_session_that_ends_lets_go_and_gets_nothing_more() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));

@@ -6,6 +6,7 @@ mod clocks;
 mod cuts;
 mod defaults;
 pub(crate) mod dumps;
+mod fencing;
 mod find;
 mod glances;
 mod locks;

@@ -151,6 +151,7 @@ impl Servers {
         until: Until,
     ) -> Result<(), Failure> {
         let server = job.server;
+        let mut pause = super::AGAIN;
         for message in &mut job.messages {
             match target(table, server).map_err(|e| (message.first(), e))? {
                 Target::Local(store) => message.local(store.as_ref())?,
@@ -160,7 +161,7 @@ impl Servers {
                     match message.verdict() {
                         // It has not heard from the metadata service for a while, and will.
                         Err((at, StoreError::Unavailable { detail, .. })) => {
-                            if !self.pause(session, until.tries) {
+                            if !self.pause(session, pause, until.tries) {
                                 let addr = pool.addr().to_string();
                                 let error = StoreError::Unavailable {
                                     server,
@@ -169,6 +170,7 @@ impl Servers {
                                 };
                                 return Err((at, error));
                             }
+                            pause = (pause * 2).min(super::AGAIN_AT_MOST);
                         }
                         verdict => break verdict?,
                     }

@@ -49,8 +49,10 @@ use crate::{
 };
 use workers::Workers;
 
-/// The pause before a server that lets nobody in at present is asked again.
-const AGAIN: Duration = Duration::from_millis(100);
+/// The pause before a server that lets nobody in at present is asked again, at first and at most: the whole
+/// request is sent each time.
+const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(1);
 
 /// How a mount talks to its data servers.
 #[derive(Debug, Clone)]
@@ -136,8 +138,8 @@ impl Servers {
 
     /// Waits a little before a server is asked again; false when the request of `session` is to be given
     /// up.
-    fn pause(&self, session: SessionId, until: Instant) -> bool {
-        let next = Instant::now() + AGAIN;
+    fn pause(&self, session: SessionId, time: Duration, until: Instant) -> bool {
+        let next = Instant::now() + time;
         let mut caller = self.caller.lock();
         while caller.session == session && !caller.closed {
             if self.changed.wait_until(&mut caller, next).timed_out() {

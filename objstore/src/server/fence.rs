@@ -18,13 +18,15 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use slabfs_model::{ServerId, SessionId};
 
 use super::orders::Alive;
-use crate::error::{Result, StoreError};
+use crate::{
+    Moment,
+    error::{Result, StoreError},
+};
 
 /// The name of the file in a store's directory.
 const FILE: &str = "sessions";
@@ -41,7 +43,7 @@ pub struct Fence {
 struct State {
     alive: Alive,
     /// Until when the metadata service counts on this server to hear of ends in time.
-    until: Option<Instant>,
+    until: Option<Moment>,
 }
 
 /// Leave to change grid chunks, for as long as this is held.
@@ -92,7 +94,7 @@ impl Fence {
         if state.alive.is_over(session) {
             return Err(StoreError::Fenced(session));
         }
-        if state.until.is_none_or(|until| Instant::now() >= until) {
+        if state.until.is_none_or(|until| Moment::now() >= until) {
             return Err(StoreError::Unavailable {
                 // The caller knows whom it asked.
                 server: ServerId(0),
@@ -110,7 +112,7 @@ impl Fence {
 
     /// Obeys a list, where there is a new one, and says so to nobody before all that was let in by the
     /// old one is done. Lets in until `until`.
-    pub(crate) fn take(&self, alive: Option<Alive>, until: Instant) {
+    pub(crate) fn take(&self, alive: Option<Alive>, until: Moment) {
         let mut state = self.state.write();
         state.until = Some(until);
         let Some(mut alive) = alive else { return };
@@ -187,8 +189,8 @@ mod tests {
         }
     }
 
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(600)
+    fn soon() -> Moment {
+        Moment::now() + Duration::from_secs(600)
     }
 
     #[test]
@@ -211,7 +213,7 @@ mod tests {
             }
         }
         // The service was not heard in time: nobody, and those that are over learn that.
-        fence.take(None, Instant::now());
+        fence.take(None, Moment::now());
         assert!(matches!(
             fence.enter(SessionId(3)),
             Err(StoreError::Unavailable { .. })

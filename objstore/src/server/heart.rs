@@ -17,6 +17,7 @@ use slabfs_model::ServerId;
 
 use super::{Fence, Registrar, Retire, ServerOrders, ServerReport, tally::Tally};
 use crate::{
+    Moment,
     addr::Addr,
     error::{Result, StoreError},
     store::ChunkStore,
@@ -177,7 +178,7 @@ fn beat(shared: &Shared) {
     let mut tally = Tally::default();
     let mut burst = 0;
     loop {
-        let sent = Instant::now();
+        let sent = Moment::now();
         match report(shared, &mut tally, &mut done) {
             Ok(orders) => {
                 // An answer that took long lets nobody in any more: the next one will.

@@ -16,10 +16,22 @@ use slabfs_tests::{Cluster, needs_mount, poll};
 
 /// Stops a mount until the metadata service has given up its session.
 fn outlive(cluster: &Cluster, mount: usize) {
-    let over = || cluster.md().log().matches("session was not heard").count();
-    let before = over();
+    let before = given_up(cluster);
     cluster.mount(mount).signal(Signal::SIGSTOP);
-    poll::until_true("the session's end", || over() > before);
+    poll::until_true("the session's end", || given_up(cluster) > before);
+}
+
+/// The same, and meanwhile the metadata service is killed and started anew.
+fn outlive_with_the_service(cluster: &mut Cluster, mount: usize) {
+    cluster.mount(mount).signal(Signal::SIGSTOP);
+    cluster.kill_md();
+    cluster.start_md();
+    poll::until_true("the session's end", || given_up(cluster) > 0);
+}
+
+/// How many sessions were given up by the metadata service, since it was started.
+fn given_up(cluster: &Cluster) -> usize {
+    cluster.md().log().matches("session was not heard").count()
 }
 
 /// Waits until data server `i` obeys a list of sessions in which `session` does not live.
@@ -71,11 +83,15 @@ fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
         file::write_at(&path, 0, &[3; SMALL]);
     }
     std::fs::remove_file(cluster.at(1, "removed")).expect("removed");
-    // Whoever comes after it on the servers knows, too.
+    // Whoever comes after it on the servers knows, too, or asks before it lets anybody in.
     cluster.kill_server(0);
     cluster.start_server(0);
-    let text = file::read(&cluster.server_data(0).join("sessions"));
+    cluster.kill_server(1);
+    let list = cluster.server_data(1).join("sessions");
+    let text = file::read(&list);
     assert!(text.starts_with(b"slabfs sessions 1\n"), "{text:?}");
+    std::fs::remove_file(&list).expect("forgotten");
+    cluster.start_server(1);
     cluster.mount(0).signal(Signal::SIGCONT);
 
     for handle in &dirty {
@@ -152,6 +168,17 @@ fn changed_pages_of_a_lost_session_are_lost() {
 #[test]
 fn a_write_that_comes_late_is_refused() {
     needs_mount!();
+    late_write(|cluster| outlive(cluster, 0));
+}
+
+/// The same where the service that ends the session is not the one that began it.
+#[test]
+fn a_write_that_comes_late_is_refused_after_a_restart_of_the_metadata_service() {
+    needs_mount!();
+    late_write(|cluster| outlive_with_the_service(cluster, 0));
+}
+
+fn late_write(end_session: impl FnOnce(&mut Cluster)) {
     let mut cluster = Cluster::with(1, 0, &[]);
     let place = cluster
         .server_addr(0)
@@ -175,19 +202,25 @@ fn a_write_that_comes_late_is_refused() {
     std::thread::scope(|scope| {
         let late = scope.spawn(|| handle.write_at(&[2; LARGE], 0));
         poll::until_true("a write on its way", || held.waiting() > LARGE as u64);
-        outlive(&cluster, 0);
+        end_session(&mut cluster);
         // Before that its bytes may still come, and what it could write is nobody else's.
         await_fence(&cluster, 0, session);
         cluster.add_mount();
-        file::write(&cluster.at(1, "a"), vec![3; LARGE]);
+        // In place: emptied by an open for writing its chunks would be others.
+        file::write_at(&cluster.at(1, "a"), 0, &[3; LARGE]);
         file::open(&cluster.at(1, "a")).sync_all().expect("synced");
         let answered = held.answered();
         held.release();
         poll::until_true("an answer", || held.answered() > answered);
-        let seen = file::read(&cluster.at(1, "a"));
-        same("after it has come", &seen, &vec![3; LARGE]);
+        let come = file::read(&cluster.at(1, "a"));
+        // Looked at when nobody waits any more for who is stopped.
         cluster.mount(0).signal(Signal::SIGCONT);
         let told = late.join().expect("the writer");
+        same("after it has come", &come, &vec![3; LARGE]);
+        // Whatever was answered before: now the write has been. Asked by one that has nothing in its memory.
+        cluster.add_mount();
+        let seen = file::read(&cluster.at(2, "a"));
+        same("after it was answered", &seen, &vec![3; LARGE]);
         assert_eq!(errno(told), Errno::EIO);
     });
     poll::until_true("another session", || sessions_lost(&cluster.mnt(0)) == 1);

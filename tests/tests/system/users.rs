@@ -108,7 +108,7 @@ fn unix_sockets_are_for_their_owner() {
     // Even where the mode is opened up, the peer's user is looked at.
     mode(Path::new(&socket), 0o777);
     let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.settimeout(20)\ns.connect(sys.argv[1])\n\
-                  import struct,os\nbody=struct.pack('<HH',1,1)+os.urandom(32)\n\
+                  import struct,os\nbody=struct.pack('<HH',1,65535)+os.urandom(32)\n\
                   def crc(b):\n    c=0xffffffff\n    for x in b:\n        c^=x\n        for _ in range(8):\n            c=(c>>1)^(0x82f63b78 if c&1 else 0)\n    return c^0xffffffff\n\
                   head=b'SLBW'+struct.pack('<HHQIII',0,1,0,len(body),0,0)\n\
                   s.sendall(head+struct.pack('<I',crc(head+body))+body)\n\

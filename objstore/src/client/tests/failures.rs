@@ -3,6 +3,7 @@
 use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
+use crate::Moment;
 use crate::server::{Alive, Fence};
 
 #[test]
@@ -214,7 +215,7 @@ fn a_server_that_lets_nobody_in_is_waited_for_and_one_that_refuses_is_not() {
         next: SessionId(5),
         live: live.iter().copied().map(SessionId).collect(),
     };
-    let soon = Instant::now() + Duration::from_secs(600);
+    let soon = Moment::now() + Duration::from_secs(600);
     // The service has not been heard: the write waits until it is.
     thread::scope(|scope| {
         let waiting = scope.spawn(write);
@@ -226,7 +227,7 @@ fn a_server_that_lets_nobody_in_is_waited_for_and_one_that_refuses_is_not() {
     assert_eq!(write(), Err(StoreError::Fenced(SessionId(3))));
     servers.set_session(SessionId(4));
     write().unwrap();
-    fence.take(None, Instant::now());
+    fence.take(None, Moment::now());
     thread::scope(|scope| {
         let waiting = scope.spawn(write);
         // Before the write begins or while it waits: in both cases it ends.

@@ -6,7 +6,7 @@ mod hostile;
 use std::{
     io::IoSlice,
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -14,6 +14,7 @@ use slabfs_model::{Axis, ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Sess
 
 use super::{memory::Memory, *};
 use crate::{
+    Moment,
     addr::Addr,
     error::StoreError,
     name::{ChunkForm, ChunkName},
@@ -358,7 +359,7 @@ fn fenced_rig() -> (Rig, Arc<Fence>) {
         next: SessionId(5),
         live: vec![SessionId(3)],
     };
-    fence.take(Some(alive), Instant::now() + Duration::from_secs(600));
+    fence.take(Some(alive), Moment::now() + Duration::from_secs(600));
     let rig = rig_with(Some(fence.clone()));
     (rig, fence)
 }
@@ -412,7 +413,7 @@ fn a_session_that_is_over_changes_no_grid_chunk() {
     let name = vec![free(9)];
     assert_eq!(rig.outcome_for(over, kind::DELETE, &name, b"").failed, None);
     // Nobody may while the metadata service does not answer.
-    fence.take(None, Instant::now());
+    fence.take(None, Moment::now());
     assert!(
         all(3)
             .iter()
