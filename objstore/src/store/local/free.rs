@@ -44,8 +44,22 @@ impl LocalStore {
             )));
         }
         let _lock = self.lock(name);
-        if self.home(name).is_some() {
-            return self.check_resend(name, form, data);
+        match self.home(name) {
+            None => {}
+            Some(home) => match self.check_resend(name, form, data) {
+                // Most likely a kill cut its making short, and this is the resend. Whatever it was: here is
+                // all of it.
+                Err(StoreError::Damaged { detail, .. }) => {
+                    tracing::warn!(
+                        "{name} is put once more, as what is there is damaged: {detail}"
+                    );
+                    if home == Home::File {
+                        self.index.write().remove(name);
+                        self.files.remove(name)?;
+                    }
+                }
+                other => return other,
+            },
         }
         if form.codec.is_none() {
             return self.store_whole(name, form, Encoding::Raw, data);

@@ -2,7 +2,9 @@
 //!
 //! A chunk can be found twice when the process died at the wrong moment: a newer record beside the
 //! older one it superseded, or a file beside the record it grew out of. The higher sequence number
-//! counts, unless that is a record that was not written to its end.
+//! counts, unless that is a record that was not written to its end. A record that lacks its end and is all
+//! there is of a chunk counts for nothing: nobody was told that it is there, and who sends it again must not
+//! meet a damaged one. One that has its end and is damaged all the same is an error.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -92,9 +94,17 @@ impl LocalStore {
         records.sort_unstable_by(|a, b| a.name.cmp(&b.name).then(b.sequence.cmp(&a.sequence)));
         let mut sequences = HashMap::new();
         for versions in records.chunk_by(|a, b| a.name == b.name) {
-            let best = versions.iter().position(|r| r.sound).unwrap_or(0);
+            let best = versions.iter().position(|r| r.sound);
+            let best = best.or_else(|| versions.iter().position(|r| !r.cut));
             for (i, record) in versions.iter().enumerate() {
-                if i == best {
+                if record.cut {
+                    tracing::warn!(
+                        "{}: a write of {} that was cut short",
+                        self.segments.describe(&record.place),
+                        record.name
+                    );
+                }
+                if Some(i) == best {
                     if !record.sound {
                         tracing::error!(
                             "{}: {} does not match its checksum",

@@ -33,6 +33,8 @@ pub(in crate::store::local) struct FoundRecord {
     pub(in crate::store::local) sequence: u64,
     /// Whether its data is as it was written.
     pub(in crate::store::local) sound: bool,
+    /// Its end is not there: most likely the process was killed while it wrote the record.
+    pub(in crate::store::local) cut: bool,
 }
 
 /// What the catalogue says.
@@ -104,6 +106,7 @@ impl Segments {
                         place: *place,
                         sequence: 0,
                         sound: true,
+                        cut: false,
                     })
                     .collect()
             } else {
@@ -128,6 +131,7 @@ impl Segments {
                 place,
                 sequence: 0,
                 sound: true,
+                cut: false,
             }));
         }
         let highest = found
@@ -188,6 +192,11 @@ impl Segments {
 /// The live records of a segment, by their place; and those that were `known` and were cut off.
 fn records(segment: &Segment, bytes: &[u8], known: &[(ChunkName, Place)]) -> Vec<FoundRecord> {
     let scanned = scan(segment, bytes);
+    let is_known = |offset: u32| {
+        known
+            .binary_search_by_key(&offset, |(_, place)| place.offset)
+            .is_ok()
+    };
     let mut found: Vec<_> = scanned
         .into_iter()
         .filter(|record| record.alive)
@@ -196,11 +205,17 @@ fn records(segment: &Segment, bytes: &[u8], known: &[(ChunkName, Place)]) -> Vec
             let from = (place.offset + place.head) as usize;
             let data = bytes.get(from..from + place.data as usize);
             let sound = data.is_some_and(|data| crc32c(data) == place.crc);
+            let foot = place.offset + record::foot_at(place.head, place.data);
+            let ends = bytes.get(foot as usize..).is_some_and(|rest| {
+                record::read(rest, foot, segment.number, segment.salt).is_some()
+            });
             FoundRecord {
                 name: record.name,
                 place,
                 sequence: record.sequence,
                 sound,
+                // What the catalogue knows was whole once.
+                cut: !sound && !ends && !is_known(place.offset),
             }
         })
         .collect();
@@ -219,6 +234,8 @@ fn records(segment: &Segment, bytes: &[u8], known: &[(ChunkName, Place)]) -> Vec
                 place: *place,
                 sequence: 0,
                 sound: false,
+                // It was on disk once.
+                cut: false,
             });
         }
     }

@@ -679,3 +679,113 @@ fn a_grid_chunk_whose_making_a_kill_cut_short_can_be_made() {
     let lost = store.read(&name, &form, &all, &mut out);
     assert!(matches!(&lost, Err(StoreError::Damaged { .. })), "{lost:?}");
 }
+
+/// Cuts the only file of a kind at `len`.
+fn cut(dir: &Path, extension: &str, len: u64) {
+    let mut files = Vec::new();
+    files_of(dir, &mut files);
+    files.retain(|path| path.extension().unwrap() == extension);
+    let [path] = files.as_slice() else {
+        panic!("{files:?}")
+    };
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    assert!(file.metadata().unwrap().len() >= len, "{path:?}: {len}");
+    file.set_len(len).unwrap();
+}
+
+#[test]
+fn a_chunk_that_a_kill_cut_anywhere_can_be_put_once_more() {
+    for (len, extension, codec) in [
+        (20_000usize, "seg", Codec::None),
+        (20_000, "seg", Codec::ShuffleZstd(1)),
+        (300_000, "chunk", Codec::None),
+        (300_000, "chunk", Codec::ShuffleZstd(1)),
+    ] {
+        let (name, form) = (free(1), form(&[len as u64], 4, codec, &[]));
+        let data = match codec {
+            Codec::None => noise(len, 3),
+            _ => noise(len / 2, 3).into_iter().flat_map(|b| [b, 0]).collect(),
+        };
+        let all = boxed(&[0], &[data.len() as u64]);
+        let stored = {
+            let dir = tempfile::tempdir().unwrap();
+            let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+            store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
+            store.crash();
+            let mut files = Vec::new();
+            files_of(dir.path(), &mut files);
+            fs::metadata(&files[0]).unwrap().len()
+        };
+        for part in 0..12 {
+            let dir = tempfile::tempdir().unwrap();
+            let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+            store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
+            store.crash();
+            cut(dir.path(), extension, stored * part / 12);
+            let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+            store
+                .put(&name, &form, &[IoSlice::new(&data)])
+                .unwrap_or_else(|error| panic!("{len} {codec:?} {part}: {error}"));
+            let other = free(2);
+            store.put(&other, &form, &[IoSlice::new(&data)]).unwrap();
+            store.crash();
+            let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+            for name in [&name, &other] {
+                assert!(
+                    read(&store, name, &form, &all) == data,
+                    "{len} {codec:?} {part}"
+                );
+                store.verify(name).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_cells_of_a_grid_chunk_that_a_kill_cut_can_be_written_once_more() {
+    let (name, form) = (grid(1, 0, &[0]), form(&[1 << 20], 4, Codec::None, &[]));
+    let data = noise(20_000, 3);
+    // Not from the chunk's beginning: what lies before them is read of what is there.
+    let all = boxed(&[100], &[data.len() as u64]);
+    for part in 0..12 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        let bytes = &[IoSlice::new(&data)];
+        store.write(&name, &form, &all, bytes).unwrap();
+        store.crash();
+        cut(dir.path(), "seg", 20_000 * part / 12);
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        store.write(&name, &form, &all, bytes).unwrap();
+        store.crash();
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        assert!(read(&store, &name, &form, &all) == data, "{part}");
+    }
+}
+
+#[test]
+fn a_stream_that_a_kill_cut_goes_on_where_it_was() {
+    let (name, form) = (free(1), form(&[400_000], 4, Codec::None, &[]));
+    let data = noise(400_000, 3);
+    let (first, second) = data.split_at(200_000);
+    for kept in [200_000u64, 230_000, 300_000, 390_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        store
+            .append(&name, &form, 0, &[IoSlice::new(first)])
+            .unwrap();
+        let mut files = Vec::new();
+        files_of(dir.path(), &mut files);
+        let before = fs::metadata(&files[0]).unwrap().len();
+        store
+            .append(&name, &form, 200_000, &[IoSlice::new(second)])
+            .unwrap();
+        store.crash();
+        cut(dir.path(), "chunk", before.max(kept));
+        let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+        store
+            .append(&name, &form, 200_000, &[IoSlice::new(second)])
+            .unwrap_or_else(|error| panic!("{kept}: {error}"));
+        store.seal(&name, &form).unwrap();
+        assert!(read(&store, &name, &form, &boxed(&[0], &[400_000])) == data);
+    }
+}
