@@ -75,9 +75,7 @@ impl Cluster {
     #[track_caller]
     pub fn with(servers: usize, mounts: usize, mount_flags: &[&str]) -> Cluster {
         let mut cluster = Cluster::new(servers, mount_flags, false);
-        cluster.start_md();
-        (0..servers).for_each(|server| cluster.start_server(server));
-        (0..mounts).for_each(|_| cluster.add_mount());
+        cluster.start_all(mounts);
         cluster
     }
 
@@ -88,9 +86,7 @@ impl Cluster {
     #[track_caller]
     pub fn tcp(servers: usize, mounts: usize) -> Cluster {
         let mut cluster = Cluster::new(servers, &[], true);
-        cluster.start_md();
-        (0..servers).for_each(|server| cluster.start_server(server));
-        (0..mounts).for_each(|_| cluster.add_mount());
+        cluster.start_all(mounts);
         cluster
     }
 
@@ -150,6 +146,17 @@ impl Cluster {
             key,
             area,
         }
+    }
+
+    /// Starts everything, and adds so many mounts.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    #[track_caller]
+    pub fn start_all(&mut self, mounts: usize) {
+        self.start_md();
+        (0..self.servers.len()).for_each(|server| self.start_server(server));
+        (0..mounts).for_each(|_| self.add_mount());
     }
 
     /// Starts the metadata server and waits for it.

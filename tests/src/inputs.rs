@@ -57,6 +57,20 @@ pub fn bzip2_source() -> PathBuf {
     })
 }
 
+/// The directory that `tools/mpi-suites` built test programs into.
+///
+/// # Panics
+/// When it is missing.
+pub fn mpi_suites() -> PathBuf {
+    let path = dir().join("mpi-suites");
+    assert!(
+        path.join("built").exists(),
+        "{} is missing or not complete; run tools/setup --tests",
+        path.display()
+    );
+    path
+}
+
 /// A script of `tests/scripts`.
 pub fn script(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts")).join(name)

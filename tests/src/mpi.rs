@@ -1,8 +1,8 @@
 //! Programs of MPI-IO: compiled and run with each of Debian's MPIs.
 //!
 //! The programs are in `tests/mpi`, one a subject. They compare every byte themselves and end with a
-//! message and a status when one is wrong. Four ranks run them on this machine alone: over shared memory
-//! and the loopback, not bound to processors, so that tests may run side by side.
+//! message and a status when one is wrong. Four ranks run them on this machine alone, so that tests may run
+//! side by side: `launcher` has how. `suites` has the test programs that others wrote.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,11 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{Area, Outcome, tool};
+
+pub mod launcher;
+pub mod suites;
+
+pub use launcher::Launcher;
 
 /// An implementation of MPI, and of MPI-IO in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,18 +30,27 @@ pub enum Mpi {
 /// A compiled program of `tests/mpi`, in the test's area.
 #[derive(Debug)]
 pub struct Program {
-    mpi: Mpi,
     path: PathBuf,
-    /// Where MPI puts its own files.
-    temporary: PathBuf,
-    /// What gives the processor away where MPI waits; only for MPICH.
-    yielding: Option<PathBuf>,
-    environment: Vec<(String, String)>,
-    _alone: MutexGuard<'static, ()>,
+    launcher: Launcher,
+    _alone: Alone,
 }
 
-/// Ranks wait by looking again and again: two programs at once take each other's processors.
-static ALONE: Mutex<()> = Mutex::new(());
+/// That no other MPI program runs: ranks wait by looking again and again, and two programs at once take each
+/// other's processors.
+#[derive(Debug)]
+pub struct Alone {
+    _guard: MutexGuard<'static, ()>,
+}
+
+impl Alone {
+    /// Waits until no other has it.
+    pub fn wait() -> Alone {
+        static ALONE: Mutex<()> = Mutex::new(());
+        Alone {
+            _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
 
 impl Mpi {
     /// Compiles `tests/mpi/NAME.c`, once no other test has such a program: a test asks for it before it
@@ -46,37 +60,61 @@ impl Mpi {
     /// When the compiler is missing, fails or warns.
     #[track_caller]
     pub fn program(self, area: &Area, name: &str) -> Program {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        self.linked(area, name, None)
+    }
+
+    /// The same, with a library that `pkg-config` knows.
+    ///
+    /// # Panics
+    /// When the library or the compiler is missing, fails or warns.
+    #[track_caller]
+    pub fn linked(self, area: &Area, name: &str, library: Option<&str>) -> Program {
+        let alone = Alone::wait();
+        let launcher = self.launcher(area);
+        let flags = library.map_or_else(Vec::new, |library| {
+            let said = tool::program("pkg-config", ["--cflags", "--libs", library]).ok();
+            said.text().split_whitespace().map(str::to_owned).collect()
+        });
+        let path = area.at("mpi").join(name);
+        compile(self.compiler(), name, &path, &flags);
+        Program {
+            path,
+            launcher,
+            _alone: alone,
+        }
+    }
+
+    /// What starts ranks, with its files in the test's area.
+    ///
+    /// # Panics
+    /// When what it preloads cannot be compiled.
+    #[track_caller]
+    pub fn launcher(self, area: &Area) -> Launcher {
         let temporary = area.mkdir("mpi");
-        let path = temporary.join(name);
-        let compiler = match self {
-            Mpi::Mpich => "mpicc.mpich",
-            Mpi::Ompio | Mpi::OpenRomio => "mpicc.openmpi",
-        };
-        compile(compiler, name, &path, &[]);
         let yielding = (self == Mpi::Mpich).then(|| {
             let path = temporary.join("yield.so");
-            compile("cc", "yield", &path, &["-shared", "-fPIC"]);
+            compile("cc", "yield", &path, &["-shared".into(), "-fPIC".into()]);
             path
         });
-        Program {
-            mpi: self,
-            path,
-            temporary,
-            yielding,
-            environment: Vec::new(),
-            _alone: alone,
+        Launcher::new(self, temporary, yielding)
+    }
+
+    /// Its compiler of C.
+    pub fn compiler(self) -> &'static str {
+        match self {
+            Mpi::Mpich => "mpicc.mpich",
+            Mpi::Ompio | Mpi::OpenRomio => "mpicc.openmpi",
         }
     }
 }
 
 #[track_caller]
-fn compile(compiler: &str, name: &str, to: &Path, more: &[&str]) {
+fn compile(compiler: &str, name: &str, to: &Path, more: &[String]) {
     let source =
         PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/mpi")).join(format!("{name}.c"));
     let mut command = Command::new(compiler);
     command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]);
-    command.args(more).arg(source).arg("-o").arg(to);
+    command.arg(source).arg("-o").arg(to).args(more);
     tool::run(&mut command).ok();
 }
 
@@ -84,7 +122,7 @@ impl Program {
     /// Sets a variable of the environment it runs in.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Program {
-        self.environment.push((name.to_owned(), value.to_owned()));
+        self.launcher.env(name, value);
         self
     }
 
@@ -94,55 +132,19 @@ impl Program {
     /// When `mpirun` cannot be started or does not end.
     #[track_caller]
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Outcome {
-        let mut command = match self.mpi {
-            Mpi::Mpich => self.hydra(),
-            Mpi::Ompio => self.open_mpi("ompio"),
-            Mpi::OpenRomio => self.open_mpi(&open_romio()),
-        };
-        command.arg(&self.path).args(args);
-        command.env("TMPDIR", &self.temporary);
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        tool::run(&mut command)
+        self.launcher.run(&[launcher::line(&self.path, args)])
     }
 
-    fn hydra(&self) -> Command {
-        let mut command = Command::new("mpirun.mpich");
-        command.args(["-launcher", "fork", "-iface", "lo", "-bind-to", "none"]);
-        if let Some(library) = &self.yielding {
-            command.args(["-genv", "LD_PRELOAD"]).arg(library);
-        }
-        command.args(["-genv", "UCX_TLS", "self,sm", "-n", "4"]);
-        command
+    /// Runs it with four ranks, spread evenly over these arguments: how ranks come to open one file by the
+    /// paths of several mounts.
+    ///
+    /// # Panics
+    /// When `mpirun` cannot be started or does not end.
+    #[track_caller]
+    pub fn run_each<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = Vec<S>>) -> Outcome {
+        let lines = args
+            .into_iter()
+            .map(|args| launcher::line(&self.path, args));
+        self.launcher.run(&lines.collect::<Vec<_>>())
     }
-
-    fn open_mpi(&self, io: &str) -> Command {
-        let mut command = Command::new("mpirun.openmpi");
-        command.args(["--allow-run-as-root", "--oversubscribe"]);
-        command.args(["--bind-to", "none", "-n", "4"]);
-        for (name, value) in [
-            ("io", io),
-            // No other machines: no ssh, no network cards.
-            ("plm", "isolated"),
-            ("pml", "ob1"),
-            ("btl", "self,vader"),
-            ("oob_tcp_if_include", "lo"),
-            // Reading another process's memory may be forbidden, in containers for one.
-            ("btl_vader_single_copy_mechanism", "none"),
-            ("mpi_yield_when_idle", "1"),
-        ] {
-            command.args(["--mca", name, value]);
-        }
-        command
-    }
-}
-
-/// What Open MPI calls its ROMIO: the name has a version in it.
-#[track_caller]
-fn open_romio() -> String {
-    let said = tool::program("ompi_info", ["--parsable"]).ok();
-    let name = said.text().lines().find_map(|line| {
-        let name = line.strip_prefix("mca:io:")?.split(':').next()?;
-        name.starts_with("romio").then(|| name.to_owned())
-    });
-    name.unwrap_or_else(|| panic!("no ROMIO: {}", said.report()))
 }

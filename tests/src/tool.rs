@@ -9,6 +9,8 @@ use crate::starter::Process;
 
 /// A command that runs longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(150);
+/// What a command gets that was told to end.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// How a command ended.
 #[derive(Debug, Clone)]
@@ -89,24 +91,37 @@ impl Outcome {
 /// Runs a prepared command with nothing on stdin to its end.
 ///
 /// # Panics
-/// When it cannot be started.
+/// When it cannot be started, or does not end.
 #[track_caller]
 pub fn run(command: &mut Command) -> Outcome {
+    run_within(command, LIMIT).unwrap_or_else(|| panic!("`{command:?}` does not end"))
+}
+
+/// The same for a command that may go on for longer, or that may hang: `None` when it was ended at the limit.
+///
+/// # Panics
+/// When it cannot be started.
+#[track_caller]
+pub fn run_within(command: &mut Command, limit: Duration) -> Option<Outcome> {
     let line = format!("{command:?}");
     let output = || tempfile::NamedTempFile::new().expect("a temporary file");
     let (stdout, stderr) = (output(), output());
     let process = Process::start(command, stdout.path(), stderr.path());
-    let status = process.wait(LIMIT).unwrap_or_else(|| {
-        process.signal(nix::sys::signal::Signal::SIGKILL);
-        panic!("`{line}` does not end");
-    });
+    let Some(status) = process.wait(limit) else {
+        // What it started it may end itself, when it is told to.
+        process.signal(nix::sys::signal::Signal::SIGTERM);
+        if process.wait(GRACE).is_none() {
+            process.signal(nix::sys::signal::Signal::SIGKILL);
+        }
+        return None;
+    };
     let said = |file: tempfile::NamedTempFile| std::fs::read(file.path()).expect("what it said");
-    Outcome {
+    Some(Outcome {
         line,
         status,
         stdout: said(stdout),
         stderr: String::from_utf8_lossy(&said(stderr)).into_owned(),
-    }
+    })
 }
 
 /// Runs a program with arguments.

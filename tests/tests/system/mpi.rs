@@ -10,14 +10,14 @@ use slabfs_tests::tool::{create, info, layout, stats};
 use slabfs_tests::{Area, Up, file, needs_mount};
 
 /// The four uneven boxes of the note, as the bounds of two axes.
-const BOXES: [[(u64, u64); 2]; 4] = [
+pub(crate) const BOXES: [[(u64, u64); 2]; 4] = [
     [(0, 10), (0, 9)],
     [(0, 7), (9, 16)],
     [(10, 16), (0, 9)],
     [(7, 16), (9, 16)],
 ];
 /// Four aggregators, each with a quarter of the array's bytes.
-const QUARTERS: [[(u64, u64); 2]; 4] = [
+pub(crate) const QUARTERS: [[(u64, u64); 2]; 4] = [
     [(0, 4), (0, 16)],
     [(4, 8), (0, 16)],
     [(8, 12), (0, 16)],

@@ -1,0 +1,158 @@
+//! Starting four ranks on this machine, with each of Debian's MPIs: over shared memory and the loopback,
+//! not bound to processors, and giving the processor away where they wait.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::Mpi;
+use crate::{Outcome, tool};
+
+/// Mounts the directory its second argument names over its first, for itself alone, and runs the rest there.
+const UNDER_ONE_NAME: &str = "mount --bind \"$2\" \"$1\" && cd \"$1\" && shift 2 && exec \"$@\"";
+
+/// How many ranks a program has when nothing else is said.
+pub const RANKS: usize = 4;
+
+/// Starts ranks.
+#[derive(Debug)]
+pub struct Launcher {
+    mpi: Mpi,
+    /// Where MPI puts its own files.
+    temporary: PathBuf,
+    /// What gives the processor away where MPI waits; only for MPICH.
+    yielding: Option<PathBuf>,
+    environment: Vec<(String, String)>,
+    ranks: usize,
+}
+
+impl Launcher {
+    pub(super) fn new(mpi: Mpi, temporary: PathBuf, yielding: Option<PathBuf>) -> Launcher {
+        Launcher {
+            mpi,
+            temporary,
+            yielding,
+            environment: Vec::new(),
+            ranks: RANKS,
+        }
+    }
+
+    pub(super) fn env(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Makes it start another number of ranks.
+    pub fn set_ranks(&mut self, ranks: usize) {
+        self.ranks = ranks;
+    }
+
+    /// A command whose ranks are spread evenly over these command lines, the first ranks on the first.
+    fn command(&self, lines: &[Vec<OsString>]) -> Command {
+        let mut command = match self.mpi {
+            Mpi::Mpich => self.hydra(),
+            Mpi::Ompio => self.open_mpi("ompio"),
+            Mpi::OpenRomio => self.open_mpi(&open_romio()),
+        };
+        let lines = &lines[..lines.len().min(self.ranks)];
+        for (i, line) in lines.iter().enumerate() {
+            if i > 0 {
+                command.arg(":");
+            }
+            let share = self.ranks * (i + 1) / lines.len() - self.ranks * i / lines.len();
+            command.args(["-n", &share.to_string()]).args(line);
+        }
+        command.env("TMPDIR", &self.temporary);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs them to their end.
+    ///
+    /// # Panics
+    /// When `mpirun` cannot be started or does not end.
+    #[track_caller]
+    pub fn run(&self, lines: &[Vec<OsString>]) -> Outcome {
+        tool::run(&mut self.command(lines))
+    }
+
+    /// Runs one command line in a place, or with the ranks spread evenly over several: then every rank finds
+    /// its own under the name `common`, an empty directory, and starts in that; this needs the superuser. For
+    /// programs that pass the one path that they were told from rank to rank. `None` when it did not end
+    /// within the limit.
+    ///
+    /// # Panics
+    /// When `mpirun` cannot be started.
+    #[track_caller]
+    pub fn run_in(
+        &self,
+        places: &[PathBuf],
+        common: &Path,
+        line: &[OsString],
+        limit: Duration,
+    ) -> Option<Outcome> {
+        if let [place] = places {
+            let mut command = self.command(&[line.to_vec()]);
+            return tool::run_within(command.current_dir(place), limit);
+        }
+        let own = |place: &PathBuf| {
+            let words = ["unshare", "--mount", "sh", "-c", UNDER_ONE_NAME, "sh"];
+            let mut own: Vec<OsString> = words.iter().map(OsString::from).collect();
+            own.extend([common.into(), place.into()]);
+            own.extend(line.iter().cloned());
+            own
+        };
+        let lines: Vec<Vec<OsString>> = places.iter().map(own).collect();
+        tool::run_within(&mut self.command(&lines), limit)
+    }
+
+    fn hydra(&self) -> Command {
+        let mut command = Command::new("mpirun.mpich");
+        command.args(["-launcher", "fork", "-iface", "lo", "-bind-to", "none"]);
+        if let Some(library) = &self.yielding {
+            command.args(["-genv", "LD_PRELOAD"]).arg(library);
+        }
+        command.args(["-genv", "UCX_TLS", "self,sm"]);
+        command
+    }
+
+    fn open_mpi(&self, io: &str) -> Command {
+        let mut command = Command::new("mpirun.openmpi");
+        command.args(["--allow-run-as-root", "--oversubscribe"]);
+        command.args(["--bind-to", "none"]);
+        for (name, value) in [
+            ("io", io),
+            // No other machines: no ssh, no network cards.
+            ("plm", "isolated"),
+            ("pml", "ob1"),
+            ("btl", "self,vader"),
+            ("oob_tcp_if_include", "lo"),
+            // Reading another process's memory may be forbidden, in containers for one.
+            ("btl_vader_single_copy_mechanism", "none"),
+            ("mpi_yield_when_idle", "1"),
+        ] {
+            command.args(["--mca", name, value]);
+        }
+        command
+    }
+}
+
+/// A command line of a program.
+pub(super) fn line<S: AsRef<OsStr>>(
+    program: &Path,
+    args: impl IntoIterator<Item = S>,
+) -> Vec<OsString> {
+    let args = args.into_iter().map(|arg| arg.as_ref().to_owned());
+    std::iter::once(program.into()).chain(args).collect()
+}
+
+/// What Open MPI calls its ROMIO: the name has a version in it.
+#[track_caller]
+fn open_romio() -> String {
+    let said = tool::program("ompi_info", ["--parsable"]).ok();
+    let name = said.text().lines().find_map(|line| {
+        let name = line.strip_prefix("mca:io:")?.split(':').next()?;
+        name.starts_with("romio").then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| panic!("no ROMIO: {}", said.report()))
+}

@@ -1,0 +1,170 @@
+//! The test programs that ROMIO, MPICH, HDF5 and PnetCDF bring, as `tools/mpi-suites` built them.
+//!
+//! They work in the directory they start in, on files of their own names. Some report what is wrong and end
+//! with 0 all the same: what they say is looked at too. What a filesystem has to pass is not listed here: it is
+//! what passes on the machine's own.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Alone, Launcher, Mpi};
+use crate::{Area, Outcome, inputs};
+
+/// A program that has not ended by then hangs.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Where test programs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suite {
+    /// ROMIO's own.
+    Romio,
+    /// MPICH's, of its MPI-IO.
+    Mpich,
+    /// Those of parallel HDF5.
+    Hdf5,
+    /// PnetCDF's, and its examples. With Open MPI alone: Debian's library is linked with that.
+    Pnetcdf,
+}
+
+impl Suite {
+    fn name(self) -> &'static str {
+        match self {
+            Suite::Romio => "romio",
+            Suite::Mpich => "mpich",
+            Suite::Hdf5 => "hdf5",
+            Suite::Pnetcdf => "pnetcdf",
+        }
+    }
+
+    /// Programs that are no tests of a filesystem.
+    fn leaves_out(self, name: &str) -> bool {
+        match self {
+            // Hints from a file, and nothing is written; and 4 GB in memory, as often as ranks.
+            Suite::Romio => ["syshints", "coll_perf"].contains(&name),
+            // Each takes 6.5 GB of memory.
+            Suite::Mpich => name.ends_with("bigtype"),
+            // The second of each pair needs that the first was ended by force.
+            Suite::Hdf5 => name.starts_with("t_pflush"),
+            // Gigabytes of a file, of which nobody says how much is needed.
+            Suite::Pnetcdf => name.starts_with("largefile_"),
+        }
+    }
+
+    /// As the suites' own scripts start them.
+    fn ranks(self, name: &str) -> usize {
+        match (self, name) {
+            (Suite::Romio, "error" | "status") => 1,
+            (Suite::Romio, "noncontig" | "i_noncontig" | "noncontig_coll" | "types_with_zeros") => {
+                2
+            }
+            (Suite::Mpich, "getextent" | "i_noncontig" | "i_noncontig_coll") => 2,
+            (Suite::Mpich, "i_types_with_zeros") => 2,
+            (Suite::Mpich, "userioerr" | "resized" | "resized2" | "hindexed_io") => 1,
+            (Suite::Mpich, "tst_fileview" | "external32_derived_dtype" | "i_hindexed_io") => 1,
+            _ => super::launcher::RANKS,
+        }
+    }
+
+    fn args(self, name: &str) -> &'static [&'static str] {
+        match (self, name) {
+            (Suite::Romio, "aggregation1") => &["-h", "-f", "test"],
+            (
+                Suite::Romio,
+                "aggregation2" | "hindexed" | "types_with_zeros" | "darray_read" | "big_extents",
+            ) => &["test"],
+            (Suite::Romio, _) => &["-fname", "test"],
+            (Suite::Mpich, "simple_collective") => &["test"],
+            (Suite::Pnetcdf, _) => &["test.nc"],
+            _ => &[],
+        }
+    }
+}
+
+/// A suite with one MPI.
+#[derive(Debug)]
+pub struct Programs {
+    suite: Suite,
+    mpi: Mpi,
+    dir: PathBuf,
+    launcher: Launcher,
+    /// The name under which every rank finds the place it works in.
+    common: PathBuf,
+    _alone: Alone,
+}
+
+impl Programs {
+    /// Those of `suite` as they were built for `mpi`, once no other MPI program runs.
+    ///
+    /// # Panics
+    /// When they were not built.
+    #[track_caller]
+    pub fn new(suite: Suite, mpi: Mpi, area: &Area) -> Programs {
+        let alone = Alone::wait();
+        let family = if mpi == Mpi::Mpich {
+            "mpich"
+        } else {
+            "openmpi"
+        };
+        Programs {
+            suite,
+            mpi,
+            dir: inputs::mpi_suites().join(family).join(suite.name()),
+            launcher: mpi.launcher(area),
+            common: area.mkdir("place"),
+            _alone: alone,
+        }
+    }
+
+    /// The names of all that were built.
+    ///
+    /// # Panics
+    /// When there are none.
+    #[track_caller]
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.dir).expect("the suite");
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("a program").file_name())
+            .filter_map(|name| name.into_string().ok())
+            .filter(|name| !self.suite.leaves_out(name))
+            .collect();
+        names.sort();
+        assert!(!names.is_empty(), "{} is empty", self.dir.display());
+        names
+    }
+
+    /// Runs a program with its ranks spread evenly over `places`, directories that show the same files.
+    ///
+    /// # Errors
+    /// What was wrong, in the words of the program.
+    pub fn run(&mut self, name: &str, places: &[PathBuf]) -> Result<(), String> {
+        let mut line: Vec<OsString> = vec![self.dir.join(name).into()];
+        line.extend(self.suite.args(name).iter().map(OsString::from));
+        self.launcher.set_ranks(self.suite.ranks(name));
+        let outcome = self.launcher.run_in(places, &self.common, &line, LIMIT);
+        let title = format!("{} with {:?}", self.name_of(name), self.mpi);
+        match outcome {
+            None => Err(format!("{title} does not end")),
+            Some(outcome) if outcome.status == 0 && !complains(&outcome) => Ok(()),
+            Some(outcome) => Err(format!("{title}: {}", outcome.report())),
+        }
+    }
+
+    fn name_of(&self, name: &str) -> String {
+        Path::new(self.suite.name())
+            .join(name)
+            .display()
+            .to_string()
+    }
+}
+
+/// Whether a program that ended with 0 says that something was wrong.
+fn complains(outcome: &Outcome) -> bool {
+    let said = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
+    said.lines().any(|line| {
+        let line = line.to_lowercase();
+        let fine = ["no error", "0 error", "error code", "expected"];
+        line.contains("fail")
+            || line.contains("error") && !fine.iter().any(|word| line.contains(word))
+    })
+}

@@ -1,0 +1,136 @@
+//! The test programs of ROMIO, MPICH, parallel HDF5 and PnetCDF: what passes in a directory of this machine's
+//! own filesystem passes on a mount, and with the ranks on two mounts.
+//!
+//! Here a selection of the quick ones; all of them: `tools/soak 1800 mpi_suites`.
+
+use std::path::PathBuf;
+
+use slabfs_tests::mpi::Mpi;
+use slabfs_tests::mpi::suites::{Programs, Suite};
+use slabfs_tests::{Cluster, needs_mount, needs_root};
+
+/// Quick ones that between them open, share, lock, grow and remove files.
+const QUICK: [(Suite, Mpi, &[&str]); 5] = [
+    (
+        Suite::Romio,
+        Mpi::Mpich,
+        &[
+            "atomicity",
+            "excl",
+            "misc",
+            "noncontig_coll2",
+            "shared_fp",
+            "split_coll",
+        ],
+    ),
+    (Suite::Romio, Mpi::Ompio, &["coll_test", "simple"]),
+    (
+        Suite::Mpich,
+        Mpi::Mpich,
+        &["i_coll_test", "rdwrord", "setviewcur"],
+    ),
+    (Suite::Hdf5, Mpi::Mpich, &["t_mpi", "t_pshutdown"]),
+    (
+        Suite::Pnetcdf,
+        Mpi::OpenRomio,
+        &["C_put_vara", "testcases_record", "testcases_varn_int"],
+    ),
+];
+
+/// Runs programs first in a plain directory; those that pass there then on so many mounts.
+#[track_caller]
+fn compare(suite: Suite, mpi: Mpi, only: Option<&[&str]>, mounts: usize) {
+    let mut cluster = Cluster::new(2, &[], false);
+    let mut programs = Programs::new(suite, mpi, cluster.area());
+    cluster.start_all(mounts);
+    let names = match only {
+        Some(names) => names.iter().map(|&name| name.to_owned()).collect(),
+        None => programs.names(),
+    };
+    let (mut passed, mut left_out, mut wrong) = (0, Vec::new(), Vec::new());
+    for name in &names {
+        let plain = cluster.area().mkdir(&format!("plain-{name}"));
+        let there = programs.run(name, std::slice::from_ref(&plain));
+        std::fs::remove_dir_all(&plain).expect("what the program left");
+        if let Err(said) = there {
+            println!("passes nowhere: {said}");
+            left_out.push(name.as_str());
+            continue;
+        }
+        let places: Vec<PathBuf> = (0..mounts).map(|mount| cluster.at(mount, name)).collect();
+        std::fs::create_dir(&places[0]).expect("a directory on the mount");
+        match programs.run(name, &places) {
+            Ok(()) => passed += 1,
+            Err(said) => wrong.push(said),
+        }
+        std::fs::remove_dir_all(&places[0]).expect("what the program left on the mount");
+    }
+    println!(
+        "{suite:?}, {mpi:?}, {mounts} mounts: {passed} passed, not in a plain directory: {left_out:?}"
+    );
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        names.len(),
+        wrong.join("\n")
+    );
+    assert!(passed > 0, "nothing was compared");
+    assert!(
+        only.is_none() || left_out.is_empty(),
+        "{left_out:?} have to pass in a plain directory"
+    );
+}
+
+#[test]
+fn quick_ones_on_one_mount() {
+    needs_mount!();
+    for (suite, mpi, names) in QUICK {
+        compare(suite, mpi, Some(names), 1);
+    }
+}
+
+#[test]
+#[ignore = "needs rights"]
+fn quick_ones_on_two_mounts() {
+    needs_root!();
+    for (suite, mpi, names) in QUICK {
+        compare(suite, mpi, Some(names), 2);
+    }
+}
+
+/// All programs of a suite with one MPI.
+macro_rules! whole {
+    ($($name:ident = $suite:expr, $mpi:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            #[ignore = "takes minutes: tools/soak runs it"]
+            fn all_on_one_mount() {
+                needs_mount!();
+                compare($suite, $mpi, None, 1);
+            }
+
+            #[test]
+            #[ignore = "needs rights"]
+            fn all_on_two_mounts() {
+                needs_root!();
+                compare($suite, $mpi, None, 2);
+            }
+        }
+    )*};
+}
+
+whole! {
+    romio_mpich = Suite::Romio, Mpi::Mpich;
+    romio_ompio = Suite::Romio, Mpi::Ompio;
+    romio_open_mpi_romio = Suite::Romio, Mpi::OpenRomio;
+    mpich_mpich = Suite::Mpich, Mpi::Mpich;
+    mpich_ompio = Suite::Mpich, Mpi::Ompio;
+    hdf5_mpich = Suite::Hdf5, Mpi::Mpich;
+    hdf5_ompio = Suite::Hdf5, Mpi::Ompio;
+    hdf5_open_mpi_romio = Suite::Hdf5, Mpi::OpenRomio;
+    pnetcdf_ompio = Suite::Pnetcdf, Mpi::Ompio;
+    pnetcdf_open_mpi_romio = Suite::Pnetcdf, Mpi::OpenRomio;
+}
