@@ -19,10 +19,11 @@
 //! the batch is in. A change that must be seen in memory only after it is in the store waits in the
 //! transaction. So an operation that fails at any point has changed nothing.
 
+use foldhash::{HashMap, HashMapExt};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use slabfs_model::SessionId;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -38,7 +39,7 @@ use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
 use crate::sessions::{Fences, Session, Sessions};
 use crate::tags::Live;
-use crate::tilings::Tilings;
+use crate::tilings::{Closed, Tilings};
 use crate::txn::Txn;
 
 /// The service without its threads.
@@ -104,6 +105,8 @@ pub(crate) struct State {
     pub(crate) sessions: Sessions,
     pub(crate) fences: Fences,
     pub(crate) opens: HashMap<Ino, Holders>,
+    /// Reservations that count no more.
+    pub(crate) closed: Closed,
     /// Objects with chunks that wait for a settle.
     pub(crate) waiting: HashSet<Ino>,
     pub(crate) servers: Servers,
@@ -176,6 +179,7 @@ impl State {
             sessions: Sessions::default(),
             fences: Fences::new(),
             opens: HashMap::new(),
+            closed: Closed::new(),
             waiting: HashSet::new(),
             servers: Servers::new(),
             passes: Passes::default(),

@@ -47,11 +47,11 @@ mod stream;
 mod write;
 mod writer;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Md};
 use slabfs_model::ServerId;

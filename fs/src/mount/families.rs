@@ -11,10 +11,10 @@
 //! - Is a selection open for writing? Then the kernel may not keep the attributes of the plain inode, since
 //!   size and times change without its knowing.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use slabfs_mdserver::api::Ino;
 

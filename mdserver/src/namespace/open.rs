@@ -48,7 +48,8 @@ pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdE
     txn.commit(Reply::Done)
 }
 
-/// A session that closed an object has told all it wrote: nothing of it lies beyond the size.
+/// A session that closed an object has told all it wrote: nothing of it lies beyond the size. Its record is
+/// mostly not written for that ([`crate::tilings::Closed`]).
 fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), MdError> {
     let mut inode = match txn.inode(ino) {
         Ok(inode) => inode,
@@ -62,6 +63,9 @@ fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), M
             .iter()
             .any(|(of, _)| *of == session)
     {
+        return Ok(());
+    }
+    if txn.state.closed.note(ino, session) {
         return Ok(());
     }
     txn.own(&mut inode)
