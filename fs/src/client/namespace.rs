@@ -1,5 +1,6 @@
 //! Names and attributes, with what this mount has written and not flushed yet merged in.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{Entry, Ino, MdError};
@@ -69,8 +70,8 @@ impl Client {
     ///
     /// # Errors
     /// Of the flush.
-    pub fn flush_ino(&self, ino: Ino) -> Result<(), FsError> {
-        match self.known(ino) {
+    pub fn flush_ino(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
+        match self.keep_open(ino) {
             Some(object) => self.flush_object(&object, Scope::All),
             None => Ok(()),
         }
@@ -80,8 +81,8 @@ impl Client {
     ///
     /// # Errors
     /// Of the flush or the sync.
-    pub fn sync_ino(&self, ino: Ino) -> Result<(), FsError> {
-        match self.known(ino) {
+    pub fn sync_ino(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
+        match self.keep_open(ino) {
             Some(object) => self.sync_object(&object),
             None => {
                 self.settle_closed();

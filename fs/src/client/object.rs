@@ -77,7 +77,8 @@ pub(super) struct State {
     pub(super) handles: Vec<Weak<Waiting>>,
     /// How often this mount has it open.
     pub(super) opens: u64,
-    /// So many of these the metadata service does not know of: they are of a session that is over.
+    /// So many of these the metadata service does not know of: they are of a session that is over, or hold
+    /// open what is open anyway.
     pub(super) untold: u64,
     /// What the dirty runs and tails cost, as the client's account has it.
     pub(super) charged: u64,

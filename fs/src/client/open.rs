@@ -159,6 +159,25 @@ impl Client {
         })
     }
 
+    /// Holds an object open that this mount has open already. The kernel tells of a last close late: without
+    /// this, an object may be taken out of memory in the midst of what is done to it, and the metadata
+    /// service be told that all of it is stored.
+    pub(super) fn keep_open(self: &Arc<Self>, ino: Ino) -> Option<Borrowed> {
+        let _attached = self.attached.read_recursive();
+        let objects = self.objects.lock();
+        let object = objects.get(&ino)?.clone();
+        {
+            let mut state = object.state.lock();
+            state.opens += 1;
+            // Whoever closes first tells nothing; the last one does.
+            state.untold += 1;
+        }
+        Some(Borrowed {
+            object,
+            client: self.clone(),
+        })
+    }
+
     /// The object, if this mount has it open.
     pub(super) fn known(&self, ino: Ino) -> Option<Arc<Object>> {
         self.objects.lock().get(&ino).cloned()

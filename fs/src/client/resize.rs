@@ -49,10 +49,9 @@ impl Client {
         }
         if set != SetAttr::default() {
             // A flush that comes later must not set the time of modification over one that was given.
-            if set.mtime.is_some()
-                && let Some(object) = self.known(ino)
-            {
-                self.flush_object(&object, Scope::All)?;
+            let open = set.mtime.and_then(|_| self.keep_open(ino));
+            if let Some(object) = &open {
+                self.flush_object(object, Scope::All)?;
             }
             let entry = self.md().setattr(ino, set)?;
             return Ok(self.with_unflushed(entry));
