@@ -13,16 +13,25 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
             host,
             pid,
             read_only,
+            strict,
         } => {
-            return sessions::attach(core, host, pid, read_only, !remote);
+            return sessions::attach(core, host, pid, read_only, strict, !remote);
         }
         Op::RegisterServer(report) => return placement::register(core, report).map(Reply::Orders),
         Op::Heartbeat {
             floor,
             servers_version,
             knows,
+            strict,
         } => {
-            return sessions::heartbeat(core, request.session, floor, servers_version, knows);
+            return sessions::heartbeat(
+                core,
+                request.session,
+                floor,
+                servers_version,
+                knows,
+                strict,
+            );
         }
         // A resend finds the session gone, which is what was asked for.
         Op::Detach { clean } => return sessions::detach(core, request.session, clean),
@@ -140,6 +149,13 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
             wait_ms,
         } => locks::events(core, ctx, life, seen, wait_ms),
         Op::ReclaimLocks { held, first, last } => locks::reclaim(core, ctx, held, first, last),
+        Op::AskRight { .. }
+        | Op::CancelRight { .. }
+        | Op::GiveRights { .. }
+        | Op::RightEvents { .. }
+        | Op::ResetRights
+        | Op::Stat { .. }
+        | Op::TellSize { .. } => Err(MdError::Invalid("rights are not served".into())),
         Op::Attach { .. } | Op::RegisterServer(_) | Op::Heartbeat { .. } | Op::Detach { .. } => {
             Err(MdError::Protocol("answered elsewhere".to_owned()))
         }

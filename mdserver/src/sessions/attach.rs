@@ -21,6 +21,7 @@ pub(crate) fn attach(
     host: String,
     pid: u32,
     read_only: bool,
+    strict: bool,
     local: bool,
 ) -> Result<Reply, MdError> {
     if host.len() > MAX_HOST {
@@ -35,13 +36,14 @@ pub(crate) fn attach(
             local,
             ended: None,
         },
+        strict,
     )?;
     // The number must never be given again, not even after a power loss.
     core.kv.sync()?;
     Ok(reply)
 }
 
-fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
+fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdError> {
     let mut state = core.state();
     if state.sessions.live.len() >= MAX_SESSIONS {
         return Err(MdError::Busy);
@@ -62,6 +64,9 @@ fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
     let mut begun = Session::new(record);
     begun.knows = state.servers.version;
     let local = begun.record.local;
+    if strict {
+        return Err(MdError::Invalid("rights are not served".into()));
+    }
     state.sessions.live.insert(session, begun);
     state.fences.attached();
     core.count_sessions(&state);
@@ -75,6 +80,7 @@ fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
             core.options.lease.as_millis() as u64
         },
         locks: core.locks.life(),
+        rights: None,
     }))
 }
 
@@ -87,6 +93,7 @@ pub(crate) fn heartbeat(
     floor: u64,
     servers_version: u64,
     knows: u64,
+    _strict: bool,
 ) -> Result<Reply, MdError> {
     let mut state = core.state();
     let lost = match state.session(id) {

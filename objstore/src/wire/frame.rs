@@ -18,7 +18,7 @@ const MAGIC: [u8; 4] = *b"SLBW";
 /// The protocol versions this program speaks, lowest and highest.
 ///
 /// 1: the first one. 2: what changes grid chunks says for which session.
-pub const VERSIONS: (u16, u16) = (2, 2);
+pub const VERSIONS: (u16, u16) = (3, 3);
 
 /// The longest control part.
 pub const MAX_CONTROL: usize = 16 << 20;

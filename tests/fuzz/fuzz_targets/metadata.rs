@@ -36,6 +36,7 @@ fuzz_target!(|data: &[u8]| {
         host: "here".to_owned(),
         pid: 1,
         read_only: false,
+        strict: false,
     };
     let reply = service.call_remote(request(SessionId(0), 0, attach));
     let Ok(Reply::Attached(attached)) = reply else {
@@ -74,6 +75,7 @@ fuzz_target!(|data: &[u8]| {
         host: "there".to_owned(),
         pid: 2,
         read_only: true,
+        strict: false,
     };
     let reply = service.call(request(SessionId(0), 0, attach));
     let Ok(Reply::Attached(attached)) = reply else {
