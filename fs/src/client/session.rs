@@ -21,6 +21,7 @@ use super::life::Life;
 use super::locks::Locks;
 use super::object::Object;
 use super::place::Known;
+use super::rights::{self, Consistency, Rights};
 use super::{Client, ClientOptions, Settling};
 
 /// How often the metadata service is told that the session lives, and how often at most.
@@ -52,7 +53,9 @@ impl Client {
                 .unwrap_or_default()
         });
         let sent = Moment::now();
-        let (md, attached) = Md::attach(metadata, &host, std::process::id(), options.read_only)?;
+        let strict = options.consistency == Consistency::Strict;
+        let pid = std::process::id();
+        let (md, attached) = Md::attach_as(metadata, &host, pid, options.read_only, strict)?;
         servers.set_session(attached.session);
         adopt_servers(&servers, &attached.servers);
         let lease = Duration::from_millis(attached.lease_ms);
@@ -85,6 +88,7 @@ impl Client {
             wake: Condvar::new(),
             threads: Mutex::default(),
             locks: Locks::new(attached.locks),
+            rights: Rights::new(attached.rights),
             life: Life::new(sent, lease),
             lease_time: Mutex::new(lease),
             attached: RwLock::default(),
@@ -100,6 +104,12 @@ impl Client {
         }
         client.spawn("slabfs-flush", |client| client.tidy())?;
         client.spawn("slabfs-locks", |client| client.poll_locks())?;
+        if client.strict() {
+            for _ in 0..rights::THREADS {
+                client.spawn("slabfs-recall", |client| client.handle_all_recalls())?;
+            }
+            client.spawn("slabfs-rights", |client| client.poll_rights())?;
+        }
         Ok(client)
     }
 
@@ -342,6 +352,7 @@ impl Client {
         }
         self.wake.notify_all();
         self.stop_locks();
+        self.stop_rights();
         self.life.close();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             if thread.join().is_err() {
