@@ -1,0 +1,1 @@
+//! Rights at random.
