@@ -21,7 +21,7 @@ use super::area::Area;
 use super::session::{Heard, Mine, Number, Pending};
 use super::sizes::Questions;
 use super::table::{Ask, Granted, Table, Told};
-use crate::api::{Ino, MdError, Reply, RightMode, RightTicket, RightsBegun, RightsLife};
+use crate::api::{Ino, MdError, Reply, RightGive, RightTicket, RightsBegun, RightsLife};
 
 /// Most asks of a session that may wait.
 const MOST_WAITING: usize = 1 << 12;
@@ -287,14 +287,17 @@ impl Inside<'_> {
         &mut self,
         session: SessionId,
         life: RightsLife,
-        gives: impl Iterator<Item = (Ino, Option<RightMode>, Area)>,
+        gives: impl Iterator<Item = (RightGive, Area)>,
     ) {
         let state = &mut *self.state;
         if !state.is_in(session, life) {
             return;
         }
-        for (ino, keep, area) in gives {
-            state.table.give(session, ino, keep, &area);
+        for (give, area) in gives {
+            let RightGive {
+                ino, serial, keep, ..
+            } = give;
+            state.table.give(session, ino, serial, keep, &area);
         }
         self.home.changed(state);
     }

@@ -10,10 +10,12 @@
 //! - **A grant tells of the object as it was committed then, or later**, so with all that was flushed for it:
 //!   who gives a right back has committed before. The reply to an ask reads the object with the core's state
 //!   locked, under which it was granted; an event reads it when it is fetched.
-//! - **Home and session know the same.** Not more here than there, or an ask would wait for what nobody gives;
-//!   not less, or it would be given twice. It rests on what a session has to do: it gives only what it has; it
-//!   takes that out of what it has first; and it asks for nothing that it is giving before that is answered.
-//!   After its last `Release` of an object it counts no grant of it that was asked for before.
+//! - **What a session has is known here**, all of it and before it hears so; else it would be given twice. Grants
+//!   and givings pass each other on their ways, so each giving names the last grant that its sender had counted in
+//!   ([`crate::api::RightGive::serial`]) and takes nothing that came with a later one. It rests on what a session
+//!   has to do: it counts grants in the order of their numbers; it takes out what it gives before it says so; it
+//!   answers each recall, also of what it does not have; and after its last `Release` of an object it counts
+//!   no grant of it that was asked for before, and asks for none before that is answered.
 //! - **Lives.** What both know holds for a life. Requests name theirs, and do nothing when it is over. One that
 //!   was alone in its life may keep anything, so its end makes everybody wait until it has begun anew
 //!   ([`crate::api::Op::ResetRights`]) or is closed; the same is so for all sessions that were there before

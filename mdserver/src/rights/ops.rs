@@ -94,7 +94,7 @@ pub(crate) fn give(
     core: &Core,
     ctx: &Ctx,
     life: RightsLife,
-    gives: &[RightGive],
+    gives: Vec<RightGive>,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let areas = gives.iter().map(|give| Area::from_wire(&give.area));
@@ -104,9 +104,7 @@ pub(crate) fn give(
     if let Some(reply) = home.answered(session, number(ctx))? {
         return Ok(reply);
     }
-    let gives = gives.iter().zip(areas);
-    let gives = gives.map(|(give, area)| (give.ino, give.keep, area));
-    home.give(session, life, gives);
+    home.give(session, life, gives.into_iter().zip(areas));
     home.keep(session, number(ctx), &Reply::Done);
     Ok(Reply::Done)
 }

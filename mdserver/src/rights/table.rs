@@ -7,8 +7,9 @@
 //!   that collide are served in their order. The others wait for holders alone.
 //! - Of each ask that waits for holders alone, every cell in its way was recalled from who has it. A cell is
 //!   recalled once, and again only if more of it has to go (all, where reading might stay before).
-//! - What a session has here is what it believes to have, and what it is about to hear that it has. More
-//!   would be never given back, less would be given twice. So holdings are exact. One that takes very many
+//! - What a session has here is what it believes to have, and what it is about to hear that it has, and what it
+//!   is about to give. Less would be given twice. So holdings are exact, and a giving takes nothing that came with
+//!   a grant which its sender did not know yet. One that takes very many
 //!   boxes is recalled as a whole; one that cannot be kept exactly (far too many, or boxes of two ranks) counts
 //!   as all of the object, and its session has to begin anew ([`Told::Lost`]).
 //! - An object of which nobody has or wants anything is not here.
@@ -28,6 +29,8 @@ use crate::api::{Ino, RightArea, RightMode, RightRecall, RightSerial, RightTicke
 const MANY_BOXES: usize = 256;
 /// Boxes above which it is lost track of.
 const TOO_MANY_BOXES: usize = 1024;
+/// Grants of an object that are remembered: more than there are ever made to a session while it gives something.
+const REMEMBERED: usize = 64;
 
 /// An ask, its area [`Area::bounded`].
 #[derive(Debug, Clone)]
@@ -97,6 +100,8 @@ struct Held {
     recalled_write: Area,
     /// Of its last grant.
     serial: RightSerial,
+    /// Its last grants: a giving may have been sent before they were heard of.
+    grants: VecDeque<(RightSerial, RightMode, Area)>,
     /// All of it was recalled for its many boxes.
     shrinks: bool,
     /// It is not known any more.
@@ -128,29 +133,34 @@ impl Held {
         fresh
     }
 
-    /// Takes rights away.
-    fn give(&mut self, keep: Option<RightMode>, area: &Area) {
-        match keep {
-            Some(RightMode::Write) => {}
-            Some(RightMode::Read) => {
-                self.write.subtract(area);
-                self.recalled_write.subtract(area);
+    /// Takes rights away, but none that came with a grant after `serial`: those were not known to be had.
+    fn give(&mut self, serial: RightSerial, keep: Option<RightMode>, area: &Area) {
+        if keep == Some(RightMode::Write) {
+            return;
+        }
+        let (mut read, mut write) = (area.clone(), area.clone());
+        for (_, mode, later) in self.grants.iter().filter(|(of, ..)| *of > serial) {
+            read.subtract(later);
+            if *mode == RightMode::Write {
+                write.subtract(later);
             }
-            None => {
-                for part in [
-                    &mut self.read,
-                    &mut self.write,
-                    &mut self.recalled,
-                    &mut self.recalled_write,
-                ] {
-                    part.subtract(area);
-                }
-            }
+        }
+        self.write.subtract(&write);
+        self.recalled_write.subtract(area);
+        if keep.is_none() {
+            self.read.subtract(&read);
+            self.recalled.subtract(area);
+            self.shrinks &= *area != Area::All;
         }
     }
 
     /// Adds a right.
-    fn add(&mut self, mode: RightMode, area: &Area) {
+    fn add(&mut self, serial: RightSerial, mode: RightMode, area: &Area) {
+        self.serial = serial;
+        self.grants.push_back((serial, mode, area.clone()));
+        if self.grants.len() > REMEMBERED {
+            self.grants.pop_front();
+        }
         let of_write = match mode {
             RightMode::Write => self.write.add(area),
             RightMode::Read => Ok(()),
@@ -227,6 +237,7 @@ impl Table {
         &mut self,
         session: SessionId,
         ino: Ino,
+        serial: RightSerial,
         keep: Option<RightMode>,
         area: &Area,
     ) {
@@ -237,7 +248,7 @@ impl Table {
         else {
             return;
         };
-        held.give(keep, area);
+        held.give(serial, keep, area);
         self.watch(session, ino);
         self.tidy(session, ino);
         self.settle(ino);
@@ -425,8 +436,7 @@ impl Table {
         present.tickets.remove(&ask.ticket);
         present.serial.0 += 1;
         let held = object.held.entry(session).or_default();
-        held.serial = present.serial;
-        held.add(ask.mode, &area);
+        held.add(present.serial, ask.mode, &area);
         let granted = Granted {
             ino,
             ticket: ask.ticket,

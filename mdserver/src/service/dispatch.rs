@@ -151,7 +151,7 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
         Op::ReclaimLocks { held, first, last } => locks::reclaim(core, ctx, held, first, last),
         Op::AskRight { life, ask } => rights::ask(core, ctx, life, &ask),
         Op::CancelRight { life, ticket } => rights::cancel(core, ctx, life, ticket),
-        Op::GiveRights { life, gives } => rights::give(core, ctx, life, &gives),
+        Op::GiveRights { life, gives } => rights::give(core, ctx, life, gives),
         Op::RightEvents {
             life,
             seen,
