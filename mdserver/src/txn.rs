@@ -289,6 +289,8 @@ impl<'a> Txn<'a> {
         self.state
             .forget(inodes.map(|(ino, _)| *ino), slots.map(|(at, _)| *at));
         let lsn = self.write()?;
+        let gone = self.inodes.iter().filter(|(_, inode)| inode.is_none());
+        self.core.rights.gone(gone.map(|(ino, _)| *ino));
         let state = &mut *self.state;
         let inodes = self.inodes.drain(..);
         state.saw(

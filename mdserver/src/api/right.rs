@@ -54,7 +54,7 @@ pub struct RightsBegun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RightTicket(pub u64);
 
-/// Counts the grants of a session, from 1.
+/// Counts the grants of a session, without a gap, from 1 in each life.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
@@ -154,6 +154,9 @@ pub enum RightNews {
 pub struct RightGive {
     /// Object.
     pub ino: Ino,
+    /// The last grant that was counted in when the area was taken out, after all before it. What later ones
+    /// grant is not given by this, though they overtook it or it overtakes them.
+    pub serial: RightSerial,
     /// What stays of it.
     pub keep: Option<RightMode>,
     /// Of which cells.

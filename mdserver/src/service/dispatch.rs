@@ -4,7 +4,7 @@ use crate::api::{MdError, Op, Reply, Request};
 use crate::core::{Core, Ctx};
 use crate::namespace::Place;
 use crate::sessions::{Admission, admit, answered};
-use crate::{dump, locks, namespace, placement, sessions, tags, tilings};
+use crate::{dump, locks, namespace, placement, rights, sessions, tags, tilings};
 
 /// Answers a request. `remote`: it comes from another process.
 pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply, MdError> {
@@ -149,13 +149,20 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
             wait_ms,
         } => locks::events(core, ctx, life, seen, wait_ms),
         Op::ReclaimLocks { held, first, last } => locks::reclaim(core, ctx, held, first, last),
-        Op::AskRight { .. }
-        | Op::CancelRight { .. }
-        | Op::GiveRights { .. }
-        | Op::RightEvents { .. }
-        | Op::ResetRights
-        | Op::Stat { .. }
-        | Op::TellSize { .. } => Err(MdError::Invalid("rights are not served".into())),
+        Op::AskRight { life, ask } => rights::ask(core, ctx, life, &ask),
+        Op::CancelRight { life, ticket } => rights::cancel(core, ctx, life, ticket),
+        Op::GiveRights { life, gives } => rights::give(core, ctx, life, gives),
+        Op::RightEvents {
+            life,
+            seen,
+            wait_ms,
+        } => rights::events(core, ctx, life, seen, wait_ms),
+        Op::ResetRights => rights::reset(core, ctx),
+        Op::Stat { ino } => rights::stat(core, ctx, ino),
+        Op::TellSize {
+            question,
+            unflushed,
+        } => rights::tell_size(core, ctx, question, unflushed),
         Op::Attach { .. } | Op::RegisterServer(_) | Op::Heartbeat { .. } | Op::Detach { .. } => {
             Err(MdError::Protocol("answered elsewhere".to_owned()))
         }

@@ -64,10 +64,8 @@ fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdEr
     let mut begun = Session::new(record);
     begun.knows = state.servers.version;
     let local = begun.record.local;
-    if strict {
-        return Err(MdError::Invalid("rights are not served".into()));
-    }
     state.sessions.live.insert(session, begun);
+    let rights = strict.then(|| core.rights.attach(session));
     state.fences.attached();
     core.count_sessions(&state);
     Ok(Reply::Attached(Attached {
@@ -80,7 +78,7 @@ fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdEr
             core.options.lease.as_millis() as u64
         },
         locks: core.locks.life(),
-        rights: None,
+        rights,
     }))
 }
 
@@ -93,7 +91,7 @@ pub(crate) fn heartbeat(
     floor: u64,
     servers_version: u64,
     knows: u64,
-    _strict: bool,
+    strict: bool,
 ) -> Result<Reply, MdError> {
     let mut state = core.state();
     let lost = match state.session(id) {
@@ -109,6 +107,7 @@ pub(crate) fn heartbeat(
                 core.kv.commit(batch)?;
                 session.forget(&forgotten);
             }
+            core.rights.heard(id, strict);
             false
         }
         Err(_) => true,
