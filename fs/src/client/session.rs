@@ -37,6 +37,8 @@ const SERVERS_ROUND: Duration = Duration::from_millis(100);
 /// How long what a closed object left may wait for the disk.
 const SETTLE_EVERY: Duration = Duration::from_secs(2);
 
+const RIGHTS_THREAD: &str = "slabfs-rights";
+
 impl Client {
     /// Opens a session and starts what runs in the background.
     ///
@@ -108,7 +110,7 @@ impl Client {
             for _ in 0..rights::THREADS {
                 client.spawn("slabfs-recall", |client| client.handle_all_recalls())?;
             }
-            client.spawn("slabfs-rights", |client| client.poll_rights())?;
+            client.spawn(RIGHTS_THREAD, |client| client.poll_rights())?;
         }
         Ok(client)
     }
@@ -354,14 +356,20 @@ impl Client {
         self.stop_locks();
         self.stop_rights();
         self.life.close();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
+        let join = |thread: std::thread::JoinHandle<()>| {
             if thread.join().is_err() {
                 tracing::error!("a background thread of the client had panicked");
             }
-        }
+        };
+        // A poll for rights returns when the session has ended.
+        let (polls, threads): (Vec<_>, Vec<_>) = std::mem::take(&mut *self.threads.lock())
+            .into_iter()
+            .partition(|thread| thread.thread().name() == Some(RIGHTS_THREAD));
+        threads.into_iter().for_each(join);
         let synced = self.sync_all();
         self.tell_releases();
         let detached = self.md.detach(synced.is_ok()).map_err(FsError::from);
+        polls.into_iter().for_each(join);
         synced.and(detached)
     }
 }

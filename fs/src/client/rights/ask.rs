@@ -146,7 +146,12 @@ impl Client {
             Err(error) => {
                 let refused = matches!(
                     error,
-                    MdError::NotFound | MdError::Invalid(_) | MdError::NotPermitted(_)
+                    MdError::NotFound
+                        | MdError::Invalid(_)
+                        | MdError::NotPermitted(_)
+                        | MdError::NotSupported(_)
+                        | MdError::Stale
+                        | MdError::Busy
                 );
                 if !refused {
                     // Whether it was granted is not known.
@@ -161,26 +166,28 @@ impl Client {
         result
     }
 
-    /// Takes in a grant, and then lets recalls that come after it be looked at.
+    /// Takes in a grant; those that waited for it begin.
     pub(super) fn granted(&self, own: &Arc<Own>, life: RightsLife, grant: RightGrant) {
-        {
-            let mut state = own.state.lock();
-            let known = state.asks.iter().any(|ask| ask.ticket == grant.ticket);
-            // One that nobody remembers counts for nothing: what is held may be less than the home believes.
-            if known && life == self.rights.life() {
-                state.asks.retain(|ask| ask.ticket != grant.ticket);
-                let newer = |form: &Arc<_>| {
-                    let form: &slabfs_mdserver::api::Entry = form;
-                    grant.entry.attr.change >= form.attr.change
-                };
-                if state.form.as_ref().is_none_or(newer) {
-                    state.form = Some(Arc::new(grant.entry));
-                }
-                state.held.grant(grant.mode, &Cells::from(&grant.area));
-                own.changed.notify_all();
+        let mut state = own.state.lock();
+        let known = state.asks.iter().any(|ask| ask.ticket == grant.ticket);
+        // One that nobody remembers counts for nothing: what is held may be less than the home believes.
+        let counts = self.rights.hear(life, grant.serial) && known;
+        if counts && grant.serial <= state.gave {
+            // Whoever waits for it asks again.
+            state.asks.retain(|ask| ask.ticket != grant.ticket);
+            own.changed.notify_all();
+        } else if counts {
+            state.asks.retain(|ask| ask.ticket != grant.ticket);
+            let newer = |form: &Arc<_>| {
+                let form: &slabfs_mdserver::api::Entry = form;
+                grant.entry.attr.change >= form.attr.change
+            };
+            if state.form.as_ref().is_none_or(newer) {
+                state.form = Some(Arc::new(grant.entry));
             }
+            state.held.grant(grant.mode, &Cells::from(&grant.area));
+            own.changed.notify_all();
         }
-        self.rights.heard(life, grant.serial);
     }
 
     /// Takes asks back that nobody waits for any more. What is granted meanwhile counts for nothing here.

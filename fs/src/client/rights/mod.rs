@@ -26,8 +26,12 @@
 //!
 //! The home knows exactly what this mount has, but for what is on its way; this mount may believe to have less,
 //! never more. So an area is taken out before the home is told; while it is being told nothing is asked of the
-//! same object; with an ask on its way or queued just what was recalled is given, since the grant may be as
-//! wide as all the rest; and a grant counts only if the ask that it answers is still there.
+//! same object; and a grant counts only if the ask that it answers is still there. A giving names the last
+//! grant that was heard of any object: what was granted later stays. An earlier one that comes after the giving
+//! does not count: what of it is left is not known.
+//!
+//! Grants come as answers or as events, recalls as events. So a recall may come before a grant that it knows of
+//! only if that is the answer to an ask that is on its way: it is looked at when there is none any more.
 
 mod ask;
 mod cells;
@@ -38,7 +42,7 @@ mod poll;
 mod recall;
 mod reset;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -130,11 +134,16 @@ pub(super) struct Own {
 #[derive(Debug)]
 struct State {
     held: Held,
+    /// The object is open here.
+    open: bool,
     asks: Vec<Asked>,
     /// To be taken back, in order.
     recalls: VecDeque<RightRecall>,
     /// Somebody takes back, or drops pages.
     working: bool,
+    /// The last grant that counted when something was given: an earlier one that comes after that may have been
+    /// given by it.
+    gave: RightSerial,
     /// The form that came with the last grant, until it is taken over.
     form: Option<Arc<Entry>>,
     /// The object is gone, as the home says.
@@ -158,16 +167,11 @@ impl State {
     }
 }
 
-/// The order in which grants and recalls count.
+/// The latest grant of any object that was heard in a life.
 #[derive(Debug, Default)]
 struct Line {
     life: u64,
-    /// All grants up to this one have been heard.
-    heard: u64,
-    /// Later ones that have been.
-    early: BTreeSet<u64>,
-    /// Recalls that know of grants that have not been heard.
-    ahead: Vec<RightRecall>,
+    heard: RightSerial,
 }
 
 /// The rights of one mount; see the module's head.
@@ -243,17 +247,19 @@ impl Rights {
 
     /// What is held of an object that is being opened.
     pub(super) fn own(&self, ino: Ino) -> Arc<Own> {
-        self.owns
-            .lock()
+        let mut owns = self.owns.lock();
+        let own = owns
             .entry(ino)
-            .or_insert_with(|| Own::new(ino, &self.clock))
-            .clone()
+            .or_insert_with(|| Own::new(ino, &self.clock));
+        own.state.lock().open = true;
+        own.clone()
     }
 
     /// An object is closed: nothing is held of it any more. The home will hear of it in its time.
     pub(super) fn disown(&self, own: &Arc<Own>) {
         let mut owns = self.owns.lock();
         let mut state = own.state.lock();
+        state.open = false;
         state.held.lose();
         state.asks.clear();
         state.form = None;
@@ -266,8 +272,11 @@ impl Rights {
     /// A recall is done with; its object may have been closed meanwhile.
     fn tidy(&self, own: &Arc<Own>) {
         let mut owns = self.owns.lock();
-        let open = own.object.lock().strong_count() > 0;
-        if !open && own.state.lock().is_idle() {
+        let unused = {
+            let state = own.state.lock();
+            !state.open && state.is_idle()
+        };
+        if unused {
             owns.remove(&own.ino);
         }
     }
@@ -296,7 +305,7 @@ impl Rights {
             let mut line = self.line.lock();
             *line = Line {
                 life: begun.life.0,
-                ..Line::default()
+                heard: RightSerial::default(),
             };
         }
         self.life.store(begun.life.0, Ordering::SeqCst);
@@ -307,28 +316,20 @@ impl Rights {
         self.stir();
     }
 
-    /// A grant has been heard and taken in: recalls that waited for it may be looked at.
-    fn heard(&self, life: RightsLife, serial: RightSerial) {
-        let ready = {
-            let mut line = self.line.lock();
-            if line.life != life.0 {
-                return;
-            }
-            line.early.insert(serial.0);
-            while let Some(&next) = line.early.first()
-                && next <= line.heard + 1
-            {
-                line.early.pop_first();
-                line.heard = line.heard.max(next);
-            }
-            let heard = line.heard;
-            let (ready, ahead) = std::mem::take(&mut line.ahead)
-                .into_iter()
-                .partition(|recall| recall.serial.0 <= heard);
-            line.ahead = ahead;
-            ready
-        };
-        self.take_up(ready);
+    /// A grant has been heard; false if its life is over.
+    fn hear(&self, life: RightsLife, serial: RightSerial) -> bool {
+        let mut line = self.line.lock();
+        let counts = line.life == life.0;
+        if counts {
+            line.heard = line.heard.max(serial);
+        }
+        counts
+    }
+
+    /// The latest grant that was heard in a life, if that is not over.
+    fn heard(&self, life: RightsLife) -> Option<RightSerial> {
+        let line = self.line.lock();
+        (line.life == life.0).then_some(line.heard)
     }
 
     /// Objects with rights.
@@ -355,9 +356,11 @@ impl Own {
             alone: AtomicUsize::new(0),
             state: Mutex::new(State {
                 held: Held::default(),
+                open: false,
                 asks: Vec::new(),
                 recalls: VecDeque::new(),
                 working: false,
+                gave: RightSerial::default(),
                 form: None,
                 refused: false,
                 aged: Instant::now(),

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::RightMode;
+use slabfs_mdserver::api::{MdError, RightMode};
 
 use super::super::Client;
 use super::super::error::FsError;
@@ -15,7 +15,9 @@ use super::held::{By, OpId, Want};
 use super::{Own, Phase};
 
 /// How long what was used counts as used lately.
-const LATELY: std::time::Duration = std::time::Duration::from_secs(1);
+const LATELY: Duration = Duration::from_secs(1);
+/// Before an ask that the home had no room for is made again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// An operation that has begun; it ends when this is dropped.
 #[derive(Debug)]
@@ -159,9 +161,19 @@ impl Client {
             };
             let op = match own.try_enter(&want) {
                 Some(op) => op,
-                None => match self.await_right(own, want, until)? {
-                    Some(op) => op,
-                    None => continue,
+                None => match self.await_right(own, want, until) {
+                    Ok(Some(op)) => op,
+                    Ok(None) => continue,
+                    // It was declared anew: its cells are others.
+                    Err(error) if error.is_stale() && Instant::now() < until => {
+                        self.refresh(object)?;
+                        continue;
+                    }
+                    Err(FsError::Md(MdError::Busy)) if Instant::now() < until => {
+                        self.pause(PAUSE);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
                 },
             };
             self.take_form(object)?;

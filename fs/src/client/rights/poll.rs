@@ -95,7 +95,9 @@ impl Client {
         match what {
             RightEventKind::Granted(grant) => match self.rights.find(grant.entry.attr.ino) {
                 Some(own) => self.granted(&own, life, grant),
-                None => self.rights.heard(life, grant.serial),
+                None => {
+                    self.rights.hear(life, grant.serial);
+                }
             },
             RightEventKind::Refused(ticket) => self.refused(ticket),
             RightEventKind::Recall(recall) => self.rights.recall(life, recall),

@@ -32,31 +32,19 @@ impl Rights {
     /// A recall was heard.
     pub(super) fn recall(&self, life: RightsLife, recall: RightRecall) {
         self.recalled.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut line = self.line.lock();
-            if line.life != life.0 {
-                return;
-            }
-            if recall.serial.0 > line.heard {
-                line.ahead.push(recall);
-                return;
-            }
+        if self.life() != life {
+            return;
         }
-        self.take_up(vec![recall]);
-    }
-
-    /// Puts recalls on the lists of their objects.
-    pub(super) fn take_up(&self, recalls: Vec<RightRecall>) {
-        for recall in recalls {
-            // What is not open, or was not a moment ago: it is given like anything else.
-            let own = self.own(recall.ino);
-            let mut state = own.state.lock();
-            let first = state.is_idle();
-            state.recalls.push_back(recall);
-            drop(state);
-            if first {
-                self.call(own);
-            }
+        // Of what is not open, or was not a moment ago, it is given like of anything else.
+        let mut owns = self.owns.lock();
+        let own = owns
+            .entry(recall.ino)
+            .or_insert_with(|| Own::new(recall.ino, &self.clock));
+        let mut state = own.state.lock();
+        let first = state.is_idle();
+        state.recalls.push_back(recall);
+        if first {
+            self.call(own.clone());
         }
     }
 
@@ -206,13 +194,13 @@ impl Client {
 
     /// Takes out what is closing and more, and tells the home.
     fn give(&self, own: &Arc<Own>, closing: &Closing, life: RightsLife) {
-        let given = {
+        let (given, serial) = {
             let mut state = own.state.lock();
-            if life != self.rights.life() {
+            let Some(serial) = self.rights.heard(life) else {
                 return;
-            }
-            let more = state.asks.is_empty();
-            state.held.take_out(closing, more)
+            };
+            state.gave = serial;
+            (state.held.take_out(closing, true), serial)
         };
         if closing.keep.is_none()
             && let Some(object) = own.object()
@@ -222,6 +210,7 @@ impl Client {
         }
         let give = |area: RightArea| RightGive {
             ino: own.ino,
+            serial,
             keep: closing.keep,
             area,
         };

@@ -32,7 +32,7 @@ impl Rights {
             .compare_exchange(life.0, 0, Ordering::SeqCst, Ordering::SeqCst);
         closed.ok()?;
         self.clock.set(Phase::Closed);
-        self.line.lock().life = 0;
+        *self.line.lock() = Default::default();
         Some(alone)
     }
 }
@@ -80,7 +80,10 @@ impl Client {
             match lost {
                 // What is held by now is of another session.
                 true => state.held.reopen(),
-                false => state.held.lose(),
+                false => {
+                    state.held.lose();
+                    state.gave = Default::default();
+                }
             }
             state.working = false;
             drop(state);
@@ -138,7 +141,7 @@ impl Client {
         self.rights.clock.turn.fetch_add(1, Ordering::SeqCst);
         self.rights.life.store(0, Ordering::SeqCst);
         self.rights.clock.set(Phase::Closed);
-        self.rights.line.lock().life = 0;
+        *self.rights.line.lock() = Default::default();
         self.rights.stir();
     }
 
@@ -153,6 +156,7 @@ impl Client {
             state.asks.clear();
             state.form = None;
             state.refused = false;
+            state.gave = Default::default();
             state.held.lose();
         }
         self.rights.begin(begun);
