@@ -43,6 +43,7 @@ mod selections;
 mod servers;
 mod sparse;
 mod streams;
+mod strict;
 mod syncing;
 mod table;
 mod tree;
