@@ -120,7 +120,7 @@ fn neighbours_do_not_disturb_each_other() {
         std::thread::scope(|scope| {
             for (who, file) in files.iter().enumerate() {
                 scope.spawn(move || {
-                    for at in (who as u64..4096).step_by(2) {
+                    for at in (who as u64..1024).step_by(2) {
                         file.write_all_at(&[who as u8 + 1], at).expect("written");
                     }
                 });
@@ -128,8 +128,11 @@ fn neighbours_do_not_disturb_each_other() {
         });
         for file in &files {
             let seen = read_at(file, 0, 5000);
-            let wanted: Vec<u8> = (0..4096).map(|at| at % 2 + 1).map(|v| v as u8).collect();
-            assert!(seen == wanted, "{layout}");
+            let value = |at| if at < 1024 { at % 2 + 1 } else { 0 };
+            assert!(
+                seen.into_iter().eq((0..4096).map(|at| value(at) as u8)),
+                "{layout}"
+            );
         }
     }
 }

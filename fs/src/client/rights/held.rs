@@ -10,7 +10,8 @@
 //!   of pages go on while they are being dropped, since the drop may be waiting for just them; behind the shut
 //!   door they wait, and no drop is begun then (docs/decisions/rights.md, "Mapped pages").
 //!
-//! "Used" is what operations of programs touched lately: it stays when more is given than has to be.
+//! "Used" is what operations of programs touched lately: it stays when more is given than has to be. Lately is
+//! counted in givings, not in time: who does not use what others ask for again and again gives all of it.
 
 use slabfs_mdserver::api::RightMode;
 
@@ -85,7 +86,7 @@ pub(super) struct Held {
     /// Cells that may be read; those that may be written are among them.
     read: Cells,
     write: Cells,
-    /// What was used since it was last asked what was used lately, and before.
+    /// What was used since something was given last, and between that and the time before.
     used: Cells,
     used_before: Cells,
     running: Vec<Running>,
@@ -172,7 +173,10 @@ impl Held {
                 self.out = true;
             }
             // Those of whole objects are few, and say nothing about where the next ones are.
-            By::Program if want.area != Cells::All => self.used.add(&want.area),
+            By::Program if want.area != Cells::All => {
+                self.used.add(&want.area);
+                self.used.rounded(USED_BOXES);
+            }
             By::Program | By::PageBack => {}
         }
         self.running.push(Running { id, want });
@@ -328,7 +332,19 @@ impl Held {
                 }
             }
         }
+        self.grow_old();
         given
+    }
+
+    /// Something was given: what was used only before the time before counts as used no more. What runs may be
+    /// using what it has.
+    fn grow_old(&mut self) {
+        self.used_before = std::mem::take(&mut self.used);
+        for one in &self.running {
+            if one.want.area != Cells::All {
+                self.used.add(&one.want.area);
+            }
+        }
     }
 
     /// What was closing is given, or the pages are dropped: all goes on.
@@ -339,15 +355,6 @@ impl Held {
             self.out_for = None;
         }
         self.let_in();
-    }
-
-    /// Some time has passed: what was used only before counts no more.
-    pub(super) fn grow_old(&mut self) {
-        if self.closing.is_some() {
-            return;
-        }
-        self.used.rounded(USED_BOXES);
-        self.used_before = std::mem::take(&mut self.used);
     }
 
     /// Everything is held: this mount was alone, and begins to take all back.

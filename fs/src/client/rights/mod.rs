@@ -45,7 +45,6 @@ mod reset;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::api::{
@@ -148,7 +147,6 @@ struct State {
     form: Option<Arc<Entry>>,
     /// The object is gone, as the home says.
     refused: bool,
-    aged: Instant,
 }
 
 /// An ask that is not decided.
@@ -363,7 +361,6 @@ impl Own {
                 gave: RightSerial::default(),
                 form: None,
                 refused: false,
-                aged: Instant::now(),
             }),
             changed: Condvar::new(),
         })

@@ -14,8 +14,6 @@ use super::cells::Cells;
 use super::held::{By, OpId, Want};
 use super::{Own, Phase};
 
-/// How long what was used counts as used lately.
-const LATELY: Duration = Duration::from_secs(1);
 /// Before an ask that the home had no room for is made again.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -117,10 +115,6 @@ impl Own {
         if self.clock.phase() == Phase::Alone {
             let id = state.held.begin_alone(want)?;
             return Some(self.listed(id, turn, want, true));
-        }
-        if state.aged.elapsed() > LATELY {
-            state.aged = Instant::now();
-            state.held.grow_old();
         }
         let id = state.held.begin(want)?;
         Some(self.listed(id, turn, want, false))

@@ -155,12 +155,13 @@ fn more_is_given_than_has_to_be_but_for_what_is_used() {
     held.reopen();
     assert_eq!(given, cells(10, usize::MAX - 10));
     assert!(held.write.covers(&cells(0, 10)) && !held.read.overlaps(&given));
-    // What was used a while ago is not kept.
-    held.grow_old();
-    held.grow_old();
+    // What is not used while others ask again is not kept.
     let recall = closing(None, cells(0, 1));
     held.close(recall.clone());
-    assert!(held.take_out(&recall, true).covers(&cells(0, 10)));
+    assert_eq!(held.take_out(&recall, true), cells(0, 1));
+    let recall = closing(None, cells(1, 1));
+    held.close(recall.clone());
+    assert_eq!(held.take_out(&recall, true), cells(1, 9));
 }
 
 #[test]
