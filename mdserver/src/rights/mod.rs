@@ -32,7 +32,8 @@
 //!
 //! # The parts
 //!
-//! - `area`: sets of cells; `table`: who has what, who waits, what is recalled: pure, both.
+//! - `area`: sets of cells; `held`: what one session has of one object; `table`: who has what, who waits, what
+//!   is recalled: pure, all three.
 //! - `session`: what is kept of a session; `home`: the table behind a lock, with lives, events and resends.
 //! - `sizes`: questions for sizes; `ops`: the operations.
 //!
@@ -40,6 +41,7 @@
 //! has rights.
 
 mod area;
+mod held;
 mod home;
 mod ops;
 mod session;

@@ -23,14 +23,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use slabfs_model::SessionId;
 
 use super::area::Area;
+use super::held::Held;
 use crate::api::{Ino, RightArea, RightMode, RightRecall, RightSerial, RightTicket};
 
 /// Boxes above which what a session has of an object is recalled.
 const MANY_BOXES: usize = 256;
 /// Boxes above which it is lost track of.
 const TOO_MANY_BOXES: usize = 1024;
-/// Grants of an object that are remembered: more than there are ever made to a session while it gives something.
-const REMEMBERED: usize = 64;
 
 /// An ask, its area [`Area::bounded`].
 #[derive(Debug, Clone)]
@@ -86,102 +85,6 @@ struct Present {
 struct Object {
     held: BTreeMap<SessionId, Held>,
     queue: VecDeque<(SessionId, Ask)>,
-}
-
-/// What a session has of an object.
-#[derive(Debug, Default)]
-struct Held {
-    /// Cells that it may read, at least.
-    read: Area,
-    /// Those of them that it may write.
-    write: Area,
-    /// Cells of `read` that were recalled, and those of `write` of which only reading may stay.
-    recalled: Area,
-    recalled_write: Area,
-    /// Of its last grant.
-    serial: RightSerial,
-    /// Its last grants: a giving may have been sent before they were heard of.
-    grants: VecDeque<(RightSerial, RightMode, Area)>,
-    /// All of it was recalled for its many boxes.
-    shrinks: bool,
-    /// It is not known any more.
-    lost: bool,
-}
-
-impl Held {
-    /// What goes against somebody else's right.
-    fn against(&self, mode: RightMode) -> &Area {
-        match mode {
-            RightMode::Read => &self.write,
-            RightMode::Write => &self.read,
-        }
-    }
-
-    /// The part of what goes against an ask that was not recalled yet; notes it as recalled.
-    fn recall(&mut self, ask: &Ask) -> Area {
-        let mut fresh = self.against(ask.mode).within(&ask.area);
-        fresh.subtract(&self.recalled);
-        let noted = match ask.mode {
-            RightMode::Write => &mut self.recalled,
-            RightMode::Read => {
-                fresh.subtract(&self.recalled_write);
-                &mut self.recalled_write
-            }
-        };
-        // Parts of one holding, so of one rank; recalling something twice would harm nobody.
-        let _ = noted.add(&fresh);
-        fresh
-    }
-
-    /// Takes rights away, but none that came with a grant after `serial`: those were not known to be had.
-    fn give(&mut self, serial: RightSerial, keep: Option<RightMode>, area: &Area) {
-        if keep == Some(RightMode::Write) {
-            return;
-        }
-        let (mut read, mut write) = (area.clone(), area.clone());
-        for (_, mode, later) in self.grants.iter().filter(|(of, ..)| *of > serial) {
-            read.subtract(later);
-            if *mode == RightMode::Write {
-                write.subtract(later);
-            }
-        }
-        self.write.subtract(&write);
-        self.recalled_write.subtract(area);
-        if keep.is_none() {
-            self.read.subtract(&read);
-            self.recalled.subtract(area);
-            self.shrinks &= *area != Area::All;
-        }
-    }
-
-    /// Adds a right.
-    fn add(&mut self, serial: RightSerial, mode: RightMode, area: &Area) {
-        self.serial = serial;
-        self.grants.push_back((serial, mode, area.clone()));
-        if self.grants.len() > REMEMBERED {
-            self.grants.pop_front();
-        }
-        let of_write = match mode {
-            RightMode::Write => self.write.add(area),
-            RightMode::Read => Ok(()),
-        };
-        if self.read.add(area).and(of_write).is_err() {
-            self.lose_track();
-        }
-    }
-
-    fn lose_track(&mut self) {
-        self.lost = true;
-        self.read = Area::All;
-        self.write = Area::All;
-        // It will hear of the end of its life instead.
-        self.recalled = Area::All;
-        self.recalled_write = Area::All;
-    }
-
-    fn len(&self) -> usize {
-        self.read.len().max(self.write.len())
-    }
 }
 
 fn collide(one: &(SessionId, Ask), two: &(SessionId, Ask)) -> bool {
@@ -411,7 +314,7 @@ impl Table {
                     ino,
                     held.serial,
                     keep,
-                    &held.recall(ask),
+                    &held.recall(ask.mode, &ask.area),
                 );
             }
             if free {
