@@ -296,6 +296,8 @@ impl<'a> Txn<'a> {
         self.state
             .forget(inodes.map(|(ino, _)| *ino), slots.map(|(at, _)| *at));
         let lsn = self.write()?;
+        let gone = self.inodes.iter().filter(|(_, inode)| inode.is_none());
+        self.core.rights.gone(gone.map(|(ino, _)| *ino));
         let state = &mut *self.state;
         for (ino, _) in &self.inodes {
             state.closed.forget(*ino);

@@ -15,7 +15,12 @@ impl Client {
     /// # Errors
     /// As the metadata service says.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, FsError> {
-        Ok(self.with_unflushed(self.md().lookup(parent, name)?))
+        let entry = self.md().lookup(parent, name)?;
+        // The kernel believes this size while a file is mapped: not one that is about to be outdone.
+        match self.shared() && self.known(entry.attr.ino).is_some() {
+            true => self.getattr(entry.attr.ino),
+            false => Ok(self.with_unflushed(entry)),
+        }
     }
 
     /// Attributes of an inode.
@@ -23,7 +28,11 @@ impl Client {
     /// # Errors
     /// As the metadata service says.
     pub fn getattr(&self, ino: Ino) -> Result<Entry, FsError> {
-        match self.md().getattr(ino) {
+        let found = match self.shared() {
+            true => self.md().stat(ino),
+            false => self.md().getattr(ino),
+        };
+        match found {
             Err(MdError::NotFound) if self.is_gone(ino) => Err(FsError::Gone),
             found => Ok(self.with_unflushed(found?)),
         }

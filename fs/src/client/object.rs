@@ -27,6 +27,7 @@ use slabfs_objstore::ChunkName;
 
 use super::error::FsError;
 use super::geometry::Geometry;
+use super::rights::Own;
 use super::runs::Runs;
 use super::stream::Stream;
 use super::writer::Waiting;
@@ -60,6 +61,8 @@ pub(super) struct Object {
     pub(super) checked: Mutex<Instant>,
     /// It was removed while this mount had no session that held it.
     pub(super) gone: AtomicBool,
+    /// What this mount may do with it while others have it open. Before all locks above.
+    pub(super) own: Arc<Own>,
 }
 
 /// How far a region reaches on each axis.
@@ -92,7 +95,7 @@ pub(super) struct Chunks {
 }
 
 impl Object {
-    pub(super) fn new(entry: &Entry) -> Result<Object, FsError> {
+    pub(super) fn new(entry: &Entry, own: Arc<Own>) -> Result<Object, FsError> {
         Ok(Object {
             ino: entry.attr.ino,
             appending: Mutex::new(()),
@@ -113,6 +116,7 @@ impl Object {
             epoch: AtomicU64::new(0),
             checked: Mutex::new(Instant::now()),
             gone: AtomicBool::new(false),
+            own,
         })
     }
 

@@ -101,6 +101,15 @@ impl Families {
             .collect()
     }
 
+    /// All inodes with open handles.
+    pub(super) fn inodes(&self) -> Vec<u64> {
+        let all: Vec<Arc<Family>> = self.by_object.lock().values().cloned().collect();
+        let members = all.iter().map(|family| family.members.lock());
+        members
+            .flat_map(|members| members.iter().map(|one| one.inode).collect::<Vec<u64>>())
+            .collect()
+    }
+
     fn find(&self, object: Ino) -> Option<Arc<Family>> {
         self.by_object.lock().get(&object).cloned()
     }

@@ -39,13 +39,15 @@ pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdE
     }
     let session = session_of(ctx)?;
     let mut txn = core.begin(ctx)?;
+    let mut closed = Vec::new();
     for &ino in inos {
         close(&mut txn, ino, session, 1, ctx.remote)?;
         if txn.opened(ino, session) == 0 {
             drop_reserve(&mut txn, ino, session)?;
+            closed.push(ino);
         }
     }
-    txn.commit(Reply::Done)
+    txn.commit_then(Reply::Done, |_| core.rights.close(session, &closed))
 }
 
 /// A session that closed an object has told all it wrote: nothing of it lies beyond the size. Its record is
