@@ -17,6 +17,9 @@
 //! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and what they said |
 //! | [`mpi`] | programs of MPI-IO, compiled and run with each MPI |
+//! | [`soak`] | whether tests go on for longer |
+//! | [`suites`] | test suites of others, and what they said |
+//! | [`mod@ext4`] | an ext4 to compare with |
 //! | [`mod@array`] | the naive array that mounts are compared with |
 //! | [`mod@file`] | system calls the standard library has not got |
 //! | [`disk`] | what lies in a data directory: finding it, damaging it |
@@ -28,6 +31,7 @@ pub mod array;
 pub mod binary;
 pub mod cluster;
 pub mod disk;
+pub mod ext4;
 pub mod file;
 pub mod held;
 pub mod inputs;
@@ -37,13 +41,16 @@ pub mod mpi;
 pub mod poll;
 pub mod random;
 pub mod service;
+pub mod soak;
 pub mod starter;
+pub mod suites;
 pub mod tool;
 pub mod up;
 
 pub use area::Area;
 pub use array::Array;
 pub use cluster::Cluster;
+pub use ext4::Ext4;
 pub use random::Random;
 pub use service::Service;
 pub use tool::{Outcome, slabfs};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::starter::Process;
 
-/// A command that runs longer than this hangs.
+/// A command that runs longer than this hangs; in a soak it may go on for longer.
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// How a command ended.
@@ -96,7 +96,8 @@ pub fn run(command: &mut Command) -> Outcome {
     let output = || tempfile::NamedTempFile::new().expect("a temporary file");
     let (stdout, stderr) = (output(), output());
     let process = Process::start(command, stdout.path(), stderr.path());
-    let status = process.wait(LIMIT).unwrap_or_else(|| {
+    let limit = LIMIT + crate::soak::time().unwrap_or_default();
+    let status = process.wait(limit).unwrap_or_else(|| {
         process.signal(nix::sys::signal::Signal::SIGKILL);
         panic!("`{line}` does not end");
     });

@@ -43,6 +43,7 @@ mod selections;
 mod servers;
 mod sparse;
 mod streams;
+mod suites;
 mod syncing;
 mod table;
 mod tree;
