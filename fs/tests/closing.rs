@@ -201,7 +201,7 @@ const READ: OpenMode = OpenMode {
 fn times_are_set_beside_the_last_close() {
     let dir = tempfile::tempdir().unwrap();
     let (client, store, heart, service) = start(dir.path());
-    let (entry, writer) = client
+    let (made, writer) = client
         .create(
             Create {
                 parent: ROOT,
@@ -218,7 +218,7 @@ fn times_are_set_beside_the_last_close() {
             WRITE,
         )
         .unwrap();
-    let ino = entry.attr.ino;
+    let ino = made.entry.attr.ino;
     let change = SpecChange {
         dtype: Some("u1".parse().unwrap()),
         dims: Some(Coords::from_slice(&[4, 4])),

@@ -198,6 +198,8 @@ pub fn fio(dir: &Path, job: &Job, again: bool) -> Outcome {
     let mut command = Command::new("fio");
     command.args(["--name=fio", "--numjobs=2", "--verify=crc32c"]);
     command.args(["--verify_fatal=1", "--bsrange=4k-64k", "--iodepth=8"]);
+    // Else it leaves a file where it was started.
+    command.arg("--verify_state_save=0");
     command.arg(format!("--directory={}", dir.display()));
     command.arg(format!("--ioengine={}", job.engine));
     command.arg(format!("--direct={}", u8::from(job.direct)));
