@@ -122,7 +122,7 @@ impl Client {
     fn set_size(&self, object: &Object, geometry: &mut Geometry, size: u64) -> Result<(), FsError> {
         let invalid = |error: slabfs_mdserver::api::SpecError| FsError::Invalid(error.to_string());
         // Growth this mount has not told yet counts: the program sees it.
-        let now = object.size(&geometry);
+        let now = object.size(geometry);
         if size == 0 {
             if now > 0 || geometry.info.holds {
                 self.forget_dirty(object);
