@@ -38,7 +38,9 @@ impl Model for Directory {
                 (was != refused).then_some(after)
             }
             Call::Rename { from, to } => match after.remove(from) {
-                None => refused.then_some(after),
+                // The kernel looks both names up, one after the other, and does nothing where it found one
+                // file: another may have moved it from here to there in between.
+                None => (refused || state.contains_key(to)).then_some(after),
                 Some(_) if refused => None,
                 Some(file) => {
                     after.insert(to.clone(), file);

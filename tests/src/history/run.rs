@@ -171,13 +171,16 @@ impl Outcome {
         self.ops.iter().filter(took).collect()
     }
 
+    /// Whether nothing is wrong with the history, no worker failed, and no operation.
+    pub fn is_fine(&self) -> bool {
+        self.violations.is_empty() && self.failures.is_empty() && self.failed().is_empty()
+    }
+
     /// # Panics
-    /// When anything is wrong: with the history, with a worker, or an operation failed.
+    /// When it is not fine.
     #[track_caller]
     pub fn expect_fine(&self) {
-        let wrong =
-            !self.violations.is_empty() || !self.failures.is_empty() || !self.failed().is_empty();
-        assert!(!wrong, "{self}");
+        assert!(self.is_fine(), "{self}");
     }
 
     /// # Panics

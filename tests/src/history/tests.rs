@@ -332,7 +332,7 @@ fn the_search_agrees_with_all_orders() {
         };
         verdicts[usize::from(possible)] += 1;
     }
-    assert!(verdicts.iter().all(|&count| count > 100), "{verdicts:?}");
+    assert!(verdicts.iter().all(|&count| count > 50), "{verdicts:?}");
 }
 
 fn agree<M: Model>(model: &M, ops: &[Op]) -> bool {

@@ -36,20 +36,23 @@ fn play(mounts: usize, promise: Promise, workloads: &[Workload], seed: u64) {
         } else {
             random.number() >> 16
         };
-        for &workload in workloads {
-            let outcome = run(
-                &cluster,
-                Run {
-                    workload,
-                    promise,
-                    mounts: mounts as u32,
-                    workers: 4,
-                    operations: 150,
-                    seed,
-                },
-            );
-            outcome.expect_fine();
-        }
+        let outcomes = workloads.iter().map(|&workload| {
+            let run = Run {
+                workload,
+                promise,
+                mounts: mounts as u32,
+                workers: 4,
+                operations: 150,
+                seed,
+            };
+            slabfs_tests::history::run(&cluster, run)
+        });
+        // All of a round: what fails together says more than the first.
+        let wrong: Vec<String> = outcomes
+            .filter(|outcome| !outcome.is_fine())
+            .map(|outcome| outcome.to_string())
+            .collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         if soak.is_none_or(|soak| start.elapsed() > soak) {
             break;
         }
