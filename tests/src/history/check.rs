@@ -115,24 +115,36 @@ fn strict_cells(ops: &[Op]) -> Option<(String, Vec<Op>)> {
     if let Some((what, ops)) = first {
         return Some((format!("{what}; wrong are cells {wrong:?}"), ops));
     }
-    // The kernel writes back and fetches pages of a mapping by themselves: nothing joins several cells.
+    None
+}
+
+/// Whether one `read` sees one `write` wholly or not at all: the arrays of a history, all cells of one
+/// together. Mappings are of cells: the kernel fetches and writes pages by itself.
+pub fn check_whole(ops: &[Op]) -> Vec<Violation> {
+    let mut objects: BTreeMap<&str, Vec<Op>> = BTreeMap::new();
+    for op in ops.iter().filter(|op| !cells::touched(op).is_empty()) {
+        if !(op.is_doubtful() && op.only_looks()) {
+            objects.entry(&op.object).or_default().push(op.clone());
+        }
+    }
     let mapped = |op: &Op| match op.call {
         Call::Write { how, .. } | Call::Read { how, .. } => how == How::Mapped,
         _ => false,
     };
-    if ops.iter().any(mapped) {
-        return None;
-    }
-    let ops: Vec<Op> = ops
-        .iter()
-        .filter(|op| !cells::touched(op).is_empty())
-        .cloned()
-        .collect();
-    ordered(
-        "an array with reads and writes of several cells at once",
-        &Cells::of(&ops),
-        &ops,
-    )
+    let unmapped = objects
+        .into_iter()
+        .filter(|(_, ops)| !ops.iter().any(mapped));
+    unmapped
+        .filter_map(|(object, ops)| {
+            let what = "an array with reads and writes of several cells at once";
+            let (what, ops) = ordered(what, &Cells::of(&ops), &ops)?;
+            Some(Violation {
+                object: object.to_owned(),
+                what,
+                ops,
+            })
+        })
+        .collect()
 }
 
 fn commit_cells(ops: &[Op]) -> Option<(String, Vec<Op>)> {

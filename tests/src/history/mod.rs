@@ -8,7 +8,7 @@
 //! | promise | of | an order of the operations that |
 //! |---|---|---|
 //! | strict | cells of an array, each by itself | is that of a register ([`cells`]) |
-//! | strict | cells that are only read and written by system calls, all together | is that of an array, so one `read` or `write`, which is one request here, is atomic towards the others |
+//! | none so far ([`check_whole`]) | cells that are only read and written by system calls, all together | is that of an array: one `read` or `write`, which is one request here, is atomic towards the others |
 //! | strict | a byte object with a size | is that of a list of records that is appended to, cut and read whole ([`sized`]) |
 //! | both | names in a directory | is that of a map from names to files ([`names`]) |
 //! | both | `fcntl` locks | lets nobody hold what another holds ([`locks`]) |
@@ -39,6 +39,6 @@ mod made;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Promise, Violation, check};
+pub use check::{Promise, Violation, check, check_whole};
 pub use op::{Answer, Call, How, Op};
 pub use run::{Outcome, Run, run};

@@ -184,6 +184,16 @@ impl Outcome {
     }
 
     /// # Panics
+    /// When a worker or an operation failed; the history may be wrong.
+    #[track_caller]
+    pub fn expect_no_failures(&self) {
+        assert!(
+            self.failures.is_empty() && self.failed().is_empty(),
+            "{self}"
+        );
+    }
+
+    /// # Panics
     /// When the history is as if the mounts kept the promise.
     #[track_caller]
     pub fn expect_violations(&self) {

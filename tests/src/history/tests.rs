@@ -1,7 +1,7 @@
 //! The checks are right about histories that somebody made: they accept what can be, refuse what cannot.
 
 use super::cells::Cells;
-use super::check::{Promise, check};
+use super::check::{Promise, check, check_whole};
 use super::linear::{Model, Verdict, search};
 use super::made::{self, any_order, op, read, write};
 use super::names::Directory;
@@ -10,7 +10,7 @@ use super::sized::Records;
 use crate::Random;
 
 fn fine(ops: &[Op]) -> bool {
-    check(ops, Promise::Strict).is_empty()
+    check(ops, Promise::Strict).is_empty() && check_whole(ops).is_empty()
 }
 
 #[test]
@@ -246,7 +246,8 @@ fn random_histories_that_happened_are_accepted() {
                 if round % 2 == 1 {
                     made::forget(&mut random, &mut ops);
                 }
-                let found = check(&ops, Promise::Strict);
+                let mut found = check(&ops, Promise::Strict);
+                found.extend(check_whole(&ops));
                 assert!(
                     found.is_empty(),
                     "{processes} processes, round {round}: {}",

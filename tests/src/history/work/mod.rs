@@ -3,7 +3,9 @@
 //! | workload | what it does | orders them by |
 //! |---|---|---|
 //! | [`cells`](cells) | reads and writes of overlapping cells, by offset and through selections | nothing |
-//! | [`mapped`] | the same cell by cell, half of them through a mapping, around the border of two pages | nothing |
+//! | the same, in place | on layouts where selections write at once into what is there | nothing |
+//! | [`mapped`] | cells around the border of two pages: one page through a mapping, the other by writes | nothing |
+//! | the same, mixed | both pages both ways | nothing |
 //! | [`records`] | appends, cuts, sizes, and reads of all | nothing |
 //! | [`names`] | creates, removes, renames and looks at few names | nothing |
 //! | [`ordered`] | overlapping writes without `fsync` that others read | `fcntl` locks, messages, or barriers |
@@ -36,7 +38,9 @@ pub use desk::Desk;
 #[allow(missing_docs, reason = "the table above says what each is")]
 pub enum Workload {
     Cells,
+    InPlace,
     Mapped,
+    Mixed,
     Records,
     Names,
     Locked,
@@ -77,8 +81,9 @@ pub fn work(task: Task) {
     let mut desk = Desk::new(task);
     desk.peers.barrier();
     match desk.task.workload {
-        Workload::Cells => cells::work(&mut desk),
-        Workload::Mapped => mapped::work(&mut desk),
+        Workload::Cells | Workload::InPlace => cells::work(&mut desk),
+        Workload::Mapped => mapped::apart(&mut desk),
+        Workload::Mixed => mapped::mixed(&mut desk),
         Workload::Records => records::work(&mut desk),
         Workload::Names => names::work(&mut desk),
         Workload::Locked => ordered::by_locks(&mut desk),
@@ -101,10 +106,14 @@ pub fn prepare(workload: Workload, object: &std::path::Path, layout: u64) {
         tool::create(object, dims, dtype, &["--layout", layout]);
     };
     match workload {
-        Workload::Cells | Workload::Locked | Workload::Told | Workload::Barriers => {
+        Workload::Cells => array("4,4", "V512", ["aligned"; 3]),
+        Workload::InPlace => array("4,4", "V512", ["grid:3,3", "canonical", "grid:2,4"]),
+        Workload::Locked | Workload::Told | Workload::Barriers => {
             array("4,4", "V512", ["aligned", "grid:3,3", "canonical"]);
         }
-        Workload::Mapped => array("1024", "u8", ["aligned", "grid:100", "canonical"]),
+        Workload::Mapped | Workload::Mixed => {
+            array("1024", "u8", ["aligned", "grid:100", "canonical"])
+        }
         Workload::Neighbours => array("8,16", "u1", ["aligned", "grid:3,5", "canonical"]),
         Workload::Hunt => array("64,512", "u8", ["aligned", "grid:10,100", "canonical"]),
         Workload::Records => file::write(object, ""),

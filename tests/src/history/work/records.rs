@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Result, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use super::Desk;
@@ -34,9 +35,7 @@ pub(super) fn work(desk: &mut Desk) {
                 });
             }
             6..9 => {
-                desk.note(&name, Call::Size, || {
-                    Ok(Answer::Number(file.metadata()?.len() / 8))
-                });
+                desk.note(&name, Call::Size, || Ok(Answer::Number(size(&file)? / 8)));
             }
             _ => {
                 desk.note(&name, Call::ReadAll, || read_all(&file));
@@ -45,6 +44,29 @@ pub(super) fn work(desk: &mut Desk) {
     }
     desk.peers.barrier();
     desk.note(&name, Call::ReadAll, || read_all(&file));
+}
+
+/// The size, of the mount and not of what the kernel remembers: while an append runs the kernel of that mount
+/// may answer with the size behind it, and then once more, from memory, with the one before it.
+fn size(file: &File) -> Result<u64> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the descriptor is open, the path is empty and ends in NUL, and `found` outlives the call.
+    let result = unsafe {
+        let mask = libc::STATX_SIZE;
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            mask,
+            found.as_mut_ptr(),
+        )
+    };
+    if result == -1 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: any bytes are a `statx`, and all of them were set.
+    Ok(unsafe { found.assume_init() }.stx_size)
 }
 
 fn append(mut file: &File, value: u64, knows_place: bool) -> Result<Answer> {
