@@ -14,6 +14,7 @@
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
 //! | [`lossy`] | a socket that loses replies |
 //! | [`held`] | a socket in front of a data server that holds requests back |
+//! | [`history`] | what workers did to the same objects at the same time, and whether it may be so |
 //! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and what they said |
 //! | [`mpi`] | programs of MPI-IO, compiled and run with each MPI |
@@ -34,6 +35,7 @@ pub mod disk;
 pub mod ext4;
 pub mod file;
 pub mod held;
+pub mod history;
 pub mod inputs;
 pub mod lossy;
 pub mod mounts;

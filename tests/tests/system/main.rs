@@ -25,6 +25,8 @@ mod full;
 mod growth;
 mod guide;
 mod hangs;
+mod history;
+mod hunt;
 mod journal;
 mod locks;
 mod lost_replies;
