@@ -83,7 +83,7 @@ impl House {
 }
 
 fn create(client: &Arc<Client>, name: &str) -> (Ino, Arc<Handle>) {
-    let (entry, handle) = client
+    let (made, handle) = client
         .create(
             Create {
                 parent: ROOT,
@@ -100,7 +100,7 @@ fn create(client: &Arc<Client>, name: &str) -> (Ino, Arc<Handle>) {
             WRITE,
         )
         .unwrap();
-    (entry.attr.ino, handle)
+    (made.entry.attr.ino, handle)
 }
 
 const WRITE: OpenMode = OpenMode {

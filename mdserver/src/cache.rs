@@ -4,7 +4,7 @@
 //! and the old `old` is forgotten. Every step is O(1), and nothing used within the last half of the
 //! limit's worth of other keys is lost. Only for copies of what lies in the store.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 use std::hash::Hash;
 
 /// The map. It holds at most its limit of entries.

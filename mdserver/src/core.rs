@@ -19,15 +19,16 @@
 //! the batch is in. A change that must be seen in memory only after it is in the store waits in the
 //! transaction. So an operation that fails at any point has changed nothing.
 
+use foldhash::{HashMap, HashMapExt};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use slabfs_model::SessionId;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::api::{Ino, LockLife, MdError, Time};
+use crate::api::{Ino, LockLife, MdError, RightsLife, Time};
 use crate::cache::Cache;
 use crate::dump::Dumps;
 use crate::keys;
@@ -38,7 +39,7 @@ use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
 use crate::sessions::{Fences, Session, Sessions};
 use crate::tags::Live;
-use crate::tilings::Tilings;
+use crate::tilings::{Closed, Tilings};
 use crate::txn::Txn;
 
 /// The service without its threads.
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     pub(crate) tags: Live,
     pub(crate) dumps: Dumps,
     pub(crate) locks: Home,
+    pub(crate) rights: crate::rights::Home,
     state: Mutex<State>,
     /// The copies of the state, for a look without its lock.
     pub(crate) seen: Arc<Seen>,
@@ -103,7 +105,11 @@ pub(crate) struct State {
     pub(crate) ids: Ids,
     pub(crate) sessions: Sessions,
     pub(crate) fences: Fences,
+    /// Sessions were found at the start that had ended, or ended with that, and not by detaching cleanly.
+    pub(crate) unclean: bool,
     pub(crate) opens: HashMap<Ino, Holders>,
+    /// Reservations that count no more.
+    pub(crate) closed: Closed,
     /// Objects with chunks that wait for a settle.
     pub(crate) waiting: HashSet<Ino>,
     pub(crate) servers: Servers,
@@ -175,7 +181,9 @@ impl State {
             ids: Ids::default(),
             sessions: Sessions::default(),
             fences: Fences::new(),
+            unclean: false,
             opens: HashMap::new(),
+            closed: Closed::new(),
             waiting: HashSet::new(),
             servers: Servers::new(),
             passes: Passes::default(),
@@ -266,12 +274,14 @@ impl Core {
         let sessions = state.sessions.live.len() as u32;
         let now = Time::now();
         // Whoever asks has heard it from this service, so it need not be a secret; only never the same.
-        let life = LockLife((now.sec as u64).wrapping_mul(1_000_000_000) + u64::from(now.nsec) + 1);
-        let before = state.sessions.live.keys().copied().collect();
+        let life = (now.sec as u64).wrapping_mul(1_000_000_000) + u64::from(now.nsec) + 1;
+        let before: BTreeSet<SessionId> = state.sessions.live.keys().copied().collect();
+        let earlier = state.unclean && state.fences.earlier_is_open();
         Self {
             kv,
             dumps: Dumps::default(),
-            locks: Home::new(life, before, Instant::now() + options.lease),
+            rights: crate::rights::Home::new(RightsLife(life), before.clone(), earlier),
+            locks: Home::new(LockLife(life), before, Instant::now() + options.lease),
             tilings: Tilings::new(options.cached_records),
             tags,
             options,

@@ -18,6 +18,7 @@ pub mod client;
 pub mod dump;
 pub mod kv;
 pub mod locks;
+pub mod rights;
 pub mod server;
 pub mod service;
 pub mod tags;

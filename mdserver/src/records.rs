@@ -243,9 +243,23 @@ pub(crate) struct Later {
     pub(crate) chunk: u64,
 }
 
+/// Records up to so many bytes, which are nearly all, are encoded here and copied once: writing into a vector
+/// looks for room at each byte.
+const ON_STACK: usize = 512;
+
 /// The bytes of a record.
 pub(crate) fn encode<T: Serialize + ?Sized>(record: &T) -> Result<Vec<u8>, MdError> {
-    let mut bytes = Vec::with_capacity(192);
+    let mut small = [0; ON_STACK];
+    small[0] = FORMAT;
+    match postcard::to_slice(record, &mut small[1..]) {
+        Ok(written) => {
+            let len = 1 + written.len();
+            return Ok(small[..len].to_vec());
+        }
+        Err(postcard::Error::SerializeBufferFull) => {}
+        Err(error) => return Err(MdError::Io(format!("cannot encode a record: {error}"))),
+    }
+    let mut bytes = Vec::with_capacity(2 * ON_STACK);
     bytes.push(FORMAT);
     postcard::to_extend(record, bytes)
         .map_err(|error| MdError::Io(format!("cannot encode a record: {error}")))

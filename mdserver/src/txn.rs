@@ -263,7 +263,14 @@ impl<'a> Txn<'a> {
         reply: Reply,
         then: impl FnOnce(&mut State),
     ) -> Result<Reply, MdError> {
-        for (ino, inode) in &self.inodes {
+        for (ino, inode) in &mut self.inodes {
+            if let Some(inode) = inode
+                && let Body::Object(object) = &inode.body
+                && self.state.closed.any(*ino, object)
+                && let Body::Object(object) = &mut Arc::make_mut(inode).body
+            {
+                self.state.closed.strip(*ino, object);
+            }
             match inode {
                 Some(inode) => self.batch.put(keys::inode(*ino), encode(&**inode)?),
                 None => self.batch.delete(keys::inode(*ino)),
@@ -289,7 +296,12 @@ impl<'a> Txn<'a> {
         self.state
             .forget(inodes.map(|(ino, _)| *ino), slots.map(|(at, _)| *at));
         let lsn = self.write()?;
+        let gone = self.inodes.iter().filter(|(_, inode)| inode.is_none());
+        self.core.rights.gone(gone.map(|(ino, _)| *ino));
         let state = &mut *self.state;
+        for (ino, _) in &self.inodes {
+            state.closed.forget(*ino);
+        }
         let inodes = self.inodes.drain(..);
         state.saw(
             inodes.filter_map(|(ino, inode)| Some((ino, inode?))),

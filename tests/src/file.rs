@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use memmap2::MmapMut;
+use memmap2::{Mmap, MmapMut};
 use nix::errno::Errno;
 
 /// Opens for reading and writing.
@@ -144,6 +144,15 @@ pub fn map(file: &File) -> Result<MmapMut> {
     // SAFETY: the tests that use it read and write bytes only, for which any value is one; a file that
     // becomes shorter under the mapping ends the test, which is what it is for.
     unsafe { MmapMut::map_mut(file) }
+}
+
+/// Maps a file to read only.
+///
+/// # Errors
+/// Those of mmap(2).
+pub fn map_to_read(file: &File) -> Result<Mmap> {
+    // SAFETY: as above; what others write meanwhile is what the tests look for.
+    unsafe { Mmap::map(file) }
 }
 
 fn c_path(path: &Path) -> CString {

@@ -24,7 +24,19 @@ fn dir() -> PathBuf {
 /// # Panics
 /// When it is missing.
 pub fn fsx() -> PathBuf {
-    let path = dir().join("bin/fsx");
+    installed("fsx")
+}
+
+/// The `pjdfstest` program.
+///
+/// # Panics
+/// When it is missing.
+pub fn pjdfstest() -> PathBuf {
+    installed("pjdfstest")
+}
+
+fn installed(name: &str) -> PathBuf {
+    let path = dir().join("bin").join(name);
     assert!(
         path.exists(),
         "{} is missing; run tools/setup --tests",

@@ -14,9 +14,13 @@
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
 //! | [`lossy`] | a socket that loses replies |
 //! | [`held`] | a socket in front of a data server that holds requests back |
+//! | [`history`] | what workers did to the same objects at the same time, and whether it may be so |
 //! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and what they said |
 //! | [`mpi`] | programs of MPI-IO, compiled and run with each MPI |
+//! | [`soak`] | whether tests go on for longer |
+//! | [`suites`] | test suites of others, and what they said |
+//! | [`mod@ext4`] | an ext4 to compare with |
 //! | [`mod@array`] | the naive array that mounts are compared with |
 //! | [`mod@file`] | system calls the standard library has not got |
 //! | [`disk`] | what lies in a data directory: finding it, damaging it |
@@ -28,8 +32,10 @@ pub mod array;
 pub mod binary;
 pub mod cluster;
 pub mod disk;
+pub mod ext4;
 pub mod file;
 pub mod held;
+pub mod history;
 pub mod inputs;
 pub mod lossy;
 pub mod mounts;
@@ -37,13 +43,16 @@ pub mod mpi;
 pub mod poll;
 pub mod random;
 pub mod service;
+pub mod soak;
 pub mod starter;
+pub mod suites;
 pub mod tool;
 pub mod up;
 
 pub use area::Area;
 pub use array::Array;
 pub use cluster::Cluster;
+pub use ext4::Ext4;
 pub use random::Random;
 pub use service::Service;
 pub use tool::{Outcome, slabfs};

@@ -28,3 +28,16 @@ pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
 }
+
+/// Looks at `found` until it gives something or `limit` has passed.
+pub fn until_or<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        let value = found();
+        if value.is_some() || start.elapsed() > limit {
+            return value;
+        }
+        // Between two looks, not instead of one.
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}

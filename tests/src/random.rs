@@ -7,10 +7,20 @@ pub struct Random(u64);
 impl Random {
     /// With a seed of its own, or the one in `$SLABFS_TEST_SEED`.
     pub fn new(seed: u64) -> Random {
+        Random(Random::seed(seed))
+    }
+
+    /// The seed itself, or the one in `$SLABFS_TEST_SEED`.
+    pub fn seed(seed: u64) -> u64 {
         let given = std::env::var("SLABFS_TEST_SEED")
             .ok()
             .and_then(|text| text.parse().ok());
-        Random(given.unwrap_or(seed))
+        given.unwrap_or(seed)
+    }
+
+    /// With this seed, whatever the environment says.
+    pub fn exactly(seed: u64) -> Random {
+        Random(seed)
     }
 
     /// Any number.

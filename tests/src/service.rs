@@ -223,9 +223,7 @@ fn last_lines(text: &str, count: usize) -> String {
 fn watch(name: String, process: Arc<Process>, end: Receiver<()>) {
     std::thread::spawn(move || {
         // A soak lets tests go on for longer.
-        let soak = std::env::var("SLABFS_SOAK_SECONDS").ok();
-        let soak = soak.and_then(|seconds| seconds.parse().ok());
-        let limit = LIMIT + Duration::from_secs(soak.unwrap_or(0));
+        let limit = LIMIT + crate::soak::time().unwrap_or_default();
         if end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) && process.ended().is_none() {
             eprintln!("{name}: its test hangs; killing it");
             process.signal(Signal::SIGKILL);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::starter::Process;
 
-/// A command that runs longer than this hangs.
+/// A command that runs longer than this hangs; in a soak it may go on for longer.
 const LIMIT: Duration = Duration::from_secs(150);
 /// What a command gets that was told to end.
 const GRACE: Duration = Duration::from_secs(20);
@@ -94,7 +94,8 @@ impl Outcome {
 /// When it cannot be started, or does not end.
 #[track_caller]
 pub fn run(command: &mut Command) -> Outcome {
-    run_within(command, LIMIT).unwrap_or_else(|| panic!("`{command:?}` does not end"))
+    let limit = LIMIT + crate::soak::time().unwrap_or_default();
+    run_within(command, limit).unwrap_or_else(|| panic!("`{command:?}` does not end"))
 }
 
 /// The same for a command that may go on for longer, or that may hang: `None` when it was ended at the limit.

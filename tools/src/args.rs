@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use slabfs_fs::client::Consistency;
 use slabfs_objstore::Addr;
 use slabfs_objstore::addr::AddrError;
 
@@ -80,6 +81,10 @@ pub(crate) struct MountArgs {
     /// How much read data to keep in memory
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub(crate) cache: u64,
+    /// What this mount and others see of each other: `strict`, each read what the last write on any mount put
+    /// there; or `commit`, data after `fsync` or `close`, without messages between mounts
+    #[arg(long, value_name = "MODE", value_parser = parse_consistency, default_value = DEFAULT_CONSISTENCY)]
+    pub(crate) consistency: Consistency,
     /// The name of this machine, by which placement `local` finds the data servers on it (default:
     /// the host's name)
     #[arg(long, value_name = "NAME")]
@@ -87,6 +92,22 @@ pub(crate) struct MountArgs {
     /// Threads that answer the kernel (default: one a processor, at least 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
+}
+
+const DEFAULT_CONSISTENCY: &str = match Consistency::DEFAULT {
+    Consistency::Strict => "strict",
+    Consistency::Commit => "commit",
+};
+
+/// Reads `strict` or `commit`.
+pub(crate) fn parse_consistency(text: &str) -> Result<Consistency, String> {
+    match text {
+        "strict" => Ok(Consistency::Strict),
+        "commit" => Ok(Consistency::Commit),
+        _ => Err(format!(
+            "{text:?} is no consistency; write strict or commit"
+        )),
+    }
 }
 
 /// Reads `unix:PATH` or `tcp:HOST:PORT`; a socket's path is made absolute, since the address is told

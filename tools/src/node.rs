@@ -335,6 +335,7 @@ impl MountNode {
             cache_bytes: args.cache,
             read_only: args.read_only,
             host: args.host.clone(),
+            consistency: args.consistency,
             ..ClientOptions::default()
         };
         let client = Client::start(metadata, servers, options).map_err(|error| {

@@ -6,9 +6,9 @@
 //! fill that began under an older epoch is not kept. Sharded; each shard forgets what it has not used for
 //! longest (second chance, by a clock hand).
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use slabfs_mdserver::api::Ino;
 use slabfs_model::for_each_run;

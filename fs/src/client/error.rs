@@ -41,6 +41,9 @@ pub enum FsError {
     /// The metadata service has not answered, so that others may have what this mount had.
     #[error("the metadata service has not answered this mount; waited for {0:?}")]
     Lapsed(Duration),
+    /// Another mount kept what the request needs.
+    #[error("another mount keeps what this needs, or does not answer; waited for {0:?}")]
+    Withheld(Duration),
     /// The object was removed while this mount's session was over.
     #[error("the object was removed while this mount was not attached")]
     Gone,

@@ -59,10 +59,15 @@ impl Handle {
     /// Of this flush, or of one in the background since the last call.
     pub fn flush(&self) -> Result<(), FsError> {
         let flushed = match self.writable {
-            true => self.client.admit(&self.object).and_then(|_| {
-                self.client
-                    .flush_object(&self.object, Scope::Handle(self.id))
-            }),
+            true => self
+                .client
+                .admit(&self.object)
+                .and_then(|_| match self.has_dirty() {
+                    true => self
+                        .client
+                        .flush_object(&self.object, Scope::Handle(self.id)),
+                    false => Ok(()),
+                }),
             false => Ok(()),
         };
         self.with_waiting(flushed)

@@ -4,10 +4,13 @@
 //! chunks: of a grid of one axis (byte objects among them) those nobody wrote; of other objects only if
 //! nothing was ever written. Everything else counts as data, which is allowed.
 
+use slabfs_mdserver::api::RightMode;
+
 use super::error::FsError;
 use super::flush::Scope;
 use super::grid_io::PLACES_WALKED;
 use super::handle::Handle;
+use super::rights::{By, Cells};
 
 /// Chunks looked for in one request.
 const LOOK_AHEAD: u64 = 64;
@@ -31,6 +34,11 @@ impl Handle {
 
     fn seek(&self, offset: u64, data: bool) -> Result<Option<u64>, FsError> {
         self.client.admit(&self.object)?;
+        let _op = self
+            .client
+            .enter(&self.object, By::Program, RightMode::Read, &|_, _| {
+                Cells::All
+            })?;
         let size = self.size();
         if offset >= size {
             return Err(FsError::NoSuchExtent);

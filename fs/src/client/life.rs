@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_mdserver::api::MdError;
+use slabfs_mdserver::api::{Entry, Ino, MdError, RightsBegun};
 use slabfs_model::SessionId;
 use slabfs_objstore::{Moment, StoreError};
 
@@ -32,6 +32,9 @@ use super::Client;
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
+
+/// An object that was opened again, and what it is now.
+type Reopened = (Arc<Object>, Entry);
 
 /// `until` of a session that lives as long as this process.
 const FOR_EVER: u64 = u64::MAX;
@@ -43,6 +46,12 @@ pub trait Caches: Send + Sync {
     /// The session is over: everything is forgotten, and what programs have changed is refused until it is.
     /// Returns as soon as it is refused.
     fn discard_all(&self);
+    /// Others are about to change an object: its pages are dropped. Returns when they are; what programs have
+    /// changed in them has come back as writes by then.
+    fn drop_pages(&self, ino: Ino);
+    /// Others are about to change names and attributes: what is kept of them is forgotten. False where that
+    /// cannot be done, and has to be waited out.
+    fn forget_names(&self) -> bool;
 }
 
 /// The life of a session by this mount's clock.
@@ -119,7 +128,7 @@ impl Life {
         !*closed
     }
 
-    fn caches(&self) -> Option<Arc<dyn Caches>> {
+    pub(super) fn caches(&self) -> Option<Arc<dyn Caches>> {
         self.caches.lock().as_ref().and_then(Weak::upgrade)
     }
 }
@@ -223,6 +232,7 @@ impl Client {
         // are refused: a write of the kernel's that was not came in the life that ends here.
         self.life.end();
         self.life.number.fetch_add(1, Ordering::SeqCst);
+        self.lose_rights();
         // What waits for a server to let it in is not waited for.
         self.servers.set_session(SessionId(0));
         for object in self.open_objects() {
@@ -232,13 +242,14 @@ impl Client {
         loop {
             let sent = Moment::now();
             match self.attach_anew() {
-                Ok(opened) => {
+                Ok((opened, rights)) => {
                     opened.iter().for_each(|(object, entry)| {
                         if let Err(error) = self.renew_form(object, entry) {
                             tracing::error!(object = %object.ino, %error, "cannot be opened again");
                             object.gone.store(true, Ordering::Release);
                         }
                     });
+                    self.rights_anew(rights);
                     tracing::warn!(session = %self.md.session(), "attached anew");
                     return self.answered(sent);
                 }
@@ -285,7 +296,7 @@ impl Client {
     }
 
     /// Attaches, and opens once what is open.
-    fn attach_anew(&self) -> Result<Vec<(Arc<Object>, slabfs_mdserver::api::Entry)>, FsError> {
+    fn attach_anew(&self) -> Result<(Vec<Reopened>, Option<RightsBegun>), FsError> {
         let _alone = self.attached.write();
         let _one = self.listing.lock();
         let attached = self.md.reattach()?;
@@ -318,15 +329,11 @@ impl Client {
         }
         self.locks_anew(attached.locks);
         self.servers.set_session(attached.session);
-        Ok(opened)
+        Ok((opened, attached.rights))
     }
 
     /// Takes over the form an object has now, whatever was known of it.
-    fn renew_form(
-        &self,
-        object: &Object,
-        entry: &slabfs_mdserver::api::Entry,
-    ) -> Result<(), FsError> {
+    fn renew_form(&self, object: &Object, entry: &Entry) -> Result<(), FsError> {
         let mut geometry = object.geometry.write();
         *geometry = Geometry::new(entry)?;
         object.tiling.write().version = None;

@@ -11,6 +11,7 @@
 //! - `resize` whatever changes an object's form
 //! - `find` searches
 //! - `locks` advisory locks: what is held, who waits
+//! - `rights` what other mounts must not do meanwhile, and what they may ask back
 //! - `session` attaching, heartbeats, what runs in the background; `life` what happens when the session
 //!   is not heard, or is over
 //!
@@ -41,17 +42,18 @@ mod payload;
 mod place;
 mod read;
 mod resize;
+mod rights;
 mod runs;
 mod session;
 mod stream;
 mod write;
 mod writer;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Md};
 use slabfs_model::ServerId;
@@ -65,6 +67,7 @@ pub use handle::{Handle, OpenMode, ReadSink, Written};
 pub use layout::{ChunkView, LayoutView};
 pub use life::Caches;
 pub use locks::{Locked, Then};
+pub use rights::Consistency;
 
 use block_cache::BlockCache;
 use flush::Scope;
@@ -72,6 +75,7 @@ use life::Life;
 use locks::Locks;
 use object::{Object, State};
 use place::{Known, LeasedIds, Places};
+use rights::Rights;
 
 /// How often a request looks at an object's form anew before it gives up.
 const FORM_TRIES: usize = 16;
@@ -97,6 +101,8 @@ pub struct ClientOptions {
     pub io_timeout: Duration,
     /// The name of this machine, by which placement `local` finds its servers; the host's name if none.
     pub host: Option<String>,
+    /// What this mount and others see of each other.
+    pub consistency: Consistency,
 }
 
 impl Default for ClientOptions {
@@ -111,6 +117,7 @@ impl Default for ClientOptions {
             chunk_limit: CHUNK_LIMIT,
             io_timeout: Duration::from_secs(30),
             host: None,
+            consistency: Consistency::default(),
         }
     }
 }
@@ -151,6 +158,7 @@ pub struct Client {
     wake: Condvar,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
     locks: Locks,
+    rights: Rights,
     life: Life,
     /// The lease of the session; zero where it lives as long as this process.
     lease_time: Mutex<Duration>,
@@ -181,9 +189,10 @@ impl Client {
         &self.md
     }
 
-    /// Whether no other session is attached, so that what the kernel caches stays true.
+    /// Whether no other session is attached, so that what the kernel caches stays true. A mount that takes
+    /// part in rights hears of the end of that before anybody else can change anything.
     pub fn alone(&self) -> bool {
-        self.md.session_count() <= 1
+        self.md.session_count() <= 1 && !self.rights.shared()
     }
 
     /// Whether metadata service and data servers are all in this process.
@@ -212,14 +221,25 @@ impl Client {
         self.options.chunk_limit
     }
 
+    /// Whether everything that operations may wait for is in this process: they may run on any thread.
+    pub fn is_near(&self) -> bool {
+        self.local && !self.rights.shared()
+    }
+
     /// Counters and state of this client, as `.slabfs/stats` shows them.
     pub fn stats(&self) -> serde_json::Value {
+        let (asked, recalled) = self.rights.counts();
         serde_json::json!({
             "counters": self.counters().snapshot(),
             "dirty_bytes": self.dirty.load(Ordering::Relaxed).max(0),
             "open_objects": self.objects.lock().len(),
             "locks_held": self.locks.held(),
             "locks_waiting": self.locks.waiting(),
+            "strict": self.rights.strict(),
+            "alone": self.alone(),
+            "rights_asked": asked,
+            "rights_recalled": recalled,
+            "rights_held": self.rights.held(),
             "sessions": self.md.session_count(),
             "session": self.md.session().0,
             "sessions_lost": self.life(),

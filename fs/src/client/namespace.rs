@@ -1,5 +1,6 @@
 //! Names and attributes, with what this mount has written and not flushed yet merged in.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{Entry, Ino, MdError};
@@ -14,7 +15,12 @@ impl Client {
     /// # Errors
     /// As the metadata service says.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, FsError> {
-        Ok(self.with_unflushed(self.md().lookup(parent, name)?))
+        let entry = self.md().lookup(parent, name)?;
+        // The kernel believes this size while a file is mapped: not one that is about to be outdone.
+        match self.shared() && self.known(entry.attr.ino).is_some() {
+            true => self.getattr(entry.attr.ino),
+            false => Ok(self.with_unflushed(entry)),
+        }
     }
 
     /// Attributes of an inode.
@@ -22,7 +28,11 @@ impl Client {
     /// # Errors
     /// As the metadata service says.
     pub fn getattr(&self, ino: Ino) -> Result<Entry, FsError> {
-        match self.md().getattr(ino) {
+        let found = match self.shared() {
+            true => self.md().stat(ino),
+            false => self.md().getattr(ino),
+        };
+        match found {
             Err(MdError::NotFound) if self.is_gone(ino) => Err(FsError::Gone),
             found => Ok(self.with_unflushed(found?)),
         }
@@ -69,8 +79,8 @@ impl Client {
     ///
     /// # Errors
     /// Of the flush.
-    pub fn flush_ino(&self, ino: Ino) -> Result<(), FsError> {
-        match self.known(ino) {
+    pub fn flush_ino(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
+        match self.keep_open(ino) {
             Some(object) => self.flush_object(&object, Scope::All),
             None => Ok(()),
         }
@@ -80,8 +90,8 @@ impl Client {
     ///
     /// # Errors
     /// Of the flush or the sync.
-    pub fn sync_ino(&self, ino: Ino) -> Result<(), FsError> {
-        match self.known(ino) {
+    pub fn sync_ino(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
+        match self.keep_open(ino) {
             Some(object) => self.sync_object(&object),
             None => {
                 self.settle_closed();

@@ -27,6 +27,7 @@ use slabfs_objstore::ChunkName;
 
 use super::error::FsError;
 use super::geometry::Geometry;
+use super::rights::Own;
 use super::runs::Runs;
 use super::stream::Stream;
 use super::writer::Waiting;
@@ -60,6 +61,8 @@ pub(super) struct Object {
     pub(super) checked: Mutex<Instant>,
     /// It was removed while this mount had no session that held it.
     pub(super) gone: AtomicBool,
+    /// What this mount may do with it while others have it open. Before all locks above.
+    pub(super) own: Arc<Own>,
 }
 
 /// How far a region reaches on each axis.
@@ -77,7 +80,8 @@ pub(super) struct State {
     pub(super) handles: Vec<Weak<Waiting>>,
     /// How often this mount has it open.
     pub(super) opens: u64,
-    /// So many of these the metadata service does not know of: they are of a session that is over.
+    /// So many of these the metadata service does not know of: they are of a session that is over, or hold
+    /// open what is open anyway.
     pub(super) untold: u64,
     /// What the dirty runs and tails cost, as the client's account has it.
     pub(super) charged: u64,
@@ -91,7 +95,7 @@ pub(super) struct Chunks {
 }
 
 impl Object {
-    pub(super) fn new(entry: &Entry) -> Result<Object, FsError> {
+    pub(super) fn new(entry: &Entry, own: Arc<Own>) -> Result<Object, FsError> {
         Ok(Object {
             ino: entry.attr.ino,
             appending: Mutex::new(()),
@@ -112,6 +116,7 @@ impl Object {
             epoch: AtomicU64::new(0),
             checked: Mutex::new(Instant::now()),
             gone: AtomicBool::new(false),
+            own,
         })
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{CREATOR_RESERVE, Create, Entry, Ino};
+use slabfs_mdserver::api::{CREATOR_RESERVE, Create, Created, Entry, Ino};
 use slabfs_model::Selection;
 
 use super::error::FsError;
+use super::geometry::Geometry;
 use super::handle::{Handle, OpenMode, Selected};
 use super::object::Object;
 use super::writer::HandleId;
@@ -47,10 +48,21 @@ impl Client {
         mode: OpenMode,
         selection: Option<&Selection>,
     ) -> Result<Arc<Handle>, FsError> {
-        let _attached = self.attached.read_recursive();
-        let entry = self.md.open(ino)?;
-        let object = self.opened(&entry)?;
-        self.handle(object, mode, selection)
+        let handle = {
+            let _attached = self.attached.read_recursive();
+            let entry = self.md.open(ino)?;
+            let object = self.opened(&entry)?;
+            self.handle(object, mode, selection)?
+        };
+        self.ready(handle)
+    }
+
+    /// A handle is there; before it may be used pages that it could change without warning are dropped.
+    fn ready(&self, handle: Arc<Handle>) -> Result<Arc<Handle>, FsError> {
+        if handle.writable {
+            self.ready_for_writer(&handle.object);
+        }
+        Ok(handle)
     }
 
     /// Creates an object and opens it, in one request.
@@ -61,16 +73,19 @@ impl Client {
         self: &Arc<Self>,
         create: Create,
         mode: OpenMode,
-    ) -> Result<(Entry, Arc<Handle>), FsError> {
+    ) -> Result<(Created, Arc<Handle>), FsError> {
         debug_assert!(create.open);
-        let _attached = self.attached.read_recursive();
-        let made = self.md.create(create)?;
-        let object = self.opened(&made.entry)?;
-        if made.created {
-            object.reserved.store(CREATOR_RESERVE, Ordering::Release);
-        }
-        let handle = self.handle(object, mode, None)?;
-        Ok((made.entry, handle))
+        let (made, handle) = {
+            let _attached = self.attached.read_recursive();
+            let made = self.md.create(create)?;
+            let object = self.opened(&made.entry)?;
+            if made.created {
+                object.reserved.store(CREATOR_RESERVE, Ordering::Release);
+            }
+            let handle = self.handle(object, mode, None)?;
+            (made, handle)
+        };
+        Ok((made, self.ready(handle)?))
     }
 
     fn handle(
@@ -84,10 +99,7 @@ impl Client {
             Some(_) if mode.append => Err(FsError::Invalid(
                 "a selection has a fixed size: nothing can be appended to it".into(),
             )),
-            Some(selection) => {
-                let geometry = object.geometry.read();
-                Selected::new(selection, &geometry, object.size(&geometry)).map(Some)
-            }
+            Some(selection) => self.resolve(&object, selection).map(Some),
         };
         let selected = match selected {
             Ok(selected) => selected,
@@ -110,6 +122,17 @@ impl Client {
         Ok(handle)
     }
 
+    /// A selection of an object, as long as it is with what others have not flushed.
+    fn resolve(&self, object: &Object, selection: &Selection) -> Result<Selected, FsError> {
+        if self.shared() {
+            let entry = self.with_unflushed(self.md().stat(object.ino)?);
+            let geometry = Geometry::new(&entry)?;
+            return Selected::new(selection, &geometry, geometry.size());
+        }
+        let geometry = object.geometry.read();
+        Selected::new(selection, &geometry, object.size(&geometry))
+    }
+
     /// The shared `Object` of an inode the metadata service has just counted as opened.
     fn opened(self: &Arc<Self>, entry: &Entry) -> Result<Arc<Object>, FsError> {
         let ino = entry.attr.ino;
@@ -121,15 +144,18 @@ impl Client {
                     Some(object.clone())
                 }
                 None => {
-                    let object = match Object::new(entry) {
+                    let own = self.rights.own(ino);
+                    let object = match Object::new(entry, own.clone()) {
                         Ok(object) => Arc::new(object),
                         Err(error) => {
+                            self.rights.disown(&own);
                             drop(objects);
                             self.releases.lock().push(ino);
                             return Err(error);
                         }
                     };
                     object.state.lock().opens = 1;
+                    own.belongs_to(&object);
                     objects.insert(ino, object.clone());
                     return Ok(object);
                 }
@@ -159,6 +185,25 @@ impl Client {
         })
     }
 
+    /// Holds an object open that this mount has open already. The kernel tells of a last close late: without
+    /// this, an object may be taken out of memory in the midst of what is done to it, and the metadata
+    /// service be told that all of it is stored.
+    pub(super) fn keep_open(self: &Arc<Self>, ino: Ino) -> Option<Borrowed> {
+        let _attached = self.attached.read_recursive();
+        let objects = self.objects.lock();
+        let object = objects.get(&ino)?.clone();
+        {
+            let mut state = object.state.lock();
+            state.opens += 1;
+            // Whoever closes first tells nothing; the last one does.
+            state.untold += 1;
+        }
+        Some(Borrowed {
+            object,
+            client: self.clone(),
+        })
+    }
+
     /// The object, if this mount has it open.
     pub(super) fn known(&self, ino: Ino) -> Option<Arc<Object>> {
         self.objects.lock().get(&ino).cloned()
@@ -177,6 +222,7 @@ impl Client {
             state.untold = state.untold.saturating_sub(1);
             (state.opens == 0).then(|| {
                 objects.remove(&object.ino);
+                self.rights.disown(&object.own);
                 let runs = std::mem::take(&mut state.runs);
                 let streams = std::mem::take(&mut state.streams);
                 self.account(&mut state);
@@ -231,6 +277,9 @@ impl Handle {
     pub fn release(&self) -> Result<(), FsError> {
         let flushed = self.flush();
         *self.stream.lock() = None;
+        if self.writable {
+            self.client.writer_is_done(&self.object);
+        }
         self.client.closed(&self.object);
         flushed
     }

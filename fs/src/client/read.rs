@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::Stored;
+use slabfs_mdserver::api::{RightMode, Stored};
 use slabfs_model::layout::{Grid, Tiling};
 use slabfs_model::{
     Coords, Hyperslab, Region, ServerId, Version, fill_slab, fill_slab_at, for_each_run, intersect,
@@ -27,6 +27,7 @@ use super::error::FsError;
 use super::geometry::Geometry;
 use super::handle::{Handle, ReadSink, Want};
 use super::object::Object;
+use super::rights::{By, Cells, Op};
 use super::stream::Stream;
 use super::{Client, FORM_TRIES};
 
@@ -34,7 +35,7 @@ use super::{Client, FORM_TRIES};
 /// asking for the pages of a mapping costs more than to copy so little.
 const SMALL: usize = 16 << 10;
 
-/// How old a mount's idea of an object may be while other mounts are attached.
+/// How old a mount's idea of an object may be while other mounts are attached, if it is not strict.
 pub(super) const FRESH_FOR: Duration = Duration::from_secs(1);
 /// How long the end is believed; a small file that is read right after it was opened is not asked for twice.
 const END_FOR: Duration = Duration::from_millis(5);
@@ -99,7 +100,7 @@ impl Handle {
     /// Whether it is time to ask whether another mount has changed the object: now and then, and when a
     /// read reaches the end, since it may not be the end any more.
     fn due(&self, offset: u64, len: usize) -> bool {
-        if self.client.alone() {
+        if self.client.strict() || self.client.alone() {
             return false;
         }
         let age = self.object.checked.lock().elapsed();
@@ -118,13 +119,95 @@ impl Handle {
     /// # Errors
     /// Of the servers; damage names the chunk. Nothing is given to `sink` then.
     pub fn read(&self, offset: u64, len: usize, sink: &mut dyn ReadSink) -> Result<(), FsError> {
-        self.client.admit(&self.object)?;
-        if self.due(offset, len) {
-            self.client.refresh(&self.object)?;
+        self.read_by(By::Program, offset, len, sink)
+    }
+
+    /// The same for the kernel, which is going to keep the bytes in a page.
+    ///
+    /// # Errors
+    /// As [`Handle::read`].
+    pub fn read_page(
+        &self,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn ReadSink,
+    ) -> Result<(), FsError> {
+        self.read_by(By::PageOut, offset, len, sink)
+    }
+
+    fn read_by(
+        &self,
+        by: By,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn ReadSink,
+    ) -> Result<(), FsError> {
+        loop {
+            self.client.admit(&self.object)?;
+            if self.due(offset, len) {
+                self.client.refresh(&self.object)?;
+            }
+            let needs = self.needs_to_read(by, offset, len);
+            let op = self
+                .client
+                .enter(&self.object, by, RightMode::Read, &needs)?;
+            if self.read_in(&op, &needs, offset, len, sink)? {
+                return Ok(());
+            }
         }
+    }
+
+    /// Reads without waiting for rights or servers; false, and nothing is done, where that is not possible.
+    /// `page`: it is the kernel that reads, which is going to keep the bytes.
+    ///
+    /// # Errors
+    /// As [`Handle::read`].
+    pub fn try_read(
+        &self,
+        page: bool,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn ReadSink,
+    ) -> Result<bool, FsError> {
+        if self.would_block(offset, len) {
+            return Ok(false);
+        }
+        self.client.admit(&self.object)?;
+        let by = if page { By::PageOut } else { By::Program };
+        let needs = self.needs_to_read(by, offset, len);
+        let Some(op) = self
+            .client
+            .enter_now(&self.object, by, RightMode::Read, &needs)
+        else {
+            return Ok(false);
+        };
+        self.read_in(&op, &needs, offset, len, sink)
+    }
+
+    fn needs_to_read(
+        &self,
+        by: By,
+        offset: u64,
+        len: usize,
+    ) -> impl Fn(&Geometry, u64) -> Cells + '_ {
+        move |geometry, size| match by {
+            By::Program => self.read_needs(geometry, size, offset, len as u64),
+            By::PageOut | By::PageBack => Cells::All,
+        }
+    }
+
+    /// Reads in an operation that has begun; false if it has to begin anew.
+    fn read_in(
+        &self,
+        op: &Op,
+        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn ReadSink,
+    ) -> Result<bool, FsError> {
         let mut last = None;
         for _ in 0..FORM_TRIES {
-            match self.read_shaped(offset, len, sink) {
+            match self.read_shaped(op, needs, offset, len, sink) {
                 // A chunk that was there when the tiling was read has been replaced since.
                 Err(FsError::Store(StoreError::Missing(name))) => {
                     // The same chunk twice in a row is not replaced, it is gone.
@@ -142,10 +225,20 @@ impl Handle {
         ))
     }
 
-    fn read_shaped(&self, offset: u64, len: usize, sink: &mut dyn ReadSink) -> Result<(), FsError> {
+    fn read_shaped(
+        &self,
+        op: &Op,
+        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn ReadSink,
+    ) -> Result<bool, FsError> {
         let object = &*self.object;
         let geometry = object.geometry.read();
         let size = object.size(&geometry);
+        if !op.covers(|| needs(&geometry, size)) {
+            return Ok(false);
+        }
         let end = match &self.selected {
             Some(selected) => selected.bytes,
             None => size,
@@ -153,7 +246,7 @@ impl Handle {
         .min(offset.saturating_add(len as u64));
         if offset >= end {
             sink.give(&[]);
-            return Ok(());
+            return Ok(true);
         }
         let len = (end - offset) as usize;
         self.client.counters().read.transfer(len as u64);
@@ -165,7 +258,7 @@ impl Handle {
             && want.within.is_none()
             && self.client.show(object, &geometry, &want.slab, sink)?
         {
-            return Ok(());
+            return Ok(true);
         }
         BUFFER.with(|cell| {
             // A sink that reads again on this thread would find the buffer taken: it gets one of its own.
@@ -189,7 +282,7 @@ impl Handle {
             if buffer.len() > KEPT_BUFFER {
                 *buffer = Vec::new();
             }
-            Ok(())
+            Ok(true)
         })
     }
 

@@ -9,9 +9,10 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLockWriteGuard;
 use slabfs_mdserver::api::{
-    Commit, Entry, Ino, MdError, ResizeHow, Resolved, Rewrite, SetAttr, SpecChange, SpecPlan,
-    Stored, StoredChunk, Truncate,
+    Commit, Entry, Ino, MdError, ResizeHow, Resolved, Rewrite, RightMode, SetAttr, SpecChange,
+    SpecPlan, Stored, StoredChunk, Truncate,
 };
 use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{Coords, Hyperslab, Layout, Placement, Region, gather};
@@ -24,6 +25,7 @@ use super::handle::Handle;
 use super::object::Object;
 use super::payload::Payload;
 use super::place::is_full;
+use super::rights::{By, Cells, Op};
 use super::{Client, FORM_TRIES};
 
 /// `fallocate` modes, as the kernel passes them.
@@ -45,14 +47,13 @@ impl Client {
         if let Some(size) = size {
             self.wait_alive()?;
             let object = self.borrow(ino)?;
-            self.truncate(&object, size, false)?;
+            self.truncate(&object, size)?;
         }
         if set != SetAttr::default() {
             // A flush that comes later must not set the time of modification over one that was given.
-            if set.mtime.is_some()
-                && let Some(object) = self.known(ino)
-            {
-                self.flush_object(&object, Scope::All)?;
+            let open = set.mtime.and_then(|_| self.keep_open(ino));
+            if let Some(object) = &open {
+                self.flush_object(object, Scope::All)?;
             }
             let entry = self.md().setattr(ino, set)?;
             return Ok(self.with_unflushed(entry));
@@ -96,37 +97,53 @@ impl Client {
         Ok(())
     }
 
-    /// Sets the size; with `only_grow` nothing happens to an object that is as long already.
-    fn truncate(&self, object: &Object, size: u64, only_grow: bool) -> Result<(), FsError> {
-        let mut geometry = object.geometry.write();
+    /// Sets the size.
+    fn truncate(&self, object: &Object, size: u64) -> Result<(), FsError> {
+        let (_op, mut geometry) = self.enter_whole(object)?;
         self.renew(object, &mut geometry)?;
+        self.set_size(object, &mut geometry, size)
+    }
+
+    /// Begins what changes an object's form, and locks that.
+    fn enter_whole<'a>(
+        &self,
+        object: &'a Object,
+    ) -> Result<(Op, RwLockWriteGuard<'a, Geometry>), FsError> {
+        loop {
+            let op = self.enter(object, By::Program, RightMode::Write, &|_, _| Cells::All)?;
+            let geometry = object.geometry.write();
+            if op.covers(|| Cells::All) {
+                return Ok((op, geometry));
+            }
+        }
+    }
+
+    /// The same under a lock that is held already; the form is the newest.
+    fn set_size(&self, object: &Object, geometry: &mut Geometry, size: u64) -> Result<(), FsError> {
         let invalid = |error: slabfs_mdserver::api::SpecError| FsError::Invalid(error.to_string());
         // Growth this mount has not told yet counts: the program sees it.
-        let now = object.size(&geometry);
-        if only_grow && size <= now {
-            return Ok(());
-        }
+        let now = object.size(geometry);
         if size == 0 {
             if now > 0 || geometry.info.holds {
                 self.forget_dirty(object);
                 let entry = self.md().clear(object.ino)?;
                 object.reserved.store(0, Ordering::Release);
-                self.reform(object, &mut geometry, &entry)?;
+                self.reform(object, geometry, &entry)?;
             }
             return Ok(());
         }
         if now > geometry.size() || size < now {
-            self.flush_alone(object, &mut geometry)?;
+            self.flush_alone(object, geometry)?;
         }
         match geometry.info.truncate(size).map_err(invalid)? {
             Truncate::Nothing => Ok(()),
             Truncate::Clear => Err(FsError::Invalid("a size of 0 clears".into())),
-            Truncate::Dims(dims) => self.resize(object, &mut geometry, dims, ResizeHow::Truncate),
+            Truncate::Dims(dims) => self.resize(object, geometry, dims, ResizeHow::Truncate),
         }
     }
 
     /// Drops what was written and not flushed; nobody will see it again.
-    fn forget_dirty(&self, object: &Object) {
+    pub(super) fn forget_dirty(&self, object: &Object) {
         let _alone = object.flushing.write();
         let mut state = object.state.lock();
         let runs = std::mem::take(&mut state.runs);
@@ -198,7 +215,7 @@ impl Client {
     pub fn set_dims(self: &Arc<Self>, ino: Ino, dims: Coords) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
-            let mut geometry = object.geometry.write();
+            let (_op, mut geometry) = self.enter_whole(&object)?;
             self.renew(&object, &mut geometry)?;
             geometry
                 .info
@@ -230,7 +247,7 @@ impl Client {
     pub fn declare(self: &Arc<Self>, ino: Ino, change: SpecChange) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
-            let mut geometry = object.geometry.write();
+            let (_op, mut geometry) = self.enter_whole(&object)?;
             let mut tries = 0;
             let entry = loop {
                 self.renew(&object, &mut geometry)?;
@@ -439,29 +456,26 @@ impl Handle {
     }
 
     fn extend_to(&self, end: u64) -> Result<(), FsError> {
-        let (size, limit, whole) = {
-            let geometry = self.object.geometry.read();
-            (
-                self.object.size(&geometry),
-                geometry.size_limit(),
-                geometry.whole_rows(end),
-            )
-        };
+        let (client, object) = (&self.client, &self.object);
+        let (_op, mut geometry) = client.enter_whole(object)?;
+        client.renew(object, &mut geometry)?;
+        let size = object.size(&geometry);
         if end <= size {
             return Ok(());
         }
-        if end > limit {
+        if end > geometry.size_limit() {
             return Err(FsError::TooBig(format!(
                 "the object has fixed dims and {size} bytes"
             )));
         }
-        self.client.truncate(&self.object, whole, true)
+        let whole = geometry.whole_rows(end);
+        client.set_size(object, &mut geometry, whole)
     }
 
     /// Makes `[from, to)` read as zeros and gives its room back where that is possible.
     fn punch(&self, from: u64, to: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
-        let mut geometry = object.geometry.write();
+        let (_op, mut geometry) = client.enter_whole(object)?;
         if !geometry.info.fill.is_zero() {
             return Err(FsError::NotSupported(
                 "the object's fill value is not zero: a hole would read as the fill".into(),

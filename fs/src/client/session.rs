@@ -21,6 +21,7 @@ use super::life::Life;
 use super::locks::Locks;
 use super::object::Object;
 use super::place::Known;
+use super::rights::{self, Consistency, Rights};
 use super::{Client, ClientOptions, Settling};
 
 /// How often the metadata service is told that the session lives, and how often at most.
@@ -35,6 +36,8 @@ const SERVERS_ROUND: Duration = Duration::from_millis(100);
 
 /// How long what a closed object left may wait for the disk.
 const SETTLE_EVERY: Duration = Duration::from_secs(2);
+
+const RIGHTS_THREAD: &str = "slabfs-rights";
 
 impl Client {
     /// Opens a session and starts what runs in the background.
@@ -52,7 +55,9 @@ impl Client {
                 .unwrap_or_default()
         });
         let sent = Moment::now();
-        let (md, attached) = Md::attach(metadata, &host, std::process::id(), options.read_only)?;
+        let strict = options.consistency == Consistency::Strict;
+        let pid = std::process::id();
+        let (md, attached) = Md::attach_as(metadata, &host, pid, options.read_only, strict)?;
         servers.set_session(attached.session);
         adopt_servers(&servers, &attached.servers);
         let lease = Duration::from_millis(attached.lease_ms);
@@ -85,6 +90,7 @@ impl Client {
             wake: Condvar::new(),
             threads: Mutex::default(),
             locks: Locks::new(attached.locks),
+            rights: Rights::new(attached.rights),
             life: Life::new(sent, lease),
             lease_time: Mutex::new(lease),
             attached: RwLock::default(),
@@ -100,6 +106,12 @@ impl Client {
         }
         client.spawn("slabfs-flush", |client| client.tidy())?;
         client.spawn("slabfs-locks", |client| client.poll_locks())?;
+        if client.strict() {
+            for _ in 0..rights::THREADS {
+                client.spawn("slabfs-recall", |client| client.handle_all_recalls())?;
+            }
+            client.spawn(RIGHTS_THREAD, |client| client.poll_rights())?;
+        }
         Ok(client)
     }
 
@@ -342,15 +354,22 @@ impl Client {
         }
         self.wake.notify_all();
         self.stop_locks();
+        self.stop_rights();
         self.life.close();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
+        let join = |thread: std::thread::JoinHandle<()>| {
             if thread.join().is_err() {
                 tracing::error!("a background thread of the client had panicked");
             }
-        }
+        };
+        // A poll for rights returns when the session has ended.
+        let (polls, threads): (Vec<_>, Vec<_>) = std::mem::take(&mut *self.threads.lock())
+            .into_iter()
+            .partition(|thread| thread.thread().name() == Some(RIGHTS_THREAD));
+        threads.into_iter().for_each(join);
         let synced = self.sync_all();
         self.tell_releases();
         let detached = self.md.detach(synced.is_ok()).map_err(FsError::from);
+        polls.into_iter().for_each(join);
         synced.and(detached)
     }
 }

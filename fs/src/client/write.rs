@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use slabfs_mdserver::api::Time;
+use slabfs_mdserver::api::{RightMode, Time};
 use slabfs_model::{Coords, Hyperslab, Region, for_each_run};
 use slabfs_objstore::client::{WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName};
@@ -27,6 +27,7 @@ use super::object::ends_of;
 use super::payload::Payload;
 use super::place::is_full;
 use super::read::FRESH_FOR;
+use super::rights::{By, Cells, Op};
 use super::stream::{Progress, Stream};
 
 /// More open streams than this on one object are flushed: each holds a file open on a server.
@@ -64,7 +65,9 @@ impl Handle {
 
     /// Whether it is time to ask whether another mount has changed the object's form.
     fn form_due(&self) -> bool {
-        !self.client.alone() && self.object.checked.lock().elapsed() > FRESH_FOR
+        !self.client.strict()
+            && !self.client.alone()
+            && self.object.checked.lock().elapsed() > FRESH_FOR
     }
 
     /// Writes `data` at `offset` of the handle's space; an appending handle takes the end instead.
@@ -78,6 +81,64 @@ impl Handle {
         self.write_in(None, offset, data)
     }
 
+    /// The same without waiting for rights or servers; `life` says that it is the kernel that writes a page
+    /// ([`Handle::write_page`]). Nothing, and nothing is done, where that is not possible.
+    ///
+    /// # Errors
+    /// As [`Handle::write`] and [`Handle::write_page`].
+    pub fn try_write(
+        &self,
+        life: Option<u64>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Option<Written>, FsError> {
+        if data.is_empty() || self.may_block_write(offset, data.len()) {
+            return Ok(None);
+        }
+        self.check()?;
+        let admitted = self.client.admit(&self.object)?;
+        if self.client.over_budget() {
+            self.client.relieve(&self.object)?;
+        }
+        let by = writer(life);
+        let needs = self.needs_to_write(by, offset, data.len());
+        let Some(op) = self
+            .client
+            .enter_now(&self.object, by, RightMode::Write, &needs)
+        else {
+            return Ok(None);
+        };
+        let _appending = self.append.then(|| self.object.appending.lock());
+        let written = self.write_following(&op, &needs, life.unwrap_or(admitted), offset, data)?;
+        Ok(written.inspect(|_| self.note_written()))
+    }
+
+    fn check(&self) -> Result<(), FsError> {
+        match self.writable {
+            true => Ok(()),
+            false => Err(FsError::ReadOnly("the file is not open for writing".into())),
+        }
+    }
+
+    fn note_written(&self) {
+        *self.object.written.lock() = Some(Time::now());
+    }
+
+    fn needs_to_write(
+        &self,
+        by: By,
+        offset: u64,
+        len: usize,
+    ) -> impl Fn(&Geometry, u64) -> Cells + '_ {
+        move |geometry, size| match by {
+            By::Program => {
+                let offset = (!self.append).then_some(offset);
+                self.write_needs(geometry, size, offset, len as u64)
+            }
+            By::PageOut | By::PageBack => Cells::All,
+        }
+    }
+
     /// The same for what the kernel writes of a page that a program changed in `life` of the mount. What was
     /// lost with an earlier one must not come back.
     ///
@@ -88,36 +149,48 @@ impl Handle {
     }
 
     fn write_in(&self, life: Option<u64>, offset: u64, data: &[u8]) -> Result<Written, FsError> {
-        if !self.writable {
-            return Err(FsError::ReadOnly("the file is not open for writing".into()));
-        }
+        self.check()?;
         if data.is_empty() {
             return Ok(Written {
                 size_changed: false,
             });
         }
+        let by = writer(life);
+        let needs = self.needs_to_write(by, offset, data.len());
         let written = loop {
             let admitted = self.client.admit(&self.object)?;
             // Before the bytes are taken: a write that fails for want of room must not leave them here.
             if self.client.over_budget() {
                 self.client.relieve(&self.object)?;
             }
+            let op = self
+                .client
+                .enter(&self.object, by, RightMode::Write, &needs)?;
             let _appending = self.append.then(|| self.object.appending.lock());
-            match self.write_following(life.unwrap_or(admitted), offset, data)? {
-                Some(written) => break written,
-                None if life.is_some() => return Err(FsError::Lost),
-                // Nothing of it was done before the session was lost: it waits for the next one.
+            match self.write_following(&op, &needs, life.unwrap_or(admitted), offset, data)? {
+                Some(written) => {
+                    // Before the operation ends: others may be told of it then.
+                    self.note_written();
+                    break written;
+                }
+                None if life.is_some_and(|life| life != self.client.life()) => {
+                    return Err(FsError::Lost);
+                }
+                // Nothing of it was done before the session was lost, or the form has become another one: it
+                // begins anew.
                 None => {}
             }
         };
-        *self.object.written.lock() = Some(Time::now());
         Ok(written)
     }
 
     /// Writes, and looks at the object's form anew when it turns out to have changed on the server. `None`
-    /// when `life` was over by the time the form was locked: nothing was done.
+    /// when `life` was over by the time the form was locked, or the operation has to begin anew: nothing was
+    /// done.
     fn write_following(
         &self,
+        op: &Op,
+        needs: &dyn Fn(&Geometry, u64) -> Cells,
         life: u64,
         offset: u64,
         data: &[u8],
@@ -125,12 +198,15 @@ impl Handle {
         if self.form_due() {
             self.client.refresh(&self.object)?;
         }
-        let mut asked = self.client.alone();
+        // Under a right what is known is true.
+        let mut asked = self.client.alone() || self.client.strict();
         for _ in 0..super::FORM_TRIES {
             let result = {
                 let geometry = self.object.geometry.read();
                 // Under the lock: what is in before the session is lost is dropped with it.
-                if life != self.client.life() {
+                if life != self.client.life()
+                    || !op.covers(|| needs(&geometry, self.object.size(&geometry)))
+                {
                     return Ok(None);
                 }
                 self.write_shaped(&geometry, offset, data)
@@ -539,6 +615,14 @@ impl Want {
                 scratch
             }
         }
+    }
+}
+
+/// Who writes: the kernel, if it says in which life of the mount.
+fn writer(life: Option<u64>) -> By {
+    match life {
+        Some(_) => By::PageBack,
+        None => By::Program,
     }
 }
 

@@ -133,7 +133,7 @@ fn client_number(error: &FsError) -> Errno {
         FsError::NotSupported(_) => Errno::EOPNOTSUPP,
         FsError::NoSuchExtent => Errno::ENXIO,
         FsError::Unsettled(_) => Errno::EBUSY,
-        FsError::Lost | FsError::Lapsed(_) => Errno::EIO,
+        FsError::Lost | FsError::Lapsed(_) | FsError::Withheld(_) => Errno::EIO,
         FsError::Gone => Errno::ESTALE,
     }
 }

@@ -11,10 +11,10 @@
 //! - Is a selection open for writing? Then the kernel may not keep the attributes of the plain inode, since
 //!   size and times change without its knowing.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use slabfs_mdserver::api::Ino;
 
@@ -98,6 +98,15 @@ impl Families {
                 (family, inodes)
             })
             .filter(|(_, inodes)| !inodes.is_empty())
+            .collect()
+    }
+
+    /// All inodes with open handles.
+    pub(super) fn inodes(&self) -> Vec<u64> {
+        let all: Vec<Arc<Family>> = self.by_object.lock().values().cloned().collect();
+        let members = all.iter().map(|family| family.members.lock());
+        members
+            .flat_map(|members| members.iter().map(|one| one.inode).collect::<Vec<u64>>())
             .collect()
     }
 

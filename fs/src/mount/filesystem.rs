@@ -21,6 +21,7 @@ use fuser::{
 
 use super::guard::guarded;
 use super::ops;
+use super::pool::Pool;
 use super::shared::{Caller, Shared};
 
 /// The filesystem as fuser sees it.
@@ -35,18 +36,41 @@ impl SlabFs {
 
     /// Runs an operation here if all it may wait for is in this process, else on the pool.
     fn run(&self, what: &'static str, operation: impl FnOnce(&Arc<Shared>) + Send + 'static) {
-        if self.shared.client.local() {
+        if self.shared.client.is_near() {
             guarded(what, || operation(&self.shared));
         } else {
-            let shared = self.shared.clone();
-            self.shared.pool.submit(Box::new(move || {
-                if let Err(error) = shared.client.wait_alive() {
-                    // The operation finds out for itself, and has an errno for it.
-                    tracing::debug!(what, %error, "begun all the same");
-                }
-                operation(&shared);
-            }));
+            self.hand_over(what, &self.shared.pool, operation);
         }
+    }
+
+    /// The same for what touches bytes of an object, and so may have to wait for a right to that, also where
+    /// it does not look so now.
+    fn run_on_bytes(
+        &self,
+        what: &'static str,
+        operation: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) {
+        if self.shared.client.strict() {
+            self.hand_over(what, &self.shared.waits, operation);
+        } else {
+            self.run(what, operation);
+        }
+    }
+
+    fn hand_over(
+        &self,
+        what: &'static str,
+        pool: &Pool,
+        operation: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) {
+        let shared = self.shared.clone();
+        pool.submit(Box::new(move || {
+            if let Err(error) = shared.client.wait_alive() {
+                // The operation finds out for itself, and has an errno for it.
+                tracing::debug!(what, %error, "begun all the same");
+            }
+            operation(&shared);
+        }));
     }
 }
 
@@ -111,9 +135,13 @@ impl Filesystem for SlabFs {
             atime,
             mtime,
         };
-        self.run("setattr", move |shared| {
+        let set = move |shared: &Arc<Shared>| {
             ops::setattr::answer(shared, inode.0, wanted, reply);
-        });
+        };
+        match size {
+            Some(_) => self.run_on_bytes("setattr", set),
+            None => self.run("setattr", set),
+        }
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
@@ -445,7 +473,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEmpty,
     ) {
         let (name, value) = (bytes(name), value.to_vec());
-        self.run("setxattr", move |shared| {
+        self.run_on_bytes("setxattr", move |shared| {
             ops::setxattr::answer(shared, inode.0, &name, &value, flags, reply);
         });
     }
@@ -505,7 +533,7 @@ impl Filesystem for SlabFs {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.run("lseek", move |shared| {
+        self.run_on_bytes("lseek", move |shared| {
             ops::lseek::answer(shared, inode.0, handle.0, offset, whence, reply);
         });
     }

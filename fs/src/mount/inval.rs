@@ -77,6 +77,35 @@ impl Inval {
         }));
     }
 
+    /// Drops the pages of inodes; returns when they are gone. The kernel may wait for its own reads and writes
+    /// of them meanwhile: for threads that those do not need (`client/rights/recall.rs`).
+    pub(super) fn drop_now(&self, inodes: &[u64]) {
+        let Some(notifier) = self.notifier.get() else {
+            return;
+        };
+        for &inode in inodes {
+            forget_one(notifier, inode, Forget::Pages);
+        }
+    }
+
+    /// Forgets all names, and the attributes of `open` inodes; those of others are asked for with their names.
+    /// Waits for nothing. False where the kernel does not know how.
+    pub(super) fn forget_names(&self, open: &[u64]) -> bool {
+        let Some(notifier) = self.notifier.get() else {
+            return true;
+        };
+        for &inode in open {
+            forget_one(notifier, inode, Forget::Attributes);
+        }
+        match notifier.inc_epoch() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(%error, "the kernel does not forget names at once");
+                false
+            }
+        }
+    }
+
     /// Forgets names and attributes that a call has changed; waits for the kernel, on the caller's thread.
     ///
     /// Names are forgotten under their directory's lock in the kernel, whose holder may wait for one of the

@@ -198,6 +198,8 @@ fn end(shared: &Shared) {
     shared.inval.stop();
     shared.calls.stop();
     shared.pool.stop();
+    shared.waits.stop();
+    shared.writebacks.stop();
     for open in shared.handles.drain() {
         if let Open::File(file) = &*open {
             ops::release::release(shared, file, file.inode);

@@ -28,6 +28,9 @@ use super::setid::{SetIds, without};
 /// How long the kernel may keep what it is told while nobody else can change it.
 const KEEP: Duration = Duration::from_secs(1);
 
+/// Requests that may wait for rights at a time.
+const MOST_WAITING: usize = 8192;
+
 /// Everything a request may need.
 pub(super) struct Shared {
     pub(super) client: Arc<Client>,
@@ -37,6 +40,11 @@ pub(super) struct Shared {
     pub(super) setids: SetIds,
     pub(super) buffers: Arc<Buffers>,
     pub(super) pool: Pool,
+    /// Threads of requests that may wait for rights, and of the kernel's reads of pages: they may be as many
+    /// as there are requests, since what they wait for may be another one of them.
+    pub(super) waits: Pool,
+    /// Threads of the kernel's writes of pages: those never wait for anything but servers.
+    pub(super) writebacks: Pool,
     /// Threads of `.slabfs/call`, and how many of it are open.
     pub(super) calls: Pool,
     pub(super) calls_open: AtomicUsize,
@@ -88,6 +96,8 @@ impl Shared {
             setids: SetIds::default(),
             buffers: Arc::new(Buffers::default()),
             pool: Pool::new("slabfs-worker", workers),
+            waits: Pool::unbounded("slabfs-wait", MOST_WAITING),
+            writebacks: Pool::unbounded("slabfs-page", workers),
             calls: Pool::unbounded("slabfs-call", MOST_RUNNING),
             calls_open: AtomicUsize::new(0),
             inval: Inval::new(),
@@ -99,6 +109,14 @@ impl Shared {
             ),
             mounted: Time::now(),
             searches: Searches::default(),
+        }
+    }
+
+    /// Where a request goes that touches bytes of an object and cannot be answered at once.
+    pub(super) fn for_bytes(&self) -> &Pool {
+        match self.client.strict() {
+            true => &self.waits,
+            false => &self.pool,
         }
     }
 
@@ -251,7 +269,7 @@ impl Shared {
         let shared = self.clone();
         let then = move || {
             let pool = shared.clone();
-            pool.pool.submit(Box::new(move || {
+            pool.for_bytes().submit(Box::new(move || {
                 shared.change_and_drop(object, inode, change, answer)
             }));
         };
@@ -297,6 +315,14 @@ impl Caches for Shared {
             let then = Box::new(move || family.discarded());
             self.inval.forget(inodes, Forget::Pages, Some(then));
         }
+    }
+
+    fn drop_pages(&self, ino: Ino) {
+        self.inval.drop_now(&self.families.mapped(ino, None));
+    }
+
+    fn forget_names(&self) -> bool {
+        self.inval.forget_names(&self.families.inodes())
     }
 }
 

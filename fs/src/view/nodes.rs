@@ -10,10 +10,10 @@
 //! up, [`Nodes::forget`] counts down, and counting up happens under the same lock as the search, so that a
 //! node is never handed out while it is being dropped.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt};
 use parking_lot::RwLock;
 use slabfs_mdserver::api::Ino;
 use slabfs_model::Selection;

@@ -10,8 +10,10 @@ use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
     DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockLife, LockNews,
     LockReply, LockTicket, LostLocks, MAX_RELEASE, MdError, Metadata, NewObject, Op, Pass, Passed,
-    Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, ServerInfo,
-    SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, XattrFlags,
+    Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, RightAsk,
+    RightGive, RightNews, RightReply, RightTicket, RightsBegun, RightsLife, ServerInfo, SetAttr,
+    Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, Unflushed,
+    XattrFlags,
 };
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
@@ -96,10 +98,22 @@ impl Md {
         pid: u32,
         read_only: bool,
     ) -> Result<(Self, Attached), MdError> {
+        Self::attach_as(metadata, host, pid, read_only, false)
+    }
+
+    /// Opens a session that takes part in rights ([`crate::rights`]) if it is `strict`.
+    pub fn attach_as(
+        metadata: Arc<dyn Metadata>,
+        host: &str,
+        pid: u32,
+        read_only: bool,
+        strict: bool,
+    ) -> Result<(Self, Attached), MdError> {
         let op = Op::Attach {
             host: host.to_owned(),
             pid,
             read_only,
+            strict,
         };
         let attached = ask_to_attach(&*metadata, op.clone())?;
         let inner = Inner {
@@ -186,6 +200,7 @@ impl Md {
             floor,
             servers_version,
             knows,
+            strict: matches!(self.inner.attach, Op::Attach { strict: true, .. }),
         })?;
         let beat = expect!(reply, Reply::Beat(beat) => beat)?;
         self.inner
@@ -584,6 +599,55 @@ impl Md {
     ) -> Result<(Vec<LostLocks>, LockLife), MdError> {
         let op = Op::ReclaimLocks { held, first, last };
         expect!(self.call(op)?, Reply::LocksReclaimed { lost, life } => (lost, life))
+    }
+
+    /// Asks for a right.
+    pub fn ask_right(&self, life: RightsLife, ask: RightAsk) -> Result<RightReply, MdError> {
+        expect!(self.call(Op::AskRight { life, ask })?, Reply::Right(reply) => reply)
+    }
+
+    /// Takes an ask that waits back; if it was granted meanwhile, that holds.
+    pub fn cancel_right(&self, life: RightsLife, ticket: RightTicket) -> Result<(), MdError> {
+        self.done(Op::CancelRight { life, ticket })
+    }
+
+    /// Gives rights back.
+    pub fn give_rights(&self, life: RightsLife, gives: Vec<RightGive>) -> Result<(), MdError> {
+        self.done(Op::GiveRights { life, gives })
+    }
+
+    /// What the home has to say about rights after event number `seen`; waits for it up to `wait`.
+    pub fn right_events(
+        &self,
+        life: RightsLife,
+        seen: u64,
+        wait: Duration,
+    ) -> Result<RightNews, MdError> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        let op = Op::RightEvents {
+            life,
+            seen,
+            wait_ms,
+        };
+        expect!(self.call(op)?, Reply::RightNews(news) => news)
+    }
+
+    /// Says that the session has no rights and keeps nothing that would need one.
+    pub fn reset_rights(&self) -> Result<RightsBegun, MdError> {
+        expect!(self.call(Op::ResetRights)?, Reply::RightsBegun(begun) => begun)
+    }
+
+    /// Attributes of an inode, with what other sessions have written and not flushed.
+    pub fn stat(&self, ino: Ino) -> Result<Entry, MdError> {
+        expect!(self.call(Op::Stat { ino })?, Reply::Entry(entry) => entry)
+    }
+
+    /// Answers a question for the size of an object.
+    pub fn tell_size(&self, question: u64, unflushed: Option<Unflushed>) -> Result<(), MdError> {
+        self.done(Op::TellSize {
+            question,
+            unflushed,
+        })
     }
 
     /// Returns once everything answered before is on the service's disk.

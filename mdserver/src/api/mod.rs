@@ -18,6 +18,7 @@ mod lock;
 mod md;
 mod op;
 mod reply;
+mod right;
 mod spec;
 mod tags;
 mod tiling;
@@ -39,6 +40,11 @@ pub use op::{
 pub use reply::{
     Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Holdings, Lease, Passed,
     Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare, StatFs,
+};
+pub use right::{
+    MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, RightArea, RightAsk, RightEvent, RightEventKind, RightGive,
+    RightGrant, RightMode, RightNews, RightRecall, RightReply, RightSerial, RightTicket,
+    RightsBegun, RightsLife, Unflushed,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TAGS_PAGE, TagChange, TagsPage};

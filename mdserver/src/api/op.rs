@@ -8,6 +8,7 @@ use super::bounded;
 use super::defaults::DefaultsChange;
 use super::find::Find;
 use super::lock::{HeldLocks, LockAsk, LockLife, LockTicket};
+use super::right::{RightAsk, RightGive, RightTicket, RightsLife, Unflushed};
 use super::spec::SpecChange;
 use super::tags::TagChange;
 use super::tiling::{Stored, StoredChunk};
@@ -168,6 +169,8 @@ pub enum Op {
         pid: u32,
         /// Ops that change something are refused in this session.
         read_only: bool,
+        /// It takes part in rights; see [`crate::rights`].
+        strict: bool,
     },
     /// Says that the session lives. Reply `Beat`.
     Heartbeat {
@@ -177,6 +180,8 @@ pub enum Op {
         servers_version: u64,
         /// Version that all it does goes by: no write is under way that began before.
         knows: u64,
+        /// It attached as strict; which a home that was started anew does not know.
+        strict: bool,
     },
     /// Ends the session.
     Detach {
@@ -498,6 +503,52 @@ pub enum Op {
         /// These are the last, and it is done now.
         last: bool,
     },
+    /// Asks for a right; see [`crate::rights`]. Reply `Right`.
+    AskRight {
+        /// The life it is for.
+        life: RightsLife,
+        /// What is asked.
+        ask: RightAsk,
+    },
+    /// Takes an ask that waits back; if it was granted meanwhile, that holds.
+    CancelRight {
+        /// The life it was for.
+        life: RightsLife,
+        /// Which.
+        ticket: RightTicket,
+    },
+    /// Gives rights back. In a life that is over it does nothing.
+    GiveRights {
+        /// The life they were granted in.
+        life: RightsLife,
+        /// What.
+        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHT_GIVES }>")]
+        gives: Vec<RightGive>,
+    },
+    /// What the home has to say about rights; waits for it. Reply `RightNews`.
+    RightEvents {
+        /// The life the session is in.
+        life: RightsLife,
+        /// Number of the last event that the session has; those up to it are forgotten.
+        seen: u64,
+        /// How long to wait for one; cut to ten seconds.
+        wait_ms: u32,
+    },
+    /// Says that the session has no rights and keeps nothing that would need one; a new life begins. Reply
+    /// `RightsBegun`.
+    ResetRights,
+    /// Attributes of an inode, with what other sessions have written and not flushed. Reply `Entry`.
+    Stat {
+        /// Inode.
+        ino: Ino,
+    },
+    /// Answers a [`super::RightEventKind::Size`].
+    TellSize {
+        /// Which.
+        question: u64,
+        /// The answer; nothing if there is nothing unflushed.
+        unflushed: Option<Unflushed>,
+    },
 }
 
 /// Arguments of [`Op::Commit`].
@@ -557,6 +608,10 @@ impl Op {
                 | Self::RegisterServer(_)
                 | Self::CancelLock { .. }
                 | Self::LockEvents { .. }
+                | Self::CancelRight { .. }
+                | Self::RightEvents { .. }
+                | Self::Stat { .. }
+                | Self::TellSize { .. }
         )
     }
 
@@ -571,6 +626,9 @@ impl Op {
                     | Self::Release { .. }
                     | Self::Lock { .. }
                     | Self::ReclaimLocks { .. }
+                    | Self::AskRight { .. }
+                    | Self::GiveRights { .. }
+                    | Self::ResetRights
             )
     }
 }

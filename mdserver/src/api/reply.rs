@@ -8,6 +8,7 @@ use super::defaults::Defaults;
 use super::find::Found;
 use super::info::ArrayInfo;
 use super::lock::{LockLife, LockNews, LockReply, LostLocks};
+use super::right::{RightNews, RightReply, RightsBegun};
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
 use super::types::{Attr, Ino};
@@ -46,6 +47,8 @@ pub struct Attached {
     pub lease_ms: u64,
     /// The life that requests for locks are for: that of the home.
     pub locks: LockLife,
+    /// The life of the session's rights; none if it did not attach as strict.
+    pub rights: Option<RightsBegun>,
 }
 
 /// Reply of [`super::Op::Heartbeat`].
@@ -279,4 +282,10 @@ pub enum Reply {
         /// The life that begins with the last of them.
         life: LockLife,
     },
+    /// Of `AskRight`.
+    Right(RightReply),
+    /// Of `RightEvents`.
+    RightNews(RightNews),
+    /// Of `ResetRights`.
+    RightsBegun(RightsBegun),
 }

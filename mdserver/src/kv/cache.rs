@@ -3,8 +3,9 @@
 //! What the index answers costs a page of sled's, which is read and taken apart; what is here costs a
 //! look. So the most of the memory that is set aside for metadata goes here, and little to sled.
 
+use foldhash::fast::RandomState;
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use std::sync::Arc;
 
 /// Memory an entry costs beyond its bytes, roughly: two allocations, a slot and its place in a table.
@@ -27,12 +28,18 @@ impl Weighter<Key, Value> for Bytes {
 
 /// The cache.
 #[derive(Debug)]
-pub(super) struct ReadCache(Cache<Key, Value, Bytes>);
+pub(super) struct ReadCache(Cache<Key, Value, Bytes, RandomState>);
 
 impl ReadCache {
     /// A cache of about `bytes`.
     pub(super) fn new(bytes: usize) -> Self {
-        Self(Cache::with_weighter(bytes / USUAL, bytes as u64, Bytes))
+        Self(Cache::with(
+            bytes / USUAL,
+            bytes as u64,
+            Bytes,
+            RandomState::default(),
+            DefaultLifecycle::default(),
+        ))
     }
 
     /// What was remembered of `key`.

@@ -5,6 +5,7 @@
 
 use super::cache::ReadCache;
 use super::{Batch, Lsn};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
@@ -13,10 +14,14 @@ use std::sync::Arc;
 /// Memory a key costs beyond its bytes, roughly.
 const ENTRY: usize = 64;
 
+/// Nearly all keys are this short, and then compared where they lie: a search follows no pointers but the
+/// tree's own.
+type Key = SmallVec<[u8; 24]>;
+
 /// The newest value of each key, `None` where it was deleted.
 #[derive(Debug, Default)]
 pub(super) struct Memtable {
-    map: BTreeMap<Vec<u8>, Row>,
+    map: BTreeMap<Key, Row>,
     bytes: usize,
 }
 
@@ -29,18 +34,18 @@ struct Row {
 
 impl Memtable {
     /// Sets or deletes a key.
-    pub(super) fn insert(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+    pub(super) fn insert(&mut self, key: &[u8], value: Option<Vec<u8>>) {
         self.set(key, value, false);
     }
 
     /// Sets a key that does not exist.
-    fn insert_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
+    fn insert_new(&mut self, key: &[u8], value: Vec<u8>) {
         self.set(key, Some(value), true);
     }
 
-    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>, new: bool) {
+    fn set(&mut self, key: &[u8], value: Option<Vec<u8>>, new: bool) {
         let (keyed, valued) = (key.len() + ENTRY, value.as_ref().map_or(0, Vec::len));
-        match self.map.entry(key) {
+        match self.map.entry(Key::from_slice(key)) {
             Entry::Occupied(mut row) => {
                 let row = row.get_mut();
                 self.bytes = self.bytes + valued - row.value.as_ref().map_or(0, Vec::len);
@@ -54,8 +59,8 @@ impl Memtable {
     }
 
     /// Deletes a key: what is new here is gone without a trace.
-    fn delete(&mut self, key: Vec<u8>) {
-        let row = match self.map.entry(key) {
+    fn delete(&mut self, key: &[u8]) {
+        let row = match self.map.entry(Key::from_slice(key)) {
             Entry::Occupied(row) => row,
             Entry::Vacant(room) => {
                 self.bytes += room.key().len() + ENTRY;
@@ -148,13 +153,13 @@ impl Tables {
         for (at, (key, value)) in batch.puts.into_iter().enumerate() {
             cache.remove(&key);
             match new.next_if_eq(&at) {
-                Some(_) => self.active.insert_new(key, value),
-                None => self.active.insert(key, Some(value)),
+                Some(_) => self.active.insert_new(&key, value),
+                None => self.active.insert(&key, Some(value)),
             }
         }
         for key in batch.deletes {
             cache.remove(&key);
-            self.active.delete(key);
+            self.active.delete(&key);
         }
         self.last = lsn;
     }

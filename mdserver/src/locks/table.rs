@@ -21,7 +21,9 @@
 //! is an open file, of which a process has several, and so a circle of processes is none of owners. (Of
 //! record locks those of open file descriptions are like that too, but cannot be told from a process's.)
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use foldhash::HashMap;
 
 use slabfs_model::SessionId;
 

@@ -39,16 +39,19 @@ pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdE
     }
     let session = session_of(ctx)?;
     let mut txn = core.begin(ctx)?;
+    let mut closed = Vec::new();
     for &ino in inos {
         close(&mut txn, ino, session, 1, ctx.remote)?;
         if txn.opened(ino, session) == 0 {
             drop_reserve(&mut txn, ino, session)?;
+            closed.push(ino);
         }
     }
-    txn.commit(Reply::Done)
+    txn.commit_then(Reply::Done, |_| core.rights.close(session, &closed))
 }
 
-/// A session that closed an object has told all it wrote: nothing of it lies beyond the size.
+/// A session that closed an object has told all it wrote: nothing of it lies beyond the size. Its record is
+/// mostly not written for that ([`crate::tilings::Closed`]).
 fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), MdError> {
     let mut inode = match txn.inode(ino) {
         Ok(inode) => inode,
@@ -62,6 +65,9 @@ fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), M
             .iter()
             .any(|(of, _)| *of == session)
     {
+        return Ok(());
+    }
+    if txn.state.closed.note(ino, session) {
         return Ok(());
     }
     txn.own(&mut inode)

@@ -33,7 +33,7 @@ pub struct MdServer {
     serving: Serving,
 }
 
-/// Polls for locks wait as long as this is there.
+/// Polls for locks and rights wait as long as this is there.
 #[derive(Debug)]
 struct Polls(Arc<Service>);
 

@@ -4,7 +4,7 @@ use crate::api::{MdError, Op, Reply, Request};
 use crate::core::{Core, Ctx};
 use crate::namespace::Place;
 use crate::sessions::{Admission, admit, answered};
-use crate::{dump, locks, namespace, placement, sessions, tags, tilings};
+use crate::{dump, locks, namespace, placement, rights, sessions, tags, tilings};
 
 /// Answers a request. `remote`: it comes from another process.
 pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply, MdError> {
@@ -13,16 +13,25 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
             host,
             pid,
             read_only,
+            strict,
         } => {
-            return sessions::attach(core, host, pid, read_only, !remote);
+            return sessions::attach(core, host, pid, read_only, strict, !remote);
         }
         Op::RegisterServer(report) => return placement::register(core, report).map(Reply::Orders),
         Op::Heartbeat {
             floor,
             servers_version,
             knows,
+            strict,
         } => {
-            return sessions::heartbeat(core, request.session, floor, servers_version, knows);
+            return sessions::heartbeat(
+                core,
+                request.session,
+                floor,
+                servers_version,
+                knows,
+                strict,
+            );
         }
         // A resend finds the session gone, which is what was asked for.
         Op::Detach { clean } => return sessions::detach(core, request.session, clean),
@@ -140,6 +149,20 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
             wait_ms,
         } => locks::events(core, ctx, life, seen, wait_ms),
         Op::ReclaimLocks { held, first, last } => locks::reclaim(core, ctx, held, first, last),
+        Op::AskRight { life, ask } => rights::ask(core, ctx, life, &ask),
+        Op::CancelRight { life, ticket } => rights::cancel(core, ctx, life, ticket),
+        Op::GiveRights { life, gives } => rights::give(core, ctx, life, gives),
+        Op::RightEvents {
+            life,
+            seen,
+            wait_ms,
+        } => rights::events(core, ctx, life, seen, wait_ms),
+        Op::ResetRights => rights::reset(core, ctx),
+        Op::Stat { ino } => rights::stat(core, ctx, ino),
+        Op::TellSize {
+            question,
+            unflushed,
+        } => rights::tell_size(core, ctx, question, unflushed),
         Op::Attach { .. } | Op::RegisterServer(_) | Op::Heartbeat { .. } | Op::Detach { .. } => {
             Err(MdError::Protocol("answered elsewhere".to_owned()))
         }

@@ -232,9 +232,10 @@ impl Service {
         Ok(self.core.kv.checkpoint()?)
     }
 
-    /// Lets polls for locks wait, or not any longer: whoever serves other processes is about to stop.
+    /// Lets polls for locks and rights wait, or not any longer: whoever serves other processes is about to stop.
     pub(crate) fn hold_polls(&self, hold: bool) {
         self.core.locks.hold_polls(hold);
+        self.core.rights.hold_polls(hold);
     }
 
     /// Brings everything to disk, stops the thread and releases the directory. Sessions of other

@@ -194,8 +194,9 @@ fn sessions(
             record.ended = Some(false);
             ended.put(key.to_vec(), encode(&record)?);
         }
-        if record.ended.is_some() {
+        if let Some(clean) = record.ended {
             recovery.ended += 1;
+            state.unclean |= !clean && !record.read_only;
             return Ok(());
         }
         let id = SessionId(id);

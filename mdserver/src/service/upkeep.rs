@@ -116,5 +116,6 @@ pub(super) fn round(core: &Core) -> Result<(), MdError> {
     sessions::expire(core, now)?;
     core.locks.look(now);
     while tilings::purge_some(core)? {}
+    tilings::tidy(core, now)?;
     core.tags.upkeep(&*core.kv)
 }

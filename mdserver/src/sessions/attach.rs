@@ -21,6 +21,7 @@ pub(crate) fn attach(
     host: String,
     pid: u32,
     read_only: bool,
+    strict: bool,
     local: bool,
 ) -> Result<Reply, MdError> {
     if host.len() > MAX_HOST {
@@ -35,13 +36,14 @@ pub(crate) fn attach(
             local,
             ended: None,
         },
+        strict,
     )?;
     // The number must never be given again, not even after a power loss.
     core.kv.sync()?;
     Ok(reply)
 }
 
-fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
+fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdError> {
     let mut state = core.state();
     if state.sessions.live.len() >= MAX_SESSIONS {
         return Err(MdError::Busy);
@@ -63,6 +65,7 @@ fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
     begun.knows = state.servers.version;
     let local = begun.record.local;
     state.sessions.live.insert(session, begun);
+    let rights = strict.then(|| core.rights.attach(session));
     state.fences.attached();
     core.count_sessions(&state);
     Ok(Reply::Attached(Attached {
@@ -75,6 +78,7 @@ fn enter(core: &Core, record: SessionRecord) -> Result<Reply, MdError> {
             core.options.lease.as_millis() as u64
         },
         locks: core.locks.life(),
+        rights,
     }))
 }
 
@@ -87,6 +91,7 @@ pub(crate) fn heartbeat(
     floor: u64,
     servers_version: u64,
     knows: u64,
+    strict: bool,
 ) -> Result<Reply, MdError> {
     let mut state = core.state();
     let lost = match state.session(id) {
@@ -102,6 +107,7 @@ pub(crate) fn heartbeat(
                 core.kv.commit(batch)?;
                 session.forget(&forgotten);
             }
+            core.rights.heard(id, strict);
             false
         }
         Err(_) => true,

@@ -58,6 +58,7 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
         if let Some(session) = state.sessions.live.remove(&id) {
             return_places(&mut state.servers, session.places);
             state.fences.ended(id);
+            core.rights.ended(id);
             if clean {
                 // Nothing of it is on its way: it has waited for all its writes.
                 give_away(core, &mut state, id);
@@ -75,6 +76,7 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
 fn give_away(core: &Core, state: &mut State, session: SessionId) {
     state.passes.end(session);
     core.locks.end_session(session);
+    core.rights.end_session(session);
 }
 
 /// Gives others what only sessions could write of which, by now, no data server takes a write any more.
@@ -83,6 +85,9 @@ pub(crate) fn close_fences(core: &Core, state: &mut State, now: Instant) {
     for session in closed {
         give_away(core, state, session);
         tracing::debug!(%session, "no data server takes writes of the session any more");
+    }
+    if !state.fences.earlier_is_open() {
+        core.rights.earlier_closed();
     }
 }
 

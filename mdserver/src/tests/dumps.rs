@@ -117,6 +117,7 @@ fn no_session_carries_on() {
         host: "elsewhere".to_owned(),
         pid: 1,
         read_only: false,
+        strict: false,
     };
     service.call_remote(remote(attach_op)).unwrap();
     let md = attach(&service);

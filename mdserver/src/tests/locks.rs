@@ -14,19 +14,6 @@ use crate::api::{
     Metadata, Op, Reply, Request,
 };
 
-/// A service as another process sees it.
-struct Remote(Arc<Service>);
-
-impl Metadata for Remote {
-    fn call(&self, request: Request) -> Result<Reply, MdError> {
-        self.0.call_remote(request)
-    }
-
-    fn session_count(&self) -> u32 {
-        self.0.session_count()
-    }
-}
-
 const FILE: Ino = slabfs_model::ObjectId(7);
 const NOW: Duration = Duration::ZERO;
 

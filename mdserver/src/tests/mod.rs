@@ -18,6 +18,7 @@ mod power;
 mod reserves;
 mod restarts;
 mod retiring;
+mod rights;
 mod sessions;
 mod sockets;
 mod speed;

@@ -14,6 +14,7 @@ fn remote_session(service: &Service, read_only: bool) -> SessionId {
         host: "there".into(),
         pid: 2,
         read_only,
+        strict: false,
     };
     let request = Request {
         session: SessionId(0),
@@ -182,6 +183,7 @@ fn a_silent_session_ends() {
             floor: 0,
             servers_version: 0,
             knows: 0,
+            strict: false,
         },
     );
     assert!(matches!(beat, Ok(Reply::Beat(beat)) if beat.lost));
@@ -208,6 +210,7 @@ fn the_background_thread_ends_silent_sessions_and_servers() {
                 floor: 0,
                 servers_version: 0,
                 knows: 0,
+                strict: false,
             },
         )
     };

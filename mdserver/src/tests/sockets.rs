@@ -258,6 +258,7 @@ fn hostile_requests_harm_nobody() {
             host: "x".repeat(10_000),
             pid: 0,
             read_only: false,
+            strict: false,
         },
     ];
     let before = md.getattr(ino).unwrap();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{
-    ArrayInfo, Commit, CommitReply, Create, Entry, Ino, Kind, Lease, Md, MdError, ROOT, SpecChange,
-    Stored, StoredChunk,
+    ArrayInfo, Commit, CommitReply, Create, Entry, Ino, Kind, Lease, Md, MdError, Metadata, ROOT,
+    Reply, Request, SpecChange, Stored, StoredChunk,
 };
 use crate::kv::MemoryKv;
 use crate::{LocalMd, Service, ServiceOptions};
@@ -36,6 +36,19 @@ pub(crate) fn service_in(dir: &Path) -> Arc<Service> {
 pub(crate) fn attach(service: &Arc<Service>) -> Md {
     let metadata = Arc::new(LocalMd(Arc::clone(service)));
     Md::attach(metadata, "here", 1, false).unwrap().0
+}
+
+/// A service as another process sees it.
+pub(crate) struct Remote(pub(crate) Arc<Service>);
+
+impl Metadata for Remote {
+    fn call(&self, request: Request) -> Result<Reply, MdError> {
+        self.0.call_remote(request)
+    }
+
+    fn session_count(&self) -> u32 {
+        self.0.session_count()
+    }
 }
 
 /// A service, a session in its process, and one data server.

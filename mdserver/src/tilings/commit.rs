@@ -264,7 +264,7 @@ fn grow(inode: &mut Inode, commit: &Commit, txn: &Txn<'_>) -> Result<(), MdError
     let object = inode.object_mut()?;
     let size = object.info.size()?;
     grow_info(&mut object.info, commit)?;
-    super::reserve::refuse_tail(object, size, &txn.state)
+    super::reserve::refuse_tail(commit.ino, object, size, &txn.state)
 }
 
 fn grow_info(info: &mut ArrayInfo, commit: &Commit) -> Result<(), MdError> {

@@ -10,6 +10,7 @@
 //! order is in the tiling. A chunk id is in one record of one object at most.
 
 mod clear;
+mod closed;
 mod commit;
 mod declare;
 mod purge;
@@ -21,6 +22,7 @@ mod settle;
 mod validate;
 
 pub(crate) use clear::clear;
+pub(crate) use closed::{Closed, tidy};
 pub(crate) use commit::commit;
 pub(crate) use declare::{declare, spare_generation};
 pub(crate) use purge::purge_some;

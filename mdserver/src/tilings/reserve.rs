@@ -19,9 +19,12 @@ use crate::sessions::session_of;
 use slabfs_model::MAX_BYTES;
 
 /// How far the reservations of the living and the dead go.
-fn reach(object: &Object, state: &State) -> (u64, u64) {
+fn reach(ino: Ino, object: &Object, state: &State) -> (u64, u64) {
     let (mut live, mut dead) = (0, 0);
     for &(session, upto) in &object.reserves {
+        if state.closed.is(ino, session) {
+            continue;
+        }
         let end = if state.sessions.live.contains_key(&session) {
             &mut live
         } else {
@@ -33,12 +36,17 @@ fn reach(object: &Object, state: &State) -> (u64, u64) {
 }
 
 /// Refuses to grow an object over a dead session's tail. `old`: its size before.
-pub(super) fn refuse_tail(object: &Object, old: u64, state: &State) -> Result<(), MdError> {
+pub(super) fn refuse_tail(
+    ino: Ino,
+    object: &Object,
+    old: u64,
+    state: &State,
+) -> Result<(), MdError> {
     let size = object.info.size()?;
     if size <= old || !object.info.is_grid() || object.reserves.is_empty() {
         return Ok(());
     }
-    let (live, dead) = reach(object, state);
+    let (live, dead) = reach(ino, object, state);
     let safe = old.max(live);
     if dead > safe && size > safe {
         Err(MdError::NeedsClear)
@@ -56,6 +64,7 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
     }
     let me = session_of(ctx)?;
     let mut txn = core.begin(ctx)?;
+    txn.state.closed.reopen(ino, me);
     let mut inode = txn.inode(ino)?;
     let object = inode.object()?;
     if !object.info.is_grid() {
@@ -75,7 +84,7 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
     changed
         .reserves
         .retain(|(session, upto)| alive(session) || cleared.is_none_or(|cleared| *upto > cleared));
-    let (live, dead) = reach(&changed, &txn.state);
+    let (live, dead) = reach(ino, &changed, &txn.state);
     let safe = size.max(live);
     let reply = if dead > safe {
         if changed.reserves.iter().any(|(session, _)| late(session)) {

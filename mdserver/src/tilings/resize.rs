@@ -86,7 +86,7 @@ fn resize_locked(
     let object = new.object_mut()?;
     object.info.dims = dims.clone();
     object.info.given.dims |= how == ResizeHow::SetDims && object.info.declared;
-    super::reserve::refuse_tail(object, size, &txn.state)?;
+    super::reserve::refuse_tail(ino, object, size, &txn.state)?;
     cut_records(&mut txn, ino, object, &cut)?;
     if changed {
         object.info.tiling = Version(before.0 + 1);

@@ -2,7 +2,9 @@
 //!
 //! One thread reports at once and then every interval. What it is ordered to delete it deletes, makes
 //! the deletion durable, and acknowledges in the next report, which follows at once as long as there
-//! is more to do. What could not be deleted is not acknowledged and so ordered again. A new list of
+//! is more to do. What could not be deleted is not acknowledged and so ordered again; nor is what there
+//! was no time for before the next report: a heart that only deletes would be taken for dead, and could
+//! not be stopped. A new list of
 //! sessions is obeyed ([`Fence`]) before the next report, which says so and follows at once.
 
 use std::{
@@ -186,7 +188,7 @@ fn beat(shared: &Shared) {
                 let late = sent.elapsed() > shared.options.interval;
                 let told = orders.sessions.is_some();
                 shared.fence.take(orders.sessions, sent + trusted(lease));
-                done = carry_out(shared.store.as_ref(), orders.delete);
+                done = carry_out(shared, orders.delete);
                 // Acknowledge at once, and get what comes next.
                 let again = told || late || !done.is_empty();
                 burst = if again { burst + 1 } else { 0 };
@@ -256,13 +258,19 @@ fn trusted(lease: Duration) -> Duration {
     lease - lease / 5
 }
 
-/// Carries out orders; gives back those that are done, for good.
-fn carry_out(store: &dyn ChunkStore, orders: Vec<Retire>) -> Vec<Retire> {
+/// Carries out orders, until the next report is due; gives back those that are done, for good.
+fn carry_out(shared: &Shared, orders: Vec<Retire>) -> Vec<Retire> {
     if orders.is_empty() {
         return orders;
     }
+    let store = shared.store.as_ref();
+    let begun = Instant::now();
     let mut done = Vec::with_capacity(orders.len());
     for order in orders {
+        let due = begun.elapsed() >= shared.options.interval || shared.state.lock().stop;
+        if due && !done.is_empty() {
+            break;
+        }
         let deleted = match &order {
             Retire::Chunks(names) => store.delete(names),
             Retire::Generation { object, below } => store.delete_generation(*object, *below),

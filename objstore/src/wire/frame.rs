@@ -17,8 +17,8 @@ const MAGIC: [u8; 4] = *b"SLBW";
 
 /// The protocol versions this program speaks, lowest and highest.
 ///
-/// 1: the first one. 2: what changes grid chunks says for which session.
-pub const VERSIONS: (u16, u16) = (2, 2);
+/// 1: the first one. 2: what changes grid chunks says for which session. 3: rights between mounts.
+pub const VERSIONS: (u16, u16) = (3, 3);
 
 /// The longest control part.
 pub const MAX_CONTROL: usize = 16 << 20;
@@ -153,13 +153,13 @@ mod tests {
     #[test]
     fn the_example_of_the_page() {
         let mut out = Vec::new();
-        Header::encode(2, 0x0107, 5, &[1, 2, 3], 0, &mut out);
+        Header::encode(3, 0x0107, 5, &[1, 2, 3], 0, &mut out);
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             &hex[..56],
-            "534c4257020007010500000000000000030000000000000000000000"
+            "534c4257030007010500000000000000030000000000000000000000"
         );
-        assert_eq!(&hex[56..], "04db8325010203");
+        assert_eq!(&hex[56..], "a449bd7b010203");
         assert_eq!(crc_fast::crc32_iscsi(b"123456789"), 0xe306_9283);
         assert_eq!(crc(b"1234", b"56789"), 0xe306_9283);
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use slabfs_mdserver::api::{MdError, Op, ROOT, Reply, Request};
+use slabfs_mdserver::api::{MdError, Op, ROOT, Reply, Request, RightsBegun, RightsLife};
 use slabfs_mdserver::kv::MemoryKv;
 use slabfs_mdserver::{Service, ServiceOptions};
 use slabfs_model::SessionId;
@@ -23,6 +23,20 @@ fn request(session: SessionId, seq: u64, op: Op) -> Request {
     }
 }
 
+/// Puts a request about rights into the life that the session is in, and lets no poll wait.
+fn begin(op: &mut Op, begun: Option<RightsBegun>) {
+    match op {
+        Op::AskRight { life, .. } | Op::CancelRight { life, .. } | Op::GiveRights { life, .. } => {
+            *life = begun.map_or(RightsLife::UNKNOWN, |begun| begun.life);
+        }
+        Op::RightEvents { life, wait_ms, .. } => {
+            *life = begun.map_or(RightsLife::UNKNOWN, |begun| begun.life);
+            *wait_ms = 0;
+        }
+        _ => {}
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     let _ = postcard::take_from_bytes::<(u32, Result<Reply, MdError>)>(data);
     let options = ServiceOptions {
@@ -36,6 +50,7 @@ fuzz_target!(|data: &[u8]| {
         host: "here".to_owned(),
         pid: 1,
         read_only: false,
+        strict: true,
     };
     let reply = service.call_remote(request(SessionId(0), 0, attach));
     let Ok(Reply::Attached(attached)) = reply else {
@@ -56,6 +71,7 @@ fuzz_target!(|data: &[u8]| {
             asked.seq = seq as u64;
             asked.done_below = 0;
         }
+        begin(&mut asked.op, attached.rights);
         let detached = matches!(asked.op, Op::Detach { .. }) && asked.session == attached.session;
         let result = match remote {
             true => service.call_remote(asked),
@@ -74,6 +90,7 @@ fuzz_target!(|data: &[u8]| {
         host: "there".to_owned(),
         pid: 2,
         read_only: true,
+        strict: false,
     };
     let reply = service.call(request(SessionId(0), 0, attach));
     let Ok(Reply::Attached(attached)) = reply else {

@@ -18,7 +18,7 @@ mod seen;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use slabfs_tests::{Cluster, Random, disk, file, needs_mount, poll};
+use slabfs_tests::{Cluster, Random, disk, file, needs_mount, poll, soak};
 
 use load::Worker;
 
@@ -31,10 +31,7 @@ const WRITERS: u64 = 3;
 fn everything_killed_at_random_moments() {
     needs_mount!();
     let mut random = Random::new(91);
-    let soak = std::env::var("SLABFS_SOAK_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .map(Duration::from_secs);
+    let soak = soak::time();
     let start = Instant::now();
     let mut cluster = Cluster::start(2, 1);
     let mut workers: Vec<Worker> = (0..WRITERS)

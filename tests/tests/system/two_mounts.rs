@@ -1,5 +1,6 @@
-//! Two mounts of one filesystem: what one closes or syncs, the other sees from its next open on; names
-//! are never old; writers of different bytes never disturb each other.
+//! Two mounts of one filesystem, in whichever mode (`strict` has tests of its own): what one closes or syncs,
+//! the other sees from its next open on; names are never old; writers of different bytes never disturb each
+//! other.
 
 use std::os::unix::fs::FileExt;
 
@@ -251,7 +252,7 @@ fn a_mount_that_dies_is_forgotten() {
 #[test]
 fn a_write_behind_an_end_that_another_mount_moved_is_told() {
     needs_mount!();
-    let cluster = Cluster::start(2, 2);
+    let cluster = Cluster::with(2, 2, &["--consistency", "commit"]);
     let set_dims = |name: &str, dims: String| {
         let path = cluster.at(0, name).display().to_string();
         slabfs(["set", &path, "--dims", &dims]).ok();
@@ -310,7 +311,7 @@ fn a_write_behind_an_end_that_another_mount_moved_is_told() {
 #[test]
 fn a_writer_looks_at_the_dims_now_and_then() {
     needs_mount!();
-    let cluster = Cluster::start(1, 2);
+    let cluster = Cluster::with(1, 2, &["--consistency", "commit"]);
     create(&cluster.at(0, "a"), "8,5", "i4", &[]);
     let handle = file::open(&cluster.at(1, "a"));
     handle.write_all_at(&[1; 20], 0).expect("written");

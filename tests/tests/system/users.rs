@@ -173,3 +173,130 @@ fn nothing_is_made_that_runs_as_a_group_of_others() {
         0o4755
     );
 }
+
+/// Each operation that the owner may do, and another user and a member of the group may or may not.
+#[test]
+fn what_others_may_do() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    // Owner, group and mode of a directory and of the file in it; who tries; what; what he is told.
+    let denied = "Permission denied";
+    let not_his = "not permitted";
+    for (directory, inside, uid, line, told) in [
+        (0o755, 0o644, 4002, "cat f", None),
+        (0o755, 0o640, 4002, "cat f", Some(denied)),
+        (0o755, 0o660, 4003, "cat f && echo x >> f", None),
+        (0o755, 0o640, 4003, "cat f", None),
+        (0o755, 0o604, 4003, "cat f", Some(denied)),
+        (0o755, 0o640, 4003, "echo x 2>&1 >> f", Some(denied)),
+        (0o755, 0o044, 4001, "cat f", Some(denied)),
+        (0o700, 0o666, 4002, "cat f", Some(denied)),
+        (0o711, 0o644, 4002, "cat f", None),
+        (0o711, 0o644, 4002, "ls .", Some(denied)),
+        (0o744, 0o644, 4002, "ls . && cat f", Some(denied)),
+        (0o755, 0o666, 4002, "touch new", Some(denied)),
+        (0o755, 0o666, 4002, "mkdir new", Some(denied)),
+        (0o755, 0o666, 4002, "ln -s f new", Some(denied)),
+        (0o755, 0o666, 4002, "ln f new", Some(denied)),
+        (0o755, 0o666, 4002, "mkfifo new", Some(denied)),
+        (0o755, 0o666, 4002, "rm -f f", Some(denied)),
+        (0o755, 0o666, 4002, "mv f g", Some(denied)),
+        (0o755, 0o666, 4002, "rmdir e", Some(denied)),
+        (
+            0o777,
+            0o600,
+            4002,
+            "mv f g; rm -f g; rmdir e; mkdir e; touch f",
+            None,
+        ),
+        (0o755, 0o644, 4002, "chmod 600 f", Some(not_his)),
+        (0o755, 0o666, 4002, "chgrp 4002 f", Some(not_his)),
+        (0o755, 0o644, 4001, "chgrp 4002 f", Some(not_his)),
+        (0o755, 0o644, 4001, "chown 4002 f", Some(not_his)),
+        (0o755, 0o644, 4001, "chmod 600 f; chgrp 4001 f", None),
+        // Writers may set the times to now; only the owner to any other.
+        (0o755, 0o644, 4002, "touch -c f", Some(denied)),
+        (0o755, 0o666, 4002, "touch -c f", None),
+        (
+            0o755,
+            0o666,
+            4002,
+            "touch -c -d 2001-01-01 f",
+            Some(not_his),
+        ),
+        (0o755, 0o444, 4001, "touch -c -d 2001-01-01 f", None),
+        (0o755, 0o644, 4002, "truncate -s 0 f", Some(denied)),
+        (
+            0o755,
+            0o644,
+            4002,
+            "setfattr -n user.note -v x f",
+            Some(denied),
+        ),
+        (0o755, 0o600, 4002, "getfattr -n user.note f", Some(denied)),
+        (0o755, 0o644, 4002, "getfattr -n user.note f", None),
+        (
+            0o755,
+            0o644,
+            4001,
+            "setfattr -n trusted.note -v x f",
+            Some(not_his),
+        ),
+        (0o755, 0o666, 4002, "mknod new c 1 3", Some(denied)),
+        (0o777, 0o666, 4002, "mknod new c 1 3", Some(not_his)),
+        (0o755, 0o644, 4001, "./f", Some(denied)),
+        (0o755, 0o744, 4002, "./f", Some(denied)),
+        (0o755, 0o755, 4002, "./f", None),
+    ] {
+        let dir = up.at("dir");
+        std::fs::create_dir(&dir).expect("made");
+        file::write(&dir.join("f"), "#!/bin/sh\n");
+        file::set_xattr(&dir.join("f"), "user.note", "x", 0).expect("set");
+        std::fs::create_dir(dir.join("e")).expect("made");
+        for path in [dir.join("f"), dir.join("e"), dir.clone()] {
+            chown(path, Some(4001), Some(4009)).expect("chown");
+        }
+        mode(&dir.join("f"), inside);
+        mode(&dir, directory);
+        // 4003 is of the group, beside his own.
+        let groups = if uid == 4003 { "4009" } else { "4001" };
+        let id = uid.to_string();
+        let begin = format!("cd {}; {line}", dir.display());
+        let begin = if directory & 0o001 == 0 {
+            line.replace(" f", &format!(" {}/f", dir.display()))
+        } else {
+            begin
+        };
+        let user = ["--reuid", &id, "--regid", &id, "--groups", groups];
+        let mut command = Command::new("setpriv");
+        command.args(user).args(["sh", "-e", "-c", &begin]);
+        let said = tool::run(command.env("LC_ALL", "C").current_dir("/"));
+        let case = format!("{directory:o} {inside:o} {uid} `{line}`");
+        match told {
+            None => assert_eq!(said.status, 0, "{case}: {}", said.report()),
+            Some(told) => {
+                let all = format!("{}{}", String::from_utf8_lossy(&said.stdout), said.stderr);
+                assert!(
+                    said.status != 0 && all.contains(told),
+                    "{case}: {}",
+                    said.report()
+                );
+            }
+        }
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+}
+
+/// There are no access control lists, and who asks for one is told so; copying goes on without.
+#[test]
+fn access_control_lists_are_refused() {
+    needs_root!();
+    let up = Up::start();
+    file::write(&up.at("f"), "x");
+    for line in ["setfacl -m u:4001:rw f", "setfacl -d -m u:4001:rwx ."] {
+        tool::shell(up.mnt(), line).fails(1, &["Operation not supported"]);
+    }
+    let listed = tool::shell(up.mnt(), "getfacl -c f").ok();
+    assert_eq!(listed.text(), "user::rw-\ngroup::r--\nother::r--\n\n");
+    tool::shell(up.mnt(), "cp -a f g; cmp f g; setfacl -b f").ok();
+}

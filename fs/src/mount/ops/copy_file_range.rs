@@ -32,7 +32,7 @@ pub(in crate::mount) fn answer(
     };
     let (object, through) = (file.object, file.inode);
     let worker = shared.clone();
-    shared.pool.submit(Box::new(move || {
+    shared.for_bytes().submit(Box::new(move || {
         worker.change_bytes(
             object,
             Some(through),

@@ -27,8 +27,20 @@ pub(in crate::mount) fn answer(
 ) {
     let made = match Name::parse(&name) {
         Ok(Name::Selected(_)) => open_selection(shared, caller, parent, &name, flags),
-        _ => create(shared, caller, parent, &name, mode, flags),
+        _ => match create(shared, caller, parent, &name, mode, flags) {
+            Ok((_, open, true)) => {
+                // It is emptied, which may have to wait for a right: not here.
+                let worker = shared.clone();
+                let job = move || give(&worker, parent, empty(&worker, open), reply);
+                return shared.for_bytes().submit(Box::new(job));
+            }
+            made => made.map(|(shown, open, _)| (shown, open)),
+        },
     };
+    give(shared, parent, made, reply);
+}
+
+fn give(shared: &Arc<Shared>, parent: u64, made: Outcome<(Shown, Open)>, reply: ReplyCreate) {
     let (shown, open) = match made {
         Ok(made) => made,
         Err(failure) => return reply.error(report("create", parent, &failure)),
@@ -53,7 +65,7 @@ fn create(
     name: &[u8],
     mode: u32,
     flags: OpenFlags,
-) -> Outcome<(Shown, Open)> {
+) -> Outcome<(Shown, Open, bool)> {
     let (parent, name) = place::entry(shared, parent, name, Errno::EINVAL)?;
     let opened = open::mode(flags);
     let create = Create {
@@ -68,24 +80,33 @@ fn create(
         exclusive: flags.0 & libc::O_EXCL != 0,
         open: true,
     };
-    let (entry, handle) = shared.client.create(create, opened)?;
-    let ino = entry.attr.ino;
-    let mut entry = shared.client.with_unflushed(entry);
+    let (made, handle) = shared.client.create(create, opened)?;
+    let ino = made.entry.attr.ino;
+    let entry = shared.client.with_unflushed(made.entry);
     let open = open::file(shared, ino.0, opened, None, handle);
     // Somebody else has made it since the kernel looked: then nobody but us truncates it.
-    let used = entry.attr.size > 0 || entry.info.as_ref().is_some_and(|info| info.holds);
-    if used && opened.write && flags.0 & libc::O_TRUNC != 0 {
-        match shared.client.setattr(ino, SetAttr::default(), Some(0)) {
-            Ok(emptied) => entry = emptied,
-            Err(error) => {
-                if let Open::File(file) = &open {
-                    release::release(shared, file, ino.0);
-                }
-                return Err(error.into());
-            }
+    let used = entry.attr.size > 0
+        || entry.info.as_ref().is_some_and(|info| info.holds)
+        || shared.client.shared() && !made.created;
+    let truncate = used && opened.write && flags.0 & libc::O_TRUNC != 0;
+    Ok((shared.shown(&entry), open, truncate))
+}
+
+/// Empties what is open.
+fn empty(shared: &Arc<Shared>, open: Open) -> Outcome<(Shown, Open)> {
+    let Open::File(file) = &open else {
+        return refused(Errno::EINVAL, "not a file");
+    };
+    match shared
+        .client
+        .setattr(file.object, SetAttr::default(), Some(0))
+    {
+        Ok(entry) => Ok((shared.shown(&entry), open)),
+        Err(error) => {
+            release::release(shared, file, file.inode);
+            Err(error.into())
         }
     }
-    Ok((shared.shown(&entry), open))
 }
 
 /// The object has appeared since the kernel asked.

@@ -26,7 +26,7 @@ pub(in crate::mount) fn answer(
     };
     let (object, client_handle) = (file.object, file.handle().clone());
     let worker = shared.clone();
-    shared.pool.submit(Box::new(move || {
+    shared.for_bytes().submit(Box::new(move || {
         worker.change_bytes(
             object,
             Some(inode),

@@ -1,5 +1,5 @@
-//! Read. What lies in this process is answered at once and from where it lies; what needs the network goes
-//! to the pool.
+//! Read. What lies in this process is answered at once and from where it lies; what needs the network, or a
+//! right that is not held, goes to a pool.
 //!
 //! A read that carries no lock owner comes from the kernel's own page cache: the file is mapped. That is
 //! noted before the bytes are read, so that a write through another inode that comes later knows of the
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyData};
 
-use crate::client::ReadSink;
+use crate::client::{FsError, ReadSink};
 use crate::mount::call::part;
 use crate::mount::errno::report;
 use crate::mount::open_file::{Open, OpenFile};
@@ -36,23 +36,36 @@ pub(in crate::mount) fn answer(
     if by_kernel {
         file.note_mapped();
     }
-    if file.handle().would_block(offset, len as usize) {
-        let open = open.clone();
-        shared.pool.submit(Box::new(move || {
-            if let Open::File(file) = &*open {
-                read(file, inode, offset, len, reply);
-            }
-        }));
-    } else {
-        read(file, inode, offset, len, reply);
+    let mut sink = Replying(Some(reply));
+    let done = file
+        .handle()
+        .try_read(by_kernel, offset, len as usize, &mut sink);
+    match (done, sink.0) {
+        (Ok(false), Some(reply)) => {
+            let open = open.clone();
+            let job = Box::new(move || {
+                if let Open::File(file) = &*open {
+                    read(file, inode, offset, len, by_kernel, reply);
+                }
+            });
+            shared.for_bytes().submit(job);
+        }
+        (done, reply) => finish(inode, done.map(|_| ()), reply),
     }
 }
 
-fn read(file: &OpenFile, inode: u64, offset: u64, len: u32, reply: ReplyData) {
+fn read(file: &OpenFile, inode: u64, offset: u64, len: u32, by_kernel: bool, reply: ReplyData) {
     let mut sink = Replying(Some(reply));
-    let read = file.handle().read(offset, len as usize, &mut sink);
+    let done = match by_kernel {
+        true => file.handle().read_page(offset, len as usize, &mut sink),
+        false => file.handle().read(offset, len as usize, &mut sink),
+    };
+    finish(inode, done, sink.0);
+}
+
+fn finish(inode: u64, read: Result<(), FsError>, reply: Option<ReplyData>) {
     // The reply is still here where nothing was given: at an error, or at the end of the file.
-    if let Some(reply) = sink.0 {
+    if let Some(reply) = reply {
         match read {
             Ok(()) => reply.data(&[]),
             Err(error) => reply.error(report("read", inode, &error.into())),

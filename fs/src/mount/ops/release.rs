@@ -27,7 +27,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
             shared.calls_open.fetch_sub(1, Ordering::AcqRel);
             true
         }
-        Open::File(file) => shared.client.local() && !file.has_dirty() && locks.is_empty(),
+        Open::File(file) => shared.client.is_near() && !file.has_dirty() && locks.is_empty(),
     };
     let end = {
         let shared = shared.clone();

@@ -3,7 +3,7 @@
 //!
 //! The quick way is inline and copies nothing here. Three things take a write off it, each rare:
 //!
-//! - it may have to wait for a server, or for disks (`O_SYNC`): the bytes are copied and go to the pool;
+//! - it may have to wait for a right, a server, or for disks (`O_SYNC`): the bytes are copied and go to a pool;
 //! - the object is mapped through another inode: that one's pages are written back before and dropped
 //!   after (`Shared::change_bytes`);
 //! - it takes set-user-id off: the kernel forgets the mode before the write is answered.
@@ -85,8 +85,16 @@ pub(in crate::mount) fn answer(
     } else if drop_setid || waits || others {
         elsewhere(shared, &open, offset, data, how, drop_setid, reply);
     } else {
-        let written = write(shared, file, life, offset, data, how.append);
-        answer_after_drop(shared, file, how, written, reply);
+        let writer = file.ready_writer(how.append);
+        let tried = writer.map_or(Ok(None), |writer| writer.try_write(life, offset, data));
+        match tried {
+            Ok(None) if how.by_kernel => write_back(shared, &open, life, offset, data, reply),
+            Ok(None) => elsewhere(shared, &open, offset, data, how, false, reply),
+            Ok(Some(_)) => {
+                answer_after_drop(shared, file, how, Ok(data.len() as u32), reply);
+            }
+            Err(error) => answer_after_drop(shared, file, how, Err(error.into()), reply),
+        }
     }
 }
 
@@ -146,7 +154,7 @@ fn write_back(
 ) {
     let copied = shared.buffers.copy(data);
     let (worker, open) = (shared.clone(), open.clone());
-    shared.pool.submit(Box::new(move || {
+    shared.writebacks.submit(Box::new(move || {
         let Open::File(file) = &*open else { return };
         let how = How {
             by_kernel: true,
@@ -173,7 +181,7 @@ fn elsewhere(
     let (object, inode) = (file.object, file.inode);
     let copied = shared.buffers.copy(data);
     let (worker, open) = (shared.clone(), open.clone());
-    shared.pool.submit(Box::new(move || {
+    shared.for_bytes().submit(Box::new(move || {
         worker.change_bytes(
             object,
             Some(inode),

@@ -105,6 +105,31 @@ fn the_heart_registers_deletes_and_acknowledges() {
     heart.stop();
 }
 
+/// Files on a slow disk may take long to go: the heart does not fall silent meanwhile.
+#[test]
+fn the_heart_beats_while_there_is_much_to_delete() {
+    let store = Arc::new(Memory::default());
+    let (reports, got) = mpsc::channel();
+    let all: Vec<Retire> = (1..4).map(|id| Retire::Chunks(vec![free(id)])).collect();
+    let script = (0..3).map(|done| Some(all[done..].to_vec()));
+    let office = Arc::new(Office {
+        script: Mutex::new(script.rev().collect()),
+        reports: Mutex::new(reports),
+    });
+    let options = HeartOptions {
+        // Any deletion takes longer than that.
+        interval: Duration::ZERO,
+        ..HeartOptions::new([6; 16], None)
+    };
+    let heart = Heart::start(store, office, no_fence(), options).unwrap();
+    let next = || got.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(next().deleted.is_empty());
+    for one in all {
+        assert_eq!(next().deleted, vec![one]);
+    }
+    heart.stop();
+}
+
 #[test]
 fn a_heart_without_an_office() {
     let (reports, _got) = mpsc::channel();

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::directory::Directory;
 use super::file::FileChunk;
 use super::file::head::Head;
+use super::removals::{Removals, Watch};
 use super::roll::Roll;
 use super::shared::Shared;
 use crate::error::{Result, StoreError};
@@ -44,6 +45,8 @@ pub(super) struct Files {
     limit: usize,
     /// Chunks of which something may not be on disk, open or not.
     unsynced: Mutex<HashSet<ChunkName>>,
+    /// Tells syncs what was removed while they went on.
+    removals: Removals,
     /// The grid chunks that have files.
     pub(super) roll: Roll,
 }
@@ -64,6 +67,7 @@ impl Files {
             open: Mutex::default(),
             limit,
             unsynced: Mutex::default(),
+            removals: Removals::default(),
             roll,
         }
     }
@@ -127,6 +131,7 @@ impl Files {
 
     /// Removes the file of a chunk.
     pub(super) fn remove(&self, name: &ChunkName) -> Result<()> {
+        self.removals.note(name);
         self.open.lock().entries.remove(name);
         self.unsynced.lock().remove(name);
         self.roll.forget(name);
@@ -151,8 +156,9 @@ impl Files {
         }
     }
 
-    /// Returns when these chunks, or all, are on disk.
+    /// Returns when these chunks, or all, are on disk, but for those that are removed meanwhile.
     pub(super) fn sync(&self, names: Option<&[&ChunkName]>) -> Result<()> {
+        let watch = self.removals.watch();
         let due: Vec<ChunkName> = {
             let unsynced = self.unsynced.lock();
             match names {
@@ -165,13 +171,9 @@ impl Files {
             }
         };
         if due.len() > SYNC_EACH && self.shared.durable {
-            self.sync_together(&due)?;
+            self.sync_together(&due, &watch)?;
         } else {
-            for name in &due {
-                let chunk = self.get(name)?;
-                chunk.sync()?;
-                self.note_synced(&chunk);
-            }
+            self.sync_each(&due, &watch)?;
         }
         match names {
             None => {
@@ -183,7 +185,19 @@ impl Files {
                 self.directory_sync(&paths.collect::<Vec<_>>(), false)?;
             }
         }
-        self.roll.note(&due);
+        self.roll.note(&due, |name| !watch.saw(name));
+        Ok(())
+    }
+
+    fn sync_each(&self, due: &[ChunkName], watch: &Watch<'_>) -> Result<()> {
+        for name in due {
+            let synced = self.get(name).and_then(|chunk| {
+                chunk.sync()?;
+                self.note_synced(&chunk, watch);
+                Ok(())
+            });
+            unless_removed(synced, name, watch)?;
+        }
         Ok(())
     }
 
@@ -193,26 +207,23 @@ impl Files {
     }
 
     /// Syncs the filesystem once, instead of many files one by one.
-    fn sync_together(&self, due: &[ChunkName]) -> Result<()> {
+    fn sync_together(&self, due: &[ChunkName], watch: &Watch<'_>) -> Result<()> {
         for name in due {
-            self.get(name)?.start_sync()?;
+            let begun = self.get(name).and_then(|chunk| chunk.start_sync());
+            unless_removed(begun, name, watch)?;
         }
         let path = self.directory.path();
         let synced =
             fs::File::open(path).and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from));
         synced.map_err(|e| StoreError::from_io("sync", path, &e))?;
         // Each still has its own sync, which finds nothing left to write and reports what went wrong.
-        for name in due {
-            let chunk = self.get(name)?;
-            chunk.sync()?;
-            self.note_synced(&chunk);
-        }
-        Ok(())
+        self.sync_each(due, watch)
     }
 
-    fn note_synced(&self, chunk: &FileChunk) {
+    fn note_synced(&self, chunk: &FileChunk, watch: &Watch<'_>) {
         let mut unsynced = self.unsynced.lock();
-        if !chunk.is_unsynced() {
+        // After a removal the name may be that of another file.
+        if !chunk.is_unsynced() && !watch.saw(&chunk.name) {
             unsynced.remove(&chunk.name);
         }
     }
@@ -245,6 +256,14 @@ impl Files {
         open.entries
             .values()
             .try_for_each(|entry| entry.chunk.settle())
+    }
+}
+
+/// What cannot be synced because it was removed need not be.
+fn unless_removed(synced: Result<()>, name: &ChunkName, watch: &Watch<'_>) -> Result<()> {
+    match synced {
+        Err(_) if watch.saw(name) => Ok(()),
+        other => other,
     }
 }
 

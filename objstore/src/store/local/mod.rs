@@ -27,6 +27,7 @@ mod labels;
 mod large;
 mod open;
 mod pieces;
+mod removals;
 mod roll;
 mod segment;
 mod shared;

@@ -110,16 +110,22 @@ impl Roll {
                 tracing::warn!("{}: cannot be written: {error}", self.path.display());
             }
         } else {
-            self.note(&there);
+            self.note(&there, |_| true);
         }
     }
 
-    /// Puts down chunks whose files are on disk.
-    pub(super) fn note<'a>(&self, chunks: impl IntoIterator<Item = &'a ChunkName>) {
+    /// Puts down chunks whose files are on disk, those that `stay`: it is asked under the lock under which
+    /// a chunk that is being deleted is taken off, so that none comes back.
+    pub(super) fn note<'a>(
+        &self,
+        chunks: impl IntoIterator<Item = &'a ChunkName>,
+        stay: impl Fn(&ChunkName) -> bool,
+    ) {
         let mut inner = self.inner.lock();
         let mut bytes = Vec::new();
         for name in chunks {
-            if matches!(name, ChunkName::Grid { .. }) && !inner.names.contains(name) {
+            let new = matches!(name, ChunkName::Grid { .. }) && !inner.names.contains(name);
+            if new && stay(name) {
                 push(name, true, &mut bytes);
                 inner.names.insert(name.clone());
             }

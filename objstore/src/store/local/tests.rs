@@ -3,6 +3,7 @@
 mod damage;
 mod full;
 mod power;
+mod removed;
 mod speed;
 
 use super::*;

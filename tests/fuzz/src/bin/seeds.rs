@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use slabfs_mdserver::api::{
-    Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, SetAttr, SpecChange, TagChange,
-    XattrFlags,
+    Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, RightArea, RightAsk, RightGive,
+    RightMode, RightSerial, RightTicket, RightsLife, SetAttr, SpecChange, TagChange, XattrFlags,
 };
 use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId, Tag};
 use slabfs_objstore::wire::messages::{
@@ -166,7 +166,53 @@ fn metadata() {
         Op::Servers,
         Op::Detach { clean: true },
     ];
+    let life = RightsLife(1);
+    let boxes = || {
+        RightArea::Boxes(vec![
+            Region::new(&[3], &[4]),
+            Region::new(&[5], &[u64::MAX]),
+        ])
+    };
+    let ask = |mode, area, ticket| Op::AskRight {
+        life,
+        ask: RightAsk {
+            ino,
+            mode,
+            area,
+            ticket: RightTicket(ticket),
+        },
+    };
+    let rights = [
+        create("a", Kind::Object),
+        ask(RightMode::Write, boxes(), 1),
+        ask(RightMode::Read, RightArea::All, 2),
+        Op::GiveRights {
+            life,
+            gives: vec![RightGive {
+                ino,
+                serial: RightSerial(1),
+                keep: Some(RightMode::Read),
+                area: boxes(),
+            }],
+        },
+        Op::CancelRight {
+            life,
+            ticket: RightTicket(2),
+        },
+        Op::RightEvents {
+            life,
+            seen: 0,
+            wait_ms: 0,
+        },
+        Op::Stat { ino },
+        Op::TellSize {
+            question: 1,
+            unflushed: None,
+        },
+        Op::ResetRights,
+    ];
     for (called, ops) in [
+        ("rights", &rights[..]),
         ("names", &names[..]),
         ("attributes", &attributes),
         ("tags", &tags),

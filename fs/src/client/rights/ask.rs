@@ -1,0 +1,203 @@
+//! Waiting for a right, and asking for it.
+//!
+//! Whoever waits is listed first, so that it begins in the moment in which what it waits for is granted, and
+//! asks then unless somebody has asked for as much already. Nothing is asked while something is taken back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use slabfs_mdserver::api::{MdError, RightAsk, RightGrant, RightReply, RightTicket, RightsLife};
+
+use super::super::Client;
+use super::super::error::FsError;
+use super::cells::Cells;
+use super::held::Want;
+use super::op::Op;
+use super::{Asked, Own, Phase, State};
+
+impl State {
+    /// Whether somebody has to ask for what `want` wants.
+    fn is_to_be_asked(&self, want: &Want) -> bool {
+        if !self.is_idle() || self.held.is_closing() || self.held.holds(want) {
+            return false;
+        }
+        let mode = self.held.mode_of(want);
+        !self
+            .asks
+            .iter()
+            .any(|ask| ask.mode >= mode && ask.area.covers(&want.area))
+    }
+
+    /// Asks that are queued at the home and that nobody waits for any more; they are taken out.
+    fn take_idle_asks(&mut self) -> Vec<RightTicket> {
+        let needed = |ask: &Asked| {
+            ask.in_air
+                || self
+                    .held
+                    .waiting()
+                    .any(|want| ask.mode >= self.held.mode_of(want) && ask.area.covers(&want.area))
+        };
+        let idle: Vec<RightTicket> = self
+            .asks
+            .iter()
+            .filter(|ask| !needed(ask))
+            .map(|ask| ask.ticket)
+            .collect();
+        self.asks.retain(|ask| !idle.contains(&ask.ticket));
+        idle
+    }
+}
+
+impl Client {
+    /// Waits until `want` may begin. Nothing when it may begin otherwise: the mount is alone.
+    pub(super) fn await_right(
+        &self,
+        own: &Arc<Own>,
+        want: Want,
+        until: Instant,
+    ) -> Result<Option<Op>, FsError> {
+        let mut state = own.state.lock();
+        let turn = own.clock.turn();
+        let id = state.held.wait(want.clone());
+        // What it waits for may have come since it was tried.
+        state.held.let_in();
+        loop {
+            if state.held.take_begun(id) {
+                return Ok(Some(own.listed(id, turn, &want, false)));
+            }
+            let phase = own.clock.phase();
+            let over = match phase {
+                Phase::Alone | Phase::Off => Some(Ok(None)),
+                _ if own.clock.turn() != turn => Some(Ok(None)),
+                _ if state.refused => Some(Err(FsError::Gone)),
+                _ if self.rights.stopping() || Instant::now() >= until => {
+                    Some(Err(FsError::Withheld(self.options.io_timeout)))
+                }
+                Phase::Shared | Phase::Closed => None,
+            };
+            if let Some(over) = over {
+                state.held.give_up(id);
+                let idle = state.take_idle_asks();
+                drop(state);
+                self.cancel_asks(idle);
+                return over;
+            }
+            if phase == Phase::Shared && state.is_to_be_asked(&want) {
+                let life = self.rights.life();
+                let ask = RightAsk {
+                    ino: own.ino,
+                    mode: state.held.mode_of(&want),
+                    area: match want.area.to_wire().pop() {
+                        Some(area) => area,
+                        None => slabfs_mdserver::api::RightArea::All,
+                    },
+                    ticket: RightTicket(self.rights.next_ticket.fetch_add(1, Ordering::Relaxed)),
+                };
+                state.asks.push(Asked {
+                    ticket: ask.ticket,
+                    mode: ask.mode,
+                    area: want.area.clone(),
+                    in_air: true,
+                });
+                drop(state);
+                let asked = self.ask(own, life, ask);
+                state = own.state.lock();
+                if let Err(error) = asked
+                    && !state.held.take_begun(id)
+                {
+                    state.held.give_up(id);
+                    return Err(error);
+                }
+                continue;
+            }
+            own.changed.wait_until(&mut state, until);
+        }
+    }
+
+    /// Makes one ask.
+    fn ask(&self, own: &Arc<Own>, life: RightsLife, ask: RightAsk) -> Result<(), FsError> {
+        self.rights.asked.fetch_add(1, Ordering::Relaxed);
+        let ticket = ask.ticket;
+        let reply = self.md.ask_right(life, ask);
+        let result = match reply {
+            Ok(RightReply::Granted(grant)) => {
+                self.granted(own, life, grant);
+                Ok(())
+            }
+            Ok(RightReply::Queued) => {
+                let mut state = own.state.lock();
+                // The grant may have been faster.
+                if let Some(ask) = state.asks.iter_mut().find(|ask| ask.ticket == ticket) {
+                    ask.in_air = false;
+                }
+                own.changed.notify_all();
+                return Ok(());
+            }
+            Ok(RightReply::Reset) => {
+                self.rights.end_life(life);
+                Ok(())
+            }
+            Err(MdError::SessionLost) => {
+                self.rights.suspend(life);
+                self.suspect();
+                Ok(())
+            }
+            Err(error) => {
+                let refused = matches!(
+                    error,
+                    MdError::NotFound
+                        | MdError::Invalid(_)
+                        | MdError::NotPermitted(_)
+                        | MdError::NotSupported(_)
+                        | MdError::Stale
+                        | MdError::Busy
+                );
+                if !refused {
+                    // Whether it was granted is not known.
+                    self.rights.end_life(life);
+                }
+                Err(error.into())
+            }
+        };
+        let mut state = own.state.lock();
+        state.asks.retain(|ask| ask.ticket != ticket);
+        own.changed.notify_all();
+        result
+    }
+
+    /// Takes in a grant; those that waited for it begin.
+    pub(super) fn granted(&self, own: &Arc<Own>, life: RightsLife, grant: RightGrant) {
+        let mut state = own.state.lock();
+        let known = state.asks.iter().any(|ask| ask.ticket == grant.ticket);
+        // One that nobody remembers counts for nothing: what is held may be less than the home believes.
+        let counts = self.rights.hear(life, grant.serial) && known;
+        if counts && grant.serial <= state.gave {
+            // Whoever waits for it asks again.
+            state.asks.retain(|ask| ask.ticket != grant.ticket);
+            own.changed.notify_all();
+        } else if counts {
+            state.asks.retain(|ask| ask.ticket != grant.ticket);
+            let newer = |form: &Arc<_>| {
+                let form: &slabfs_mdserver::api::Entry = form;
+                grant.entry.attr.change >= form.attr.change
+            };
+            if state.form.as_ref().is_none_or(newer) {
+                state.form = Some(Arc::new(grant.entry));
+            }
+            state.held.grant(grant.mode, &Cells::from(&grant.area));
+            own.changed.notify_all();
+        }
+    }
+
+    /// Takes asks back that nobody waits for any more. What is granted meanwhile counts for nothing here.
+    fn cancel_asks(&self, tickets: Vec<RightTicket>) {
+        let life = self.rights.life();
+        for ticket in tickets {
+            if let Err(error) = self.md.cancel_right(life, ticket) {
+                tracing::debug!(%error, "an ask could not be taken back");
+                self.rights.end_life(life);
+            }
+        }
+    }
+}

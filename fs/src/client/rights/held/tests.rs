@@ -1,0 +1,240 @@
+//! What is held, against cells that are counted one by one.
+
+use proptest::prelude::*;
+use slabfs_model::Region;
+
+use super::*;
+
+const END: usize = 24;
+
+fn cells(from: usize, len: usize) -> Cells {
+    Cells::of([Region::new(&[from as u64], &[len as u64])])
+}
+
+fn want(mode: RightMode, area: Cells) -> Want {
+    Want {
+        by: By::Program,
+        mode,
+        area,
+    }
+}
+
+fn page(by: By) -> Want {
+    Want {
+        by,
+        mode: RightMode::Write,
+        area: Cells::All,
+    }
+}
+
+fn closing(keep: Option<RightMode>, area: Cells) -> Closing {
+    Closing { keep, area }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Begin(bool, usize, usize),
+    Wait(bool, usize, usize),
+    Grant(bool, usize, usize),
+    End(usize),
+    Recall(bool, usize, usize, bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let span = || (0..END, 1..8usize);
+    prop_oneof![
+        3 => (any::<bool>(), span()).prop_map(|(w, (at, len))| Step::Begin(w, at, len)),
+        2 => (any::<bool>(), span()).prop_map(|(w, (at, len))| Step::Wait(w, at, len)),
+        3 => (any::<bool>(), span()).prop_map(|(w, (at, len))| Step::Grant(w, at, len)),
+        3 => (0..8usize).prop_map(Step::End),
+        2 => (any::<bool>(), span(), any::<bool>()).prop_map(|(r, (at, len), more)| Step::Recall(r, at, len, more)),
+    ]
+}
+
+fn mode(write: bool) -> RightMode {
+    match write {
+        true => RightMode::Write,
+        false => RightMode::Read,
+    }
+}
+
+/// What each cell is held for.
+type Naive = Vec<Option<RightMode>>;
+
+fn has(naive: &Naive, mode: RightMode, at: usize, len: usize) -> bool {
+    naive[at..at + len].iter().all(|cell| *cell >= Some(mode))
+}
+
+proptest! {
+    #[test]
+    fn nothing_runs_that_is_not_held(steps in prop::collection::vec(step(), 1..60)) {
+        let mut held = Held::default();
+        let mut naive: Naive = vec![None; END + 8];
+        let mut running: Vec<(OpId, RightMode, usize, usize)> = Vec::new();
+        let mut waiting: Vec<(OpId, RightMode, usize, usize)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Begin(write, at, len) => {
+                    let id = held.begin(&want(mode(write), cells(at, len)));
+                    prop_assert_eq!(id.is_some(), has(&naive, mode(write), at, len));
+                    running.extend(id.map(|id| (id, mode(write), at, len)));
+                }
+                Step::Wait(write, at, len) => {
+                    let id = held.wait(want(mode(write), cells(at, len)));
+                    held.let_in();
+                    waiting.push((id, mode(write), at, len));
+                }
+                Step::Grant(write, at, len) => {
+                    held.grant(mode(write), &cells(at, len));
+                    for cell in &mut naive[at..at + len] {
+                        *cell = (*cell).max(Some(mode(write)));
+                    }
+                }
+                Step::End(at) => {
+                    if !running.is_empty() {
+                        held.end(running.remove(at % running.len()).0);
+                    }
+                }
+                Step::Recall(reading_stays, at, len, more) => {
+                    let keep = reading_stays.then_some(RightMode::Read);
+                    let closing = closing(keep, cells(at, len));
+                    held.close(closing.clone());
+                    prop_assert!(held.begin(&want(RightMode::Write, cells(at, len))).is_none());
+                    let against = |(_, mode, from, count): &(OpId, RightMode, usize, usize)| {
+                        (keep.is_none() || *mode == RightMode::Write)
+                            && *from < at + len && at < from + count
+                    };
+                    prop_assert_eq!(held.is_busy(), running.iter().any(against));
+                    running.retain(|one| {
+                        let ends = against(one);
+                        if ends {
+                            held.end(one.0);
+                        }
+                        !ends
+                    });
+                    prop_assert!(!held.is_busy());
+                    let given = held.take_out(&closing, more);
+                    prop_assert!(given.covers(&closing.area));
+                    for (at, cell) in naive.iter_mut().enumerate() {
+                        if given.covers(&cells(at, 1)) {
+                            *cell = (*cell).min(keep);
+                        }
+                    }
+                    for (_, mode, from, count) in &running {
+                        prop_assert!(has(&naive, *mode, *from, *count), "what runs stays");
+                    }
+                    held.reopen();
+                }
+            }
+            // Who waits begins as soon as it may, and not before.
+            waiting.retain(|&(id, mode, at, len)| {
+                let begun = held.take_begun(id);
+                assert_eq!(begun, has(&naive, mode, at, len));
+                if begun {
+                    running.push((id, mode, at, len));
+                }
+                !begun
+            });
+            for (at, cell) in naive.iter().enumerate() {
+                prop_assert_eq!(held.read.covers(&cells(at, 1)), cell.is_some());
+                prop_assert_eq!(held.write.covers(&cells(at, 1)), *cell == Some(RightMode::Write));
+            }
+        }
+    }
+}
+
+#[test]
+fn more_is_given_than_has_to_be_but_for_what_is_used() {
+    let mut held = Held::default();
+    held.grant(RightMode::Write, &Cells::All);
+    let id = held.begin(&want(RightMode::Write, cells(0, 10))).unwrap();
+    held.end(id);
+    let recall = closing(None, cells(50, 10));
+    held.close(recall.clone());
+    let given = held.take_out(&recall, true);
+    held.reopen();
+    assert_eq!(given, cells(10, usize::MAX - 10));
+    assert!(held.write.covers(&cells(0, 10)) && !held.read.overlaps(&given));
+    // What is not used while others ask again is not kept.
+    let recall = closing(None, cells(0, 1));
+    held.close(recall.clone());
+    assert_eq!(held.take_out(&recall, true), cells(0, 1));
+    let recall = closing(None, cells(1, 1));
+    held.close(recall.clone());
+    assert_eq!(held.take_out(&recall, true), cells(1, 9));
+}
+
+#[test]
+fn those_who_wait_begin_before_a_recall_is_looked_at() {
+    let mut held = Held::default();
+    let id = held.wait(want(RightMode::Write, cells(3, 4)));
+    held.grant(RightMode::Write, &cells(0, 10));
+    held.close(closing(None, cells(0, 10)));
+    assert!(held.take_begun(id) && held.is_busy());
+    assert!(held.begin(&want(RightMode::Read, cells(0, 1))).is_none());
+    held.end(id);
+    assert!(!held.is_busy());
+}
+
+#[test]
+fn pages_are_dropped_until_none_was_handed_out_meanwhile() {
+    let mut held = Held::default();
+    held.grant(RightMode::Write, &Cells::All);
+    assert_eq!(held.page_mode(), RightMode::Read);
+    held.writers = 1;
+    let first = held.begin(&page(By::PageOut)).unwrap();
+    held.end(first);
+    held.close(closing(None, cells(0, 1)));
+    assert!(held.has_pages());
+    // Before the drop, and while it goes on, the kernel gets what it wants.
+    let second = held.begin(&page(By::PageOut)).unwrap();
+    held.drop_begins();
+    held.end(second);
+    let back = held.begin(&page(By::PageBack)).unwrap();
+    let third = held.begin(&page(By::PageOut)).unwrap();
+    held.end(back);
+    held.drop_ended();
+    assert!(held.is_paging() && held.begin(&page(By::PageOut)).is_none());
+    let late = held.wait(page(By::PageOut));
+    held.let_in();
+    assert!(!held.take_begun(late));
+    held.end(third);
+    assert!(!held.is_paging() && held.has_pages());
+    // Again, and whoever came to the shut door is let in meanwhile.
+    held.drop_begins();
+    assert!(held.take_begun(late));
+    held.end(late);
+    held.drop_ended();
+    held.drop_begins();
+    held.drop_ended();
+    assert!(!held.has_pages());
+    // Nobody waits for who comes now: there is no drop.
+    let after = held.wait(page(By::PageOut));
+    held.let_in();
+    let recall = closing(None, cells(0, 1));
+    let given = held.take_out(&recall, true);
+    assert_eq!(given, Cells::All);
+    held.reopen();
+    assert!(!held.take_begun(after));
+    held.close(recall);
+    assert!(!held.has_pages());
+}
+
+#[test]
+fn pages_for_reading_stay_where_reading_may() {
+    let mut held = Held::default();
+    held.grant(RightMode::Read, &Cells::All);
+    let id = held.begin(&page(By::PageOut)).unwrap();
+    held.end(id);
+    held.close(closing(Some(RightMode::Read), Cells::All));
+    assert!(!held.has_pages());
+    held.reopen();
+    held.writers = 1;
+    assert!(held.has_pages_to_read());
+    assert_eq!(held.page_mode(), RightMode::Read, "as those that are there");
+    held.drop_begins();
+    held.drop_ended();
+    held.reopen();
+    assert_eq!(held.page_mode(), RightMode::Write);
+    assert!(held.begin(&page(By::PageOut)).is_none());
+}

@@ -1,0 +1,389 @@
+//! Rights, as this mount has them: strict coherence with other mounts. docs/decisions/rights.md is the
+//! contract with the home; this is the mount's side of it.
+//!
+//! An operation *enters* an object before it takes any of its locks ([`Client::enter`]), with a mode and the
+//! cells it will touch, and leaves when its [`Op`] is dropped. What that comes to depends on the phase:
+//!
+//! | phase | an operation |
+//! |---|---|
+//! | off | does as it likes: the mount is in mode `commit` |
+//! | alone | is counted, and nothing else: no other strict mount is there |
+//! | shared | begins if what it needs is held, and else asks the home for it and waits |
+//! | closed | waits: a life is over, and the next one has not begun |
+//!
+//! The parts: `cells` sets of cells; `held` what is held of one object, what runs and who waits (both pure);
+//! `needs` which cells a request needs; `op` entering and leaving; `ask` waiting and asking; `poll` the thread
+//! that hears of grants and recalls; `recall` the threads that take back and give; `reset` the end of a life.
+//!
+//! # Who waits for whom
+//!
+//! The poll waits for the home only, and for locks that are held for moments ([`Own`], never an object's).
+//! Recalls wait for operations that have begun, for the kernel to drop pages, and for servers; they hold no
+//! lock meanwhile and have threads of their own. An operation that has begun waits for servers, never for a
+//! right or for the kernel. An operation that has not begun holds nothing. So there is no circle.
+//!
+//! # What must not go apart
+//!
+//! The home knows exactly what this mount has, but for what is on its way; this mount may believe to have less,
+//! never more. So an area is taken out before the home is told; while it is being told nothing is asked of the
+//! same object; and a grant counts only if the ask that it answers is still there. A giving names the last
+//! grant that was heard of any object: what was granted later stays. An earlier one that comes after the giving
+//! does not count: what of it is left is not known.
+//!
+//! Grants come as answers or as events, recalls as events. So a recall may come before a grant that it knows of
+//! only if that is the answer to an ask that is on its way: it is looked at when there is none any more.
+
+mod ask;
+mod cells;
+mod held;
+mod needs;
+mod op;
+mod poll;
+mod recall;
+mod reset;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex};
+use slabfs_mdserver::api::{
+    Entry, Ino, RightMode, RightRecall, RightSerial, RightTicket, RightsBegun, RightsLife,
+};
+
+use super::Client;
+use super::object::Object;
+use held::Held;
+
+pub(super) use cells::Cells;
+pub(super) use held::By;
+pub(super) use op::Op;
+pub(super) use recall::THREADS;
+
+/// Whether what mounts see of each other is strict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consistency {
+    /// A read on any mount returns what the last completed write on any mount put there.
+    Strict,
+    /// Other mounts see data after `fsync` or `close`, from their next `open` on.
+    Commit,
+}
+
+impl Consistency {
+    /// Of mounts that do not say; decided here and nowhere else.
+    pub const DEFAULT: Consistency = Consistency::Strict;
+}
+
+impl Default for Consistency {
+    fn default() -> Consistency {
+        Consistency::DEFAULT
+    }
+}
+
+/// See the table in the module's head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    Off,
+    Alone,
+    Shared,
+    Closed,
+}
+
+/// Which phase it is, for all objects, and how many lives were lost.
+#[derive(Debug)]
+struct Clock {
+    phase: AtomicU8,
+    /// Sessions that were lost: what began before one was does not count after it.
+    turn: AtomicU64,
+}
+
+impl Clock {
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Off,
+            1 => Phase::Alone,
+            2 => Phase::Shared,
+            _ => Phase::Closed,
+        }
+    }
+
+    fn set(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::SeqCst);
+    }
+
+    fn turn(&self) -> u64 {
+        self.turn.load(Ordering::SeqCst)
+    }
+}
+
+/// What this mount has of the rights on one object, for as long as it is open.
+#[derive(Debug)]
+pub(super) struct Own {
+    ino: Ino,
+    clock: Arc<Clock>,
+    /// The object; its locks are not for everybody here.
+    object: Mutex<Weak<Object>>,
+    /// Operations that began in a life alone.
+    alone: AtomicUsize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    held: Held,
+    /// The object is open here.
+    open: bool,
+    asks: Vec<Asked>,
+    /// To be taken back, in order.
+    recalls: VecDeque<RightRecall>,
+    /// Somebody takes back, or drops pages.
+    working: bool,
+    /// The last grant that counted when something was given: an earlier one that comes after that may have been
+    /// given by it.
+    gave: RightSerial,
+    /// The form that came with the last grant, until it is taken over.
+    form: Option<Arc<Entry>>,
+    /// The object is gone, as the home says.
+    refused: bool,
+}
+
+/// An ask that is not decided.
+#[derive(Debug)]
+struct Asked {
+    ticket: RightTicket,
+    mode: RightMode,
+    area: Cells,
+    /// It has not been answered; if it has, it is queued.
+    in_air: bool,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        !self.working && self.recalls.is_empty()
+    }
+}
+
+/// The latest grant of any object that was heard in a life.
+#[derive(Debug, Default)]
+struct Line {
+    life: u64,
+    heard: RightSerial,
+}
+
+/// The rights of one mount; see the module's head.
+pub(super) struct Rights {
+    clock: Arc<Clock>,
+    /// The life of what is held; 0 between lives.
+    life: AtomicU64,
+    /// A life that is over has to be ended here.
+    reset: AtomicBool,
+    stopping: AtomicBool,
+    owns: Mutex<HashMap<Ino, Arc<Own>>>,
+    line: Mutex<Line>,
+    next_ticket: AtomicU64,
+    work: Mutex<recall::Work>,
+    /// There is work.
+    called: Condvar,
+    /// For the polling thread: what it waits for has changed.
+    turned: Condvar,
+    turning: Mutex<()>,
+    asked: AtomicU64,
+    recalled: AtomicU64,
+}
+
+impl Rights {
+    /// Rights of a session that attached; none if it takes no part.
+    pub(super) fn new(begun: Option<RightsBegun>) -> Rights {
+        let rights = Rights {
+            clock: Arc::new(Clock {
+                phase: AtomicU8::new(Phase::Off as u8),
+                turn: AtomicU64::new(0),
+            }),
+            life: AtomicU64::new(0),
+            reset: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            owns: Mutex::default(),
+            line: Mutex::default(),
+            next_ticket: AtomicU64::new(1),
+            work: Mutex::default(),
+            called: Condvar::new(),
+            turned: Condvar::new(),
+            turning: Mutex::new(()),
+            asked: AtomicU64::new(0),
+            recalled: AtomicU64::new(0),
+        };
+        if let Some(begun) = begun {
+            rights.begin(begun);
+        }
+        rights
+    }
+
+    /// Whether this mount takes part.
+    pub(super) fn strict(&self) -> bool {
+        self.clock.phase() != Phase::Off
+    }
+
+    /// Whether this mount takes part, and no other does.
+    pub(super) fn alone(&self) -> bool {
+        self.clock.phase() == Phase::Alone
+    }
+
+    /// Whether rights have to be asked for.
+    pub(super) fn shared(&self) -> bool {
+        matches!(self.clock.phase(), Phase::Shared | Phase::Closed)
+    }
+
+    fn life(&self) -> RightsLife {
+        RightsLife(self.life.load(Ordering::SeqCst))
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// What is held of an object that is being opened.
+    pub(super) fn own(&self, ino: Ino) -> Arc<Own> {
+        let mut owns = self.owns.lock();
+        let own = owns
+            .entry(ino)
+            .or_insert_with(|| Own::new(ino, &self.clock));
+        own.state.lock().open = true;
+        own.clone()
+    }
+
+    /// An object is closed: nothing is held of it any more. The home will hear of it in its time.
+    pub(super) fn disown(&self, own: &Arc<Own>) {
+        let mut owns = self.owns.lock();
+        let mut state = own.state.lock();
+        state.open = false;
+        state.held.lose();
+        state.asks.clear();
+        state.form = None;
+        if state.is_idle() {
+            drop(state);
+            owns.remove(&own.ino);
+        }
+    }
+
+    /// A recall is done with; its object may have been closed meanwhile.
+    fn tidy(&self, own: &Arc<Own>) {
+        let mut owns = self.owns.lock();
+        let unused = {
+            let state = own.state.lock();
+            !state.open && state.is_idle()
+        };
+        if unused {
+            owns.remove(&own.ino);
+        }
+    }
+
+    fn find(&self, ino: Ino) -> Option<Arc<Own>> {
+        self.owns.lock().get(&ino).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Own>> {
+        self.owns.lock().values().cloned().collect()
+    }
+
+    /// Lets everybody look again.
+    fn stir(&self) {
+        for own in self.all() {
+            let _order = own.state.lock();
+            own.changed.notify_all();
+        }
+        let _order = self.turning.lock();
+        self.turned.notify_all();
+    }
+
+    /// Begins a life in which nothing is held.
+    pub(super) fn begin(&self, begun: RightsBegun) {
+        {
+            let mut line = self.line.lock();
+            *line = Line {
+                life: begun.life.0,
+                heard: RightSerial::default(),
+            };
+        }
+        self.life.store(begun.life.0, Ordering::SeqCst);
+        self.clock.set(match begun.alone {
+            true => Phase::Alone,
+            false => Phase::Shared,
+        });
+        self.stir();
+    }
+
+    /// A grant has been heard; false if its life is over.
+    fn hear(&self, life: RightsLife, serial: RightSerial) -> bool {
+        let mut line = self.line.lock();
+        let counts = line.life == life.0;
+        if counts {
+            line.heard = line.heard.max(serial);
+        }
+        counts
+    }
+
+    /// The latest grant that was heard in a life, if that is not over.
+    fn heard(&self, life: RightsLife) -> Option<RightSerial> {
+        let line = self.line.lock();
+        (line.life == life.0).then_some(line.heard)
+    }
+
+    /// Objects with rights.
+    pub(super) fn held(&self) -> usize {
+        let held = |own: &Arc<Own>| own.state.lock().held.any();
+        self.all().iter().filter(|own| held(own)).count()
+    }
+
+    /// Asks made, and recalls heard.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (
+            self.asked.load(Ordering::Relaxed),
+            self.recalled.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Own {
+    fn new(ino: Ino, clock: &Arc<Clock>) -> Arc<Own> {
+        Arc::new(Own {
+            ino,
+            clock: clock.clone(),
+            object: Mutex::new(Weak::new()),
+            alone: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                held: Held::default(),
+                open: false,
+                asks: Vec::new(),
+                recalls: VecDeque::new(),
+                working: false,
+                gave: RightSerial::default(),
+                form: None,
+                refused: false,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Says whose rights these are.
+    pub(super) fn belongs_to(&self, object: &Arc<Object>) {
+        *self.object.lock() = Arc::downgrade(object);
+    }
+
+    fn object(&self) -> Option<Arc<Object>> {
+        self.object.lock().upgrade()
+    }
+}
+
+impl Client {
+    /// Whether this mount takes part in rights: what it reads is never old.
+    pub fn strict(&self) -> bool {
+        self.rights.strict()
+    }
+
+    /// Whether operations may have to wait for rights.
+    pub fn shared(&self) -> bool {
+        self.rights.shared()
+    }
+}

@@ -1,0 +1,147 @@
+//! The thread that hears what the home has to say. It waits for the home only.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use slabfs_mdserver::api::{
+    Ino, MdError, RightEventKind, RightNews, RightTicket, RightsLife, Unflushed,
+};
+
+use super::super::Client;
+use super::{Phase, Rights};
+
+/// Longest that one poll waits; every poll is cut to half of the time that a request may take.
+const POLL: Duration = Duration::from_secs(5);
+/// Before what failed is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A session that is the only one for so long asks whether it may go without rights again.
+const ALONE_AFTER: Duration = Duration::from_secs(5);
+
+impl Rights {
+    /// A session that is over says so by everything it answers: nothing is begun in this life any more. What
+    /// comes then is for whoever finds that out for sure.
+    pub(super) fn suspend(&self, life: RightsLife) {
+        if life.0 != 0 && life == self.life() {
+            self.clock.set(Phase::Closed);
+        }
+    }
+
+    /// A life is over: the polling thread is to end it here.
+    pub(super) fn end_life(&self, life: RightsLife) {
+        if life.0 != 0 && life == self.life() {
+            self.reset.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Client {
+    /// The thread; it runs until the client stops.
+    pub(in crate::client) fn poll_rights(&self) {
+        let mut seen = (RightsLife::UNKNOWN, 0);
+        let mut only_since: Option<Instant> = None;
+        while !self.rights.stopping() {
+            let life = self.rights.life();
+            if life == RightsLife::UNKNOWN {
+                // Another session is being attached.
+                self.await_turn();
+                continue;
+            }
+            if seen.0 != life {
+                seen = (life, 0);
+                only_since = None;
+            }
+            if self.rights.reset.swap(false, Ordering::SeqCst) {
+                self.reset_rights(life);
+                continue;
+            }
+            let wait = POLL.min(self.options.io_timeout / 2);
+            match self.md.right_events(life, seen.1, wait) {
+                Ok(RightNews::Events(events)) => {
+                    for event in events {
+                        if event.number > seen.1 {
+                            seen.1 = event.number;
+                            self.right_happened(life, event.kind);
+                        }
+                    }
+                }
+                Ok(RightNews::Reset) => self.reset_rights(life),
+                Err(MdError::SessionLost) => {
+                    self.rights.suspend(life);
+                    self.await_turn();
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "no news of rights; trying again");
+                    self.pause(PAUSE);
+                }
+            }
+            if self.rights.alone() || self.md.session_count() > 1 {
+                only_since = None;
+            } else if only_since.get_or_insert_with(Instant::now).elapsed() > ALONE_AFTER {
+                only_since = None;
+                self.reset_rights(life);
+            }
+        }
+    }
+
+    /// Waits for another life, or for a moment.
+    fn await_turn(&self) {
+        let mut order = self.rights.turning.lock();
+        if !self.rights.stopping() {
+            self.rights.turned.wait_for(&mut order, PAUSE);
+        }
+    }
+
+    fn right_happened(&self, life: RightsLife, what: RightEventKind) {
+        match what {
+            RightEventKind::Granted(grant) => match self.rights.find(grant.entry.attr.ino) {
+                Some(own) => self.granted(&own, life, grant),
+                None => {
+                    self.rights.hear(life, grant.serial);
+                }
+            },
+            RightEventKind::Refused(ticket) => self.refused(ticket),
+            RightEventKind::Recall(recall) => self.rights.recall(life, recall),
+            RightEventKind::Size { ino, question } => {
+                let told = self.md.tell_size(question, self.unflushed(ino));
+                if let Err(error) = told {
+                    tracing::debug!(%ino, %error, "a question for a size was not answered");
+                }
+            }
+        }
+    }
+
+    fn refused(&self, ticket: RightTicket) {
+        for own in self.rights.all() {
+            let mut state = own.state.lock();
+            let asks = state.asks.len();
+            state.asks.retain(|ask| ask.ticket != ticket);
+            if state.asks.len() < asks {
+                state.refused = true;
+                own.changed.notify_all();
+            }
+        }
+    }
+
+    /// What others do not see yet of an object; by what can be looked at without waiting.
+    fn unflushed(&self, ino: Ino) -> Option<Unflushed> {
+        let object = self.rights.find(ino)?.object()?;
+        let dirty = object.state.try_lock().is_none_or(|state| {
+            !state.runs.is_empty() || state.taken.is_some() || !state.streams.is_empty()
+        });
+        let grown = object.grown.load(Ordering::Acquire);
+        if !(dirty || grown > 0 || object.touched.load(Ordering::Acquire)) {
+            return None;
+        }
+        Some(Unflushed {
+            size: grown,
+            mtime: object.written.try_lock().and_then(|time| *time),
+        })
+    }
+
+    /// Ends the thread, and those that take back; all waiting for rights ends.
+    pub(in crate::client) fn stop_rights(&self) {
+        self.rights.stopping.store(true, Ordering::SeqCst);
+        self.rights.stop_work();
+        self.rights.stir();
+    }
+}

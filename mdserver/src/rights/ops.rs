@@ -1,0 +1,207 @@
+//! The operations of rights: from a request to the home.
+
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+use slabfs_model::SessionId;
+
+use super::area::Area;
+use super::home::{Asked, Inside};
+use super::session::{Heard, Number, Pending};
+use super::sizes::merge;
+use super::table::{Ask, Granted};
+use crate::api::{
+    Entry, Ino, Kind, MdError, Reply, RightAsk, RightEvent, RightEventKind, RightGive, RightGrant,
+    RightNews, RightReply, RightTicket, RightsLife, Unflushed,
+};
+use crate::core::{Core, Ctx, State};
+use crate::sessions::session_of;
+
+/// Longest that others are waited for who know the size of an object.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// [`crate::api::Op::AskRight`].
+pub(crate) fn ask(
+    core: &Core,
+    ctx: &Ctx,
+    life: RightsLife,
+    ask: &RightAsk,
+) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    let area = Area::from_wire(&ask.area)?.bounded();
+    // The state stays locked: what a grant tells of the object is what was committed when it was granted.
+    let (mut state, mut home) = enter(core, session)?;
+    if let Some(reply) = home.answered(session, number(ctx))? {
+        return Ok(reply);
+    }
+    let entry = state.inode(&*core.kv, ask.ino)?.entry();
+    check_rank(&entry, &area)?;
+    let ask = Ask {
+        ino: ask.ino,
+        mode: ask.mode,
+        area,
+        ticket: ask.ticket,
+    };
+    let reply = match home.ask(session, life, ask)? {
+        Asked::Granted(granted) => RightReply::Granted(grant(granted, entry)),
+        Asked::Queued => RightReply::Queued,
+        Asked::Reset => RightReply::Reset,
+    };
+    let reply = Reply::Right(reply);
+    home.keep(session, number(ctx), &reply);
+    Ok(reply)
+}
+
+/// Whether boxes are of the rank that the object has; else the caller looked at it long ago.
+fn check_rank(entry: &Entry, area: &Area) -> Result<(), MdError> {
+    let Some(info) = &entry.info else {
+        return Err(match entry.attr.kind {
+            Kind::Directory => MdError::IsDirectory,
+            _ => MdError::NotSupported("only objects have cells".into()),
+        });
+    };
+    let rank = info.dims.len().max(1);
+    match area.rank() {
+        Some(other) if other != rank => Err(MdError::Stale),
+        _ => Ok(()),
+    }
+}
+
+fn grant(granted: Granted, entry: Entry) -> RightGrant {
+    RightGrant {
+        ticket: granted.ticket,
+        serial: granted.serial,
+        mode: granted.mode,
+        area: granted.area,
+        entry,
+    }
+}
+
+/// [`crate::api::Op::CancelRight`].
+pub(crate) fn cancel(
+    core: &Core,
+    ctx: &Ctx,
+    life: RightsLife,
+    ticket: RightTicket,
+) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    enter(core, session)?.1.cancel(session, life, ticket);
+    Ok(Reply::Done)
+}
+
+/// [`crate::api::Op::GiveRights`].
+pub(crate) fn give(
+    core: &Core,
+    ctx: &Ctx,
+    life: RightsLife,
+    gives: Vec<RightGive>,
+) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    let areas = gives.iter().map(|give| Area::from_wire(&give.area));
+    let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
+    let (state, mut home) = enter(core, session)?;
+    drop(state);
+    if let Some(reply) = home.answered(session, number(ctx))? {
+        return Ok(reply);
+    }
+    home.give(session, life, gives.into_iter().zip(areas));
+    home.keep(session, number(ctx), &Reply::Done);
+    Ok(Reply::Done)
+}
+
+/// [`crate::api::Op::ResetRights`].
+pub(crate) fn reset(core: &Core, ctx: &Ctx) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    let (_state, mut home) = enter(core, session)?;
+    if let Some(reply) = home.answered(session, number(ctx))? {
+        return Ok(reply);
+    }
+    let reply = Reply::RightsBegun(home.reset(session, ctx.seq)?);
+    home.keep(session, number(ctx), &reply);
+    Ok(reply)
+}
+
+/// [`crate::api::Op::RightEvents`].
+pub(crate) fn events(
+    core: &Core,
+    ctx: &Ctx,
+    life: RightsLife,
+    seen: u64,
+    wait_ms: u32,
+) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    let wait = Duration::from_millis(u64::from(wait_ms));
+    let heard = core.rights.news(session, life, seen, wait);
+    // It may have ended meanwhile.
+    core.state().session(session)?;
+    let news = match heard {
+        None => {
+            let text = "the session did not attach as strict";
+            return Err(MdError::Invalid(text.into()));
+        }
+        Some(Heard::Reset) => RightNews::Reset,
+        Some(Heard::Events(events)) => {
+            let events = events.into_iter();
+            let events = events.map(|(number, what)| {
+                Ok(RightEvent {
+                    number,
+                    kind: event(core, what)?,
+                })
+            });
+            RightNews::Events(events.collect::<Result<_, MdError>>()?)
+        }
+    };
+    Ok(Reply::RightNews(news))
+}
+
+/// An event as it is told. A grant tells of the object as it is now: at least what was committed when it was
+/// granted.
+fn event(core: &Core, what: Pending) -> Result<RightEventKind, MdError> {
+    Ok(match what {
+        Pending::Granted(granted) => match core.inode(granted.ino) {
+            Ok(inode) => RightEventKind::Granted(grant(granted, inode.entry())),
+            Err(MdError::NotFound) => RightEventKind::Refused(granted.ticket),
+            Err(error) => return Err(error),
+        },
+        Pending::Refused(ticket) => RightEventKind::Refused(ticket),
+        Pending::Recall(recall) => RightEventKind::Recall(recall),
+        Pending::Size { ino, question } => RightEventKind::Size { ino, question },
+    })
+}
+
+/// [`crate::api::Op::Stat`].
+pub(crate) fn stat(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    core.inode(ino)?;
+    let patience = PATIENCE.min(core.options.lease);
+    let unflushed = core.rights.unflushed(session, ino, patience);
+    // Read last: what somebody flushed before he answered is committed.
+    let mut entry = core.inode(ino)?.entry();
+    merge(&mut entry, &unflushed);
+    Ok(Reply::Entry(entry))
+}
+
+/// [`crate::api::Op::TellSize`].
+pub(crate) fn tell_size(
+    core: &Core,
+    ctx: &Ctx,
+    question: u64,
+    unflushed: Option<Unflushed>,
+) -> Result<Reply, MdError> {
+    core.rights.tell_size(session_of(ctx)?, question, unflushed);
+    Ok(Reply::Done)
+}
+
+fn number(ctx: &Ctx) -> Number {
+    Number {
+        seq: ctx.seq,
+        done_below: ctx.done_below,
+    }
+}
+
+/// The home, for a session that lives as long as the state is locked.
+fn enter(core: &Core, session: SessionId) -> Result<(MutexGuard<'_, State>, Inside<'_>), MdError> {
+    let mut state = core.state();
+    state.session(session)?;
+    Ok((state, core.rights.enter()))
+}

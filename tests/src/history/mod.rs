@@ -1,0 +1,44 @@
+//! Histories: what several processes did to the same objects at the same time, and whether slabfs may
+//! have answered so.
+//!
+//! Workers (processes of their own, [`work`]) do random operations on mounts of one cluster and log what
+//! they asked, what was answered, and between which two instants of `CLOCK_MONOTONIC`. Afterwards all logs
+//! of one object are one history, and [`check`](check()) looks for an order that explains it:
+//!
+//! | promise | of | an order of the operations that |
+//! |---|---|---|
+//! | strict | cells of an array, each by itself | is that of a register ([`cells`]) |
+//! | none so far ([`check_whole`]) | cells that are only read and written by system calls, all together | is that of an array: one `read` or `write`, which is one request here, is atomic towards the others |
+//! | strict | a byte object with a size | is that of a list of records that is appended to, cut and read whole ([`sized`]) |
+//! | both | names in a directory | is that of a map from names to files ([`names`]) |
+//! | both | `fcntl` locks | lets nobody hold what another holds ([`locks`]) |
+//! | commit | cells of an array, each by itself | none is looked for: each read answers with a value that was not yet replaced by one that the reader has to know ([`regular`]) |
+//!
+//! In the first four an operation has to seem to happen at one instant between its start and its end
+//! (linearizability: Herlihy, Wing 1990); [`linear`] searches. One that never returned, or failed with an
+//! error that says nothing, may have happened at any time after its start, or never.
+//!
+//! Everything but [`work`] and [`run`] is a pure function of a history. What is found is made small
+//! ([`shrink`]) before it is shown. Deliberately not here: kills and restarts, which `crash` has.
+
+pub mod cells;
+pub mod check;
+pub mod linear;
+pub mod locks;
+pub mod log;
+pub mod names;
+pub mod op;
+pub mod regular;
+pub mod run;
+pub mod shrink;
+pub mod sized;
+pub mod work;
+
+#[cfg(test)]
+mod made;
+#[cfg(test)]
+mod tests;
+
+pub use check::{Promise, Violation, check, check_whole};
+pub use op::{Answer, Call, How, Op};
+pub use run::{Outcome, Run, run};

@@ -1,0 +1,256 @@
+//! One run: workers as processes on the mounts of a cluster, and the verdict on what they did.
+//!
+//! Workers that end badly, or stop getting on, are part of the verdict: the others are then killed, and what
+//! was begun counts as perhaps done. A history in which something is wrong is kept as a file in
+//! `$SLABFS_HISTORY_DIR` (or the directory for temporary files), others only if that is set.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::check::{Promise, Violation, check};
+use super::log;
+use super::op::{Answer, NEVER, Op};
+use super::work::{self, Task, Workload};
+use crate::{Cluster, Service, poll};
+
+/// What to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    /// What the workers do.
+    pub workload: Workload,
+    /// What the mounts promise, and the workers keep to.
+    pub promise: Promise,
+    /// Over how many mounts, from the first on.
+    pub mounts: u32,
+    /// How many of them.
+    pub workers: u32,
+    /// Roughly, of each worker.
+    pub operations: u64,
+    /// What everything random comes from.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    run: Run,
+    /// All operations.
+    pub ops: Vec<Op>,
+    /// What is wrong with them.
+    pub violations: Vec<Violation>,
+    /// How workers failed.
+    failures: Vec<String>,
+    place: Option<PathBuf>,
+}
+
+/// Workers of which none does anything for so long hang: twice the time after which slabfs gives an
+/// operation up.
+const STANDSTILL: Duration = Duration::from_secs(60);
+
+/// Runs it on a cluster that has as many mounts.
+///
+/// # Panics
+/// When the workers cannot be started.
+pub fn run(cluster: &Cluster, run: Run) -> Outcome {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let number = RUNS.fetch_add(1, Ordering::SeqCst);
+    let dir = cluster.area().mkdir(&format!("h{number}"));
+    let name = format!("{:?}{number}", run.workload).to_lowercase();
+    work::prepare(run.workload, &cluster.at(0, &name), run.seed);
+    work::pipes(&dir, run.workers);
+    let tasks: Vec<Task> = (0..run.workers)
+        .map(|process| Task {
+            process,
+            processes: run.workers,
+            mounts: run.mounts,
+            object: cluster.at((process % run.mounts) as usize, &name),
+            workload: run.workload,
+            promise: run.promise,
+            operations: run.operations,
+            seed: run.seed,
+            dir: dir.clone(),
+        })
+        .collect();
+    let failures = play(&dir, &tasks);
+    let mut ops = Vec::new();
+    for task in &tasks {
+        let log = dir.join(format!("log{}", task.process));
+        let read = log::read(&log, task.process, task.process % run.mounts);
+        ops.extend(read.expect("a worker's log"));
+    }
+    ops.sort_by_key(|op| op.start);
+    let mut outcome = Outcome {
+        run,
+        violations: check(&ops, run.promise),
+        ops,
+        failures,
+        place: None,
+    };
+    outcome.keep(&name);
+    outcome
+}
+
+/// Starts the workers and waits for them; how they failed.
+fn play(dir: &Path, tasks: &[Task]) -> Vec<String> {
+    let program = crate::binary::profile_dir().join("history");
+    let start = |task: &Task| {
+        let mut command = Command::new(&program);
+        command.arg(serde_json::to_string(task).expect("a task"));
+        Service::start_command(dir, &format!("worker{}", task.process), command)
+    };
+    let workers: Vec<Service> = tasks.iter().map(start).collect();
+    let written = || -> u64 {
+        let len = |task: &Task| dir.join(format!("log{}", task.process)).metadata();
+        tasks
+            .iter()
+            .map(|task| len(task).map_or(0, |meta| meta.len()))
+            .sum()
+    };
+    let (mut last, mut since) = (written(), Instant::now());
+    let mut failures = Vec::new();
+    loop {
+        let failed = |worker: &&Service| worker.ended().is_some_and(|status| status != 0);
+        for worker in workers.iter().filter(failed) {
+            let status = worker.ended().unwrap_or(0);
+            failures.push(format!("a worker ended with {status}: {}", worker.log()));
+        }
+        if !failures.is_empty() || workers.iter().all(|worker| worker.ended().is_some()) {
+            break;
+        }
+        let now = written();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        } else if since.elapsed() > STANDSTILL {
+            failures.push(format!("no worker gets on any more\n{}", stacks(&workers)));
+            break;
+        }
+        // Between two looks, not instead of one.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for worker in workers.iter().filter(|worker| worker.ended().is_none()) {
+        worker.signal(nix::sys::signal::Signal::SIGKILL);
+        // One that hangs in the kernel does not end before its mount does.
+        let _ = poll::until_or(Duration::from_secs(5), || worker.ended());
+        if worker.ended().is_none() {
+            failures.push(format!("worker {} cannot be killed", worker.pid()));
+        }
+    }
+    failures
+}
+
+/// Where in the kernel each worker is, as far as one may see it.
+fn stacks(workers: &[Service]) -> String {
+    let living = workers.iter().filter(|worker| worker.ended().is_none());
+    living
+        .map(|worker| {
+            let said = |name: &str| {
+                let path = format!("/proc/{}/{name}", worker.pid());
+                std::fs::read_to_string(path).unwrap_or_default()
+            };
+            format!(
+                "process {}: {}\n{}",
+                worker.pid(),
+                said("wchan"),
+                said("stack")
+            )
+        })
+        .collect()
+}
+
+impl Outcome {
+    /// Operations that failed or never returned.
+    pub fn failed(&self) -> Vec<&Op> {
+        self.ops.iter().filter(|op| op.is_doubtful()).collect()
+    }
+
+    /// Operations that took longer than this.
+    pub fn longer_than(&self, limit: Duration) -> Vec<&Op> {
+        let took = |op: &&Op| op.end == NEVER || u128::from(op.end - op.start) > limit.as_nanos();
+        self.ops.iter().filter(took).collect()
+    }
+
+    /// Whether nothing is wrong with the history, no worker failed, and no operation.
+    pub fn is_fine(&self) -> bool {
+        self.violations.is_empty() && self.failures.is_empty() && self.failed().is_empty()
+    }
+
+    /// # Panics
+    /// When it is not fine.
+    #[track_caller]
+    pub fn expect_fine(&self) {
+        assert!(self.is_fine(), "{self}");
+    }
+
+    /// # Panics
+    /// When a worker or an operation failed; the history may be wrong.
+    #[track_caller]
+    pub fn expect_no_failures(&self) {
+        assert!(
+            self.failures.is_empty() && self.failed().is_empty(),
+            "{self}"
+        );
+    }
+
+    /// # Panics
+    /// When the history is as if the mounts kept the promise.
+    #[track_caller]
+    pub fn expect_violations(&self) {
+        assert!(self.failures.is_empty(), "{self}");
+        assert!(!self.violations.is_empty(), "nothing was found in {self}");
+    }
+
+    fn keep(&mut self, name: &str) {
+        let given = std::env::var_os("SLABFS_HISTORY_DIR").map(PathBuf::from);
+        let wrong = !self.violations.is_empty() || !self.failures.is_empty();
+        if given.is_none() && !wrong {
+            return;
+        }
+        let dir = given.unwrap_or_else(std::env::temp_dir);
+        let file = format!(
+            "history-{}-{name}-{}.jsonl",
+            std::process::id(),
+            self.run.seed
+        );
+        let place = dir.join(file);
+        match std::fs::create_dir_all(&dir).and_then(|()| log::keep(&place, &self.ops)) {
+            Ok(()) => self.place = Some(place),
+            Err(error) => eprintln!("{}: {error}", place.display()),
+        }
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = self
+            .place
+            .as_ref()
+            .map_or("nowhere".into(), |place| place.to_string_lossy());
+        writeln!(
+            f,
+            "{:?}\n{} operations, kept: {place}; SLABFS_TEST_SEED={} for the same choices",
+            self.run,
+            self.ops.len(),
+            self.run.seed
+        )?;
+        for failure in &self.failures {
+            writeln!(f, "{failure}")?;
+        }
+        for violation in &self.violations {
+            write!(f, "{violation}")?;
+        }
+        for op in self.failed().iter().take(20) {
+            let what = match &op.answer {
+                Answer::Unknown(what) => what.as_str(),
+                _ => "no answer",
+            };
+            writeln!(
+                f,
+                "  process {} mount {}: {:?}: {what}",
+                op.process, op.mount, op.call
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,421 @@
+//! Strict coherence: a read on any mount returns what the last completed write on any mount put there, without
+//! `close` or `fsync`; names are seen at once; and what that costs in messages.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use slabfs_tests::file::{self, errno, named};
+use slabfs_tests::tool::{create, stats};
+use slabfs_tests::{Cluster, Random, needs_mount};
+
+/// A counter of a mount.
+fn count(mount: &Path, name: &str) -> u64 {
+    stats(mount)[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no counter {name}"))
+}
+
+#[track_caller]
+fn read_at(file: &File, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) => panic!("read: {error}"),
+        }
+    }
+    bytes.truncate(done);
+    bytes
+}
+
+/// The same file, made on the first of the mounts and opened on all.
+fn opened(cluster: &Cluster, mounts: usize, name: &str) -> Vec<File> {
+    if !cluster.at(0, name).exists() {
+        drop(file::open_new(&cluster.at(0, name)));
+    }
+    (0..mounts)
+        .map(|mount| file::open(&cluster.at(mount, name)))
+        .collect()
+}
+
+#[test]
+fn a_read_sees_the_last_write() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    for layout in ["bytes", "aligned", "grid:3,5", "canonical"] {
+        let name = &layout[..4];
+        if layout != "bytes" {
+            create(&cluster.at(0, name), "10,12", "f4", &["--layout", layout]);
+        }
+        let files = opened(&cluster, 2, name);
+        let mut wanted = vec![0; 480];
+        if layout == "bytes" {
+            files[0].write_all_at(&wanted, 0).expect("written");
+        }
+        let mut random = Random::new(7);
+        for round in 0..60u64 {
+            let (writer, reader) = ((round % 2) as usize, 1 - (round % 2) as usize);
+            let at = random.range(0, 400) as usize;
+            let bytes = vec![round as u8 + 1; 1 + random.range(0, 80) as usize];
+            wanted[at..at + bytes.len()].copy_from_slice(&bytes);
+            files[writer]
+                .write_all_at(&bytes, at as u64)
+                .expect("written");
+            assert_eq!(
+                read_at(&files[reader], 0, 480),
+                wanted,
+                "{layout}, round {round}"
+            );
+        }
+    }
+}
+
+#[test]
+fn selections_see_each_other() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    for layout in ["aligned", "grid:4,4"] {
+        let name = &layout[..4];
+        create(&cluster.at(0, name), "16,16", "u1", &["--layout", layout]);
+        let plain = opened(&cluster, 2, name);
+        for row in 0..8u8 {
+            let (writer, reader) = (usize::from(row % 2), usize::from(1 - row % 2));
+            let part = file::open(&named(
+                &cluster.at(writer, name),
+                &format!("@[{row}:{},::2]", row + 2),
+            ));
+            part.write_all_at(&[row + 1; 16], 0).expect("written");
+            let seen = read_at(&plain[reader], u64::from(row) * 16, 32);
+            assert!(
+                seen.iter().step_by(2).all(|&byte| byte == row + 1),
+                "{layout}, row {row}: {seen:?}"
+            );
+            plain[reader]
+                .write_all_at(&[99], u64::from(row) * 16)
+                .expect("written");
+            assert_eq!(read_at(&part, 0, 2), [99, row + 1], "{layout}, row {row}");
+        }
+    }
+}
+
+/// Two mounts write neighbouring elements, and each keeps what is its own.
+#[test]
+fn neighbours_do_not_disturb_each_other() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    for layout in ["bytes", "aligned", "grid:8,8"] {
+        let name = &layout[..4];
+        if layout != "bytes" {
+            create(&cluster.at(0, name), "64,64", "u1", &["--layout", layout]);
+        }
+        let files = opened(&cluster, 2, name);
+        files[0].write_all_at(&[0; 4096], 0).expect("written");
+        std::thread::scope(|scope| {
+            for (who, file) in files.iter().enumerate() {
+                scope.spawn(move || {
+                    for at in (who as u64..1024).step_by(2) {
+                        file.write_all_at(&[who as u8 + 1], at).expect("written");
+                    }
+                });
+            }
+        });
+        for file in &files {
+            let seen = read_at(file, 0, 5000);
+            let value = |at| if at < 1024 { at % 2 + 1 } else { 0 };
+            assert!(
+                seen.into_iter().eq((0..4096).map(|at| value(at) as u8)),
+                "{layout}"
+            );
+        }
+    }
+}
+
+#[test]
+fn appends_of_two_mounts_are_whole() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let path = |who: usize| cluster.at(who, "log");
+    file::write(&path(0), "");
+    const LINES: usize = 150;
+    std::thread::scope(|scope| {
+        for who in 0..2 {
+            let path = path(who);
+            scope.spawn(move || {
+                let mut file = OpenOptions::new().append(true).open(path).expect("opened");
+                for line in 0..LINES {
+                    file.write_all(format!("{who} {line:04}\n").as_bytes())
+                        .expect("appended");
+                }
+            });
+        }
+    });
+    let text = String::from_utf8(file::read(&path(1))).expect("text");
+    for who in ["0", "1"] {
+        let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix(who)).collect();
+        let wanted: Vec<String> = (0..LINES).map(|line| format!(" {line:04}")).collect();
+        assert_eq!(lines, wanted, "lines of mount {who}, in their order");
+    }
+    assert_eq!(text.len(), 2 * LINES * 7);
+}
+
+#[test]
+fn a_size_is_seen_without_a_flush() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(b"hello", 0).expect("written");
+    let before = count(&cluster.mnt(0), "rights_recalled");
+    let size = |who: usize| cluster.at(who, "f").metadata().expect("metadata").len();
+    assert_eq!((size(0), size(1)), (5, 5));
+    files[0].write_all_at(b"hello", 1000).expect("written");
+    assert_eq!(size(1), 1005);
+    assert_eq!(files[1].metadata().expect("metadata").len(), 1005);
+    assert!(
+        count(&cluster.mnt(0), "dirty_bytes") > 0,
+        "nothing was flushed"
+    );
+    assert_eq!(
+        count(&cluster.mnt(0), "rights_recalled"),
+        before,
+        "nothing was given back for it"
+    );
+    // What others cut off, and what they made longer, is known at once.
+    files[1].set_len(3).expect("truncated");
+    assert_eq!((size(0), size(1)), (3, 3));
+    assert_eq!(read_at(&files[0], 0, 10), b"hel");
+    files[0].set_len(6).expect("made longer");
+    assert_eq!(read_at(&files[1], 0, 10), b"hel\0\0\0");
+}
+
+#[test]
+fn names_are_seen_at_once() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    for i in 0..20 {
+        let (one, two) = (i % 2, 1 - i % 2);
+        let make = |who: usize, name: &str| {
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(cluster.at(who, name))
+        };
+        assert!(!cluster.at(one, "a").exists() && !cluster.at(two, "a").exists());
+        drop(make(one, "a").expect("made"));
+        assert_eq!(errno(make(two, "a")), Errno::EEXIST);
+        std::fs::rename(cluster.at(two, "a"), cluster.at(two, "b")).expect("renamed");
+        assert!(!cluster.at(one, "a").exists() && cluster.at(one, "b").exists());
+        std::fs::remove_file(cluster.at(one, "b")).expect("removed");
+        assert_eq!(errno(File::open(cluster.at(two, "b"))), Errno::ENOENT);
+    }
+}
+
+/// A mount that comes later: what the first one had written, and knew alone, is seen, and so are names.
+#[test]
+fn a_mount_that_comes_later_sees_all() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 1);
+    let first = opened(&cluster, 1, "f").remove(0);
+    first.write_all_at(b"unflushed", 0).expect("written");
+    assert!(cluster.at(0, "f").exists() && !cluster.at(0, "g").exists());
+    cluster.add_mount();
+    let second = file::open(&cluster.at(1, "f"));
+    assert_eq!(read_at(&second, 0, 100), b"unflushed");
+    drop(file::open_new(&cluster.at(1, "g")));
+    assert!(cluster.at(0, "g").exists(), "its absence is not kept");
+    std::fs::remove_file(cluster.at(1, "g")).expect("removed");
+    assert!(!cluster.at(0, "g").exists(), "nor it");
+    second.write_all_at(b"U", 0).expect("written");
+    assert_eq!(read_at(&first, 0, 100), b"Unflushed");
+}
+
+/// An object that one mount uses alone costs one ask, and then none; two that write side by side stop asking.
+#[test]
+fn what_nobody_else_wants_is_asked_for_once() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let asked = |who: usize| count(&cluster.mnt(who), "rights_asked");
+    let mine = file::open_new(&cluster.at(0, "mine"));
+    let before = asked(0);
+    for at in 0..200 {
+        mine.write_all_at(&[1; 100], at * 100).expect("written");
+        read_at(&mine, at * 50, 100);
+    }
+    assert_eq!(asked(0) - before, 1);
+    assert!(count(&cluster.mnt(0), "rights_held") >= 1);
+
+    let files = opened(&cluster, 2, "both");
+    files[0].write_all_at(&[0; 20_000], 0).expect("written");
+    let turn = |step: u64| {
+        for (who, file) in files.iter().enumerate() {
+            let at = who as u64 * 10_000 + step * 10;
+            file.write_all_at(&[who as u8; 10], at).expect("written");
+        }
+    };
+    (0..10).for_each(turn);
+    let (one, two) = (asked(0), asked(1));
+    (10..500).for_each(turn);
+    let more = asked(0) + asked(1) - one - two;
+    assert!(more < 40, "{more} asks of two that write side by side");
+}
+
+#[test]
+fn mappings_of_two_mounts_see_each_other() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(&[0; 20_000], 0).expect("written");
+    let mut one = file::map(&files[0]).expect("mapped");
+    let mut two = file::map(&files[1]).expect("mapped");
+    for round in 1..30u8 {
+        let at = usize::from(round) * 500;
+        one[at] = round;
+        assert_eq!(two[at], round, "round {round}");
+        two[at + 1] = round;
+        assert_eq!(one[at + 1], round, "round {round}");
+        assert_eq!(read_at(&files[0], at as u64, 2), [round, round]);
+        files[1]
+            .write_all_at(&[round + 100], at as u64 + 2)
+            .expect("written");
+        assert_eq!((one[at + 2], two[at + 2]), (round + 100, round + 100));
+    }
+}
+
+/// A reader's mapping, and a program on another mount that writes.
+#[test]
+fn a_mapping_that_reads_sees_writes_of_another_mount() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(&[0; 8192], 0).expect("written");
+    let reader = File::open(cluster.at(1, "f")).expect("opened");
+    let map = file::map_to_read(&reader).expect("mapped");
+    for round in 1..40u8 {
+        files[0].write_all_at(&[round], 5000).expect("written");
+        assert_eq!(map[5000], round);
+    }
+}
+
+/// A holder that dies: others go on when its session is over.
+#[test]
+fn a_dead_holder_is_not_waited_for_for_ever() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(b"first", 0).expect("written");
+    files[0].sync_all().expect("synced");
+    files[0].write_all_at(b"later", 0).expect("written");
+    let mut files = files.into_iter();
+    let (dead, alive) = (files.next(), files.next().expect("two"));
+    cluster.kill_mount(0);
+    drop(dead);
+    let begun = Instant::now();
+    let seen = read_at(&alive, 0, 5);
+    assert!(seen == b"first" || seen == b"later", "{seen:?}");
+    alive.write_all_at(b"alive", 0).expect("written");
+    assert_eq!(read_at(&alive, 0, 5), b"alive");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+/// The home is killed and comes again while two mounts write: nothing is lost, nothing is old.
+#[test]
+fn the_home_dies_while_two_mounts_write() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(&[0; 1000], 0).expect("written");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = files
+            .iter()
+            .enumerate()
+            .map(|(who, file)| {
+                let stop = &stop;
+                scope.spawn(move || {
+                    let mut rounds = 0u64;
+                    while !stop.load(Ordering::SeqCst) {
+                        let bytes = rounds.to_le_bytes();
+                        file.write_all_at(&bytes, who as u64 * 8).expect("written");
+                        let other = read_at(file, 8 - who as u64 * 8, 8);
+                        assert_eq!(other.len(), 8);
+                        rounds += 1;
+                    }
+                    rounds - 1
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            cluster.kill_md();
+            cluster.start_md();
+            let before = count(&cluster.mnt(0), "rights_asked");
+            slabfs_tests::poll::until_true("rights of the next life", || {
+                count(&cluster.mnt(0), "rights_asked") > before + 10
+            });
+        }
+        stop.store(true, Ordering::SeqCst);
+        for (who, writer) in writers.into_iter().enumerate() {
+            let last = writer.join().expect("a writer");
+            let seen = read_at(&files[1 - who], who as u64 * 8, 8);
+            assert_eq!(seen, last.to_le_bytes(), "of mount {who}");
+        }
+    });
+}
+
+/// Four mounts do everything at once with one object; each operation ends, and none fails.
+#[test]
+fn four_mounts_at_one_object() {
+    needs_mount!();
+    const SIZE: u64 = 64 << 10;
+    let cluster = Cluster::start(2, 4);
+    let files = opened(&cluster, 4, "f");
+    files[0]
+        .write_all_at(&vec![0; SIZE as usize], 0)
+        .expect("written");
+    let until = Instant::now() + Duration::from_secs(10);
+    std::thread::scope(|scope| {
+        for (who, file) in files.iter().enumerate() {
+            let path = cluster.at(who, "f");
+            scope.spawn(move || {
+                let mut random = Random::new(who as u64 + 1);
+                while Instant::now() < until {
+                    let at = random.range(0, SIZE - 4096);
+                    let len = 1 + random.range(0, 4096) as usize;
+                    match random.range(0, 4) {
+                        0 => file
+                            .write_all_at(&vec![who as u8; len], at)
+                            .expect("written"),
+                        1 => assert_eq!(path.metadata().expect("metadata").len(), SIZE),
+                        _ => assert_eq!(read_at(file, at, len).len(), len),
+                    }
+                }
+            });
+            let path = cluster.at(who, "f");
+            scope.spawn(move || {
+                let mut random = Random::new(who as u64 + 100);
+                while Instant::now() < until {
+                    let writes = random.range(0, 2) == 0;
+                    let at = random.range(0, SIZE) as usize;
+                    if writes {
+                        let file = file::open(&path);
+                        let mut map = file::map(&file).expect("mapped");
+                        map[at] = who as u8;
+                        map[(at + 4096) % SIZE as usize] ^= 1;
+                    } else {
+                        let file = File::open(&path).expect("opened");
+                        let map = file::map_to_read(&file).expect("mapped");
+                        let sum: u64 = (0..50)
+                            .map(|i| u64::from(map[(at + i * 999) % SIZE as usize]))
+                            .sum();
+                        assert!(sum < u64::MAX);
+                    }
+                }
+            });
+        }
+    });
+}
