@@ -55,10 +55,10 @@ pub fn check(ops: &[Op], promise: Promise) -> Vec<Violation> {
                 locks::contradictions(&ops),
             ));
         }
-        if has(|call| matches!(call, Call::Create { .. } | Call::Look { .. })) {
+        if has(of_names) {
             wrong.extend(ordered("a directory", &Directory, &ops));
         }
-        if has(|call| matches!(call, Call::Append { .. })) && promise == Promise::Strict {
+        if has(of_records) && promise == Promise::Strict {
             wrong.extend(ordered("a file of records", &Records, &ops));
         }
         if has(|call| matches!(call, Call::Write { .. } | Call::Read { .. })) {
@@ -74,6 +74,19 @@ pub fn check(ops: &[Op], promise: Promise) -> Vec<Violation> {
         }));
     }
     found
+}
+
+fn of_names(call: &Call) -> bool {
+    use Call::{Create, Look, Rename, Unlink};
+    matches!(
+        call,
+        Create { .. } | Look { .. } | Rename { .. } | Unlink { .. }
+    )
+}
+
+fn of_records(call: &Call) -> bool {
+    use Call::{Append, ReadAll, Resize, Size};
+    matches!(call, Append { .. } | Resize { .. } | Size | ReadAll)
 }
 
 /// The first contradiction of several.

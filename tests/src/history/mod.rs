@@ -18,7 +18,7 @@
 //! (linearizability: Herlihy, Wing 1990); [`linear`] searches. One that never returned, or failed with an
 //! error that says nothing, may have happened at any time after its start, or never.
 //!
-//! Everything but [`work`] and [`run`] is a pure function of a history. What is found is made small
+//! Everything but [`work`] and [`run`](mod@run) is a pure function of a history. What is found is made small
 //! ([`shrink`]) before it is shown. Deliberately not here: kills and restarts, which `crash` has.
 
 pub mod cells;

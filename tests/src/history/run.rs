@@ -1,8 +1,8 @@
 //! One run: workers as processes on the mounts of a cluster, and the verdict on what they did.
 //!
 //! Workers that end badly, or stop getting on, are part of the verdict: the others are then killed, and what
-//! was begun counts as perhaps done. A history in which something is wrong is kept as a file in
-//! `$SLABFS_HISTORY_DIR` (or the directory for temporary files), others only if that is set.
+//! was begun counts as perhaps done. All histories are kept as files in `$SLABFS_HISTORY_DIR`, if that is set;
+//! else those that a test complains of, in the directory for temporary files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,6 +36,7 @@ pub struct Run {
 #[derive(Debug)]
 pub struct Outcome {
     run: Run,
+    name: String,
     /// All operations.
     pub ops: Vec<Op>,
     /// What is wrong with them.
@@ -86,9 +87,12 @@ pub fn run(cluster: &Cluster, run: Run) -> Outcome {
         violations: check(&ops, run.promise),
         ops,
         failures,
+        name,
         place: None,
     };
-    outcome.keep(&name);
+    if let Some(dir) = std::env::var_os("SLABFS_HISTORY_DIR") {
+        outcome.place = Some(outcome.keep(Path::new(&dir)).expect("the history is kept"));
+    }
     outcome
 }
 
@@ -180,7 +184,7 @@ impl Outcome {
     /// When it is not fine.
     #[track_caller]
     pub fn expect_fine(&self) {
-        assert!(self.is_fine(), "{self}");
+        assert!(self.is_fine(), "{}", self.report());
     }
 
     /// # Panics
@@ -189,7 +193,8 @@ impl Outcome {
     pub fn expect_no_failures(&self) {
         assert!(
             self.failures.is_empty() && self.failed().is_empty(),
-            "{self}"
+            "{}",
+            self.report()
         );
     }
 
@@ -197,42 +202,41 @@ impl Outcome {
     /// When the history is as if the mounts kept the promise.
     #[track_caller]
     pub fn expect_violations(&self) {
-        assert!(self.failures.is_empty(), "{self}");
+        assert!(self.failures.is_empty(), "{}", self.report());
         assert!(!self.violations.is_empty(), "nothing was found in {self}");
     }
 
-    fn keep(&mut self, name: &str) {
-        let given = std::env::var_os("SLABFS_HISTORY_DIR").map(PathBuf::from);
-        let wrong = !self.violations.is_empty() || !self.failures.is_empty();
-        if given.is_none() && !wrong {
-            return;
+    /// All about it; its history is kept.
+    pub fn report(&self) -> String {
+        let place = match &self.place {
+            Some(place) => Ok(place.clone()),
+            None => self.keep(&std::env::temp_dir()),
+        };
+        match place {
+            Ok(place) => format!("{self}the history: {}", place.display()),
+            Err(error) => format!("{self}the history is not kept: {error}"),
         }
-        let dir = given.unwrap_or_else(std::env::temp_dir);
-        let file = format!(
-            "history-{}-{name}-{}.jsonl",
-            std::process::id(),
-            self.run.seed
-        );
-        let place = dir.join(file);
-        match std::fs::create_dir_all(&dir).and_then(|()| log::keep(&place, &self.ops)) {
-            Ok(()) => self.place = Some(place),
-            Err(error) => eprintln!("{}: {error}", place.display()),
-        }
+    }
+
+    fn keep(&self, dir: &Path) -> std::io::Result<PathBuf> {
+        let (name, seed) = (&self.name, self.run.seed);
+        let place = dir.join(format!(
+            "history-{}-{name}-{seed}.jsonl",
+            std::process::id()
+        ));
+        std::fs::create_dir_all(dir)?;
+        log::keep(&place, &self.ops)?;
+        Ok(place)
     }
 }
 
 impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = self
-            .place
-            .as_ref()
-            .map_or("nowhere".into(), |place| place.to_string_lossy());
+        let (number, seed) = (self.ops.len(), self.run.seed);
+        writeln!(f, "{:?}", self.run)?;
         writeln!(
             f,
-            "{:?}\n{} operations, kept: {place}; SLABFS_TEST_SEED={} for the same choices",
-            self.run,
-            self.ops.len(),
-            self.run.seed
+            "{number} operations; SLABFS_TEST_SEED={seed} for the same choices"
         )?;
         for failure in &self.failures {
             writeln!(f, "{failure}")?;

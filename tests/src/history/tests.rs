@@ -149,6 +149,12 @@ fn records_and_names() {
         Answer::Done,
     );
     assert!(fine(&[create(0, 7), rename.clone(), look(gone())]));
+    let again = op(3, (11, 17), rename.call.clone(), Answer::Done);
+    assert!(
+        fine(&[create(0, 7), rename.clone(), again.clone()]),
+        "it found one file under both names"
+    );
+    assert!(!fine(&[again]), "there was nothing to rename");
     assert!(!fine(&[create(0, 7), rename, look(Answer::File(7))]));
     let mut lost = create(0, 7);
     (lost.end, lost.answer) = (NEVER, Answer::Unknown("killed".to_owned()));

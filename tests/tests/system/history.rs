@@ -25,8 +25,8 @@ fn cluster(mounts: usize, promise: Promise) -> Cluster {
 fn play(mounts: usize, promise: Promise, workloads: &[Workload], seed: u64) {
     needs_mount!();
     let soak = std::env::var("SLABFS_SOAK_SECONDS").ok();
-    // Five tests take their part of it, two at a time on two cores.
-    let soak = soak.and_then(|seconds| Some(Duration::from_secs(seconds.parse::<u64>().ok()? / 3)));
+    // Seven tests take their part of it, two at a time on two cores.
+    let soak = soak.and_then(|seconds| Some(Duration::from_secs(seconds.parse::<u64>().ok()? / 4)));
     let start = Instant::now();
     let cluster = cluster(mounts, promise);
     let mut random = Random::new(seed);
@@ -50,7 +50,7 @@ fn play(mounts: usize, promise: Promise, workloads: &[Workload], seed: u64) {
         // All of a round: what fails together says more than the first.
         let wrong: Vec<String> = outcomes
             .filter(|outcome| !outcome.is_fine())
-            .map(|outcome| outcome.to_string())
+            .map(|outcome| outcome.report())
             .collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         if soak.is_none_or(|soak| start.elapsed() > soak) {
@@ -111,7 +111,7 @@ fn reads_see_writes_whole() {
     };
     let outcome = slabfs_tests::history::run(&cluster, run);
     let found = check_whole(&outcome.ops);
-    assert!(found.is_empty(), "{}", found[0]);
+    assert!(found.is_empty(), "{}{}", found[0], outcome.report());
 }
 
 #[test]

@@ -2,18 +2,18 @@
 //!
 //! | workload | what it does | orders them by |
 //! |---|---|---|
-//! | [`cells`](cells) | reads and writes of overlapping cells, by offset and through selections | nothing |
+//! | `cells` | reads and writes of overlapping cells, by offset and through selections | nothing |
 //! | the same, in place | on layouts where selections write at once into what is there | nothing |
-//! | [`mapped`] | cells around the border of two pages: one page through a mapping, the other by writes | nothing |
+//! | `mapped` | cells around the border of two pages: one page through a mapping, the other by writes | nothing |
 //! | the same, mixed | both pages both ways | nothing |
-//! | [`records`] | appends, cuts, sizes, and reads of all | nothing |
-//! | [`names`] | creates, removes, renames and looks at few names | nothing |
-//! | [`ordered`] | overlapping writes without `fsync` that others read | `fcntl` locks, messages, or barriers |
-//! | [`neighbours`] | each worker its own bytes, all of them neighbours | nothing |
-//! | [`hunt`] | a reader, a writer, a mapping and `stat` of the same cells | nothing |
+//! | `records` | appends, cuts, sizes, and reads of all | nothing |
+//! | `names` | creates, removes, renames and looks at few names | nothing |
+//! | `ordered` | overlapping writes without `fsync` that others read | `fcntl` locks, messages, or barriers |
+//! | `neighbours` | each worker its own bytes, all of them neighbours | nothing |
+//! | `hunt` | a reader, a writer, a mapping and `stat` of the same cells | nothing |
 //!
 //! A worker asks nothing of an answer: the checks do. It panics, and so ends with a status that its runner
-//! sees, only where a mount refuses what it must not (`desk::answer`).
+//! sees, only where there is nothing to go on with: an object that does not open, half an append.
 
 mod cells;
 mod desk;

@@ -1,7 +1,7 @@
 //! A byte object that all append to, cut, look at and read.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Result, Seek, SeekFrom, Write};
+use std::io::{Result, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
@@ -75,7 +75,7 @@ fn append(mut file: &File, value: u64, knows_place: bool) -> Result<Answer> {
     if !knows_place {
         return Ok(Answer::Done);
     }
-    let end = file.seek(SeekFrom::Current(0))?;
+    let end = file.stream_position()?;
     Ok(Answer::Number(end / 8 - 1))
 }
 
