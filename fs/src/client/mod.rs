@@ -4,7 +4,7 @@
 //! object's canonical order, or of a selection of it. What happens inside, by file:
 //!
 //! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
-//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write; `flush` data first, then commit
+//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `beside` where two of them meet; `flush` data first, then commit
 //! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
 //!   from that
 //! - `read`, `block_cache` committed bytes with what is newer painted over
@@ -22,6 +22,7 @@
 //! Deliberately elsewhere: names and paths (`view`), FUSE and errno (`mount`).
 
 mod adopt;
+mod beside;
 mod block_cache;
 mod drain;
 mod error;

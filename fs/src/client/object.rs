@@ -25,6 +25,7 @@ use slabfs_model::layout::tiling::Tiling;
 use slabfs_model::{Coords, Region, ServerId, Version};
 use slabfs_objstore::ChunkName;
 
+use super::beside::Beside;
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::rights::Own;
@@ -74,6 +75,8 @@ pub(super) fn ends_of(region: &Region) -> Coords {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) runs: Runs,
+    /// Direct writes that run.
+    pub(super) beside: Beside,
     pub(super) taken: Option<Arc<Runs>>,
     pub(super) streams: Vec<Arc<Stream>>,
     pub(super) unsynced: BTreeSet<(ServerId, ChunkName)>,

@@ -35,6 +35,9 @@ struct DirtyRun {
 pub(super) struct Runs {
     map: BTreeMap<u64, DirtyRun>,
     cost: u64,
+    /// Writers some of whose bytes others have written over since. A flush for one of them brings out all: else
+    /// other mounts would see neither what he wrote nor what came after it.
+    covered: Vec<HandleId>,
 }
 
 impl Runs {
@@ -75,14 +78,26 @@ impl Runs {
                 }
                 if at == run.bytes.len() && run.bytes.len() + bytes.len() <= JOIN_LIMIT {
                     let start = *start;
+                    self.note_covered(offset, end, writer);
                     self.remove(offset, end);
                     self.extend(start, bytes);
                     return;
                 }
             }
         }
+        self.note_covered(offset, end, writer);
         self.remove(offset, end);
         self.place(offset, bytes.to_vec(), writer, Instant::now());
+    }
+
+    fn note_covered(&mut self, from: u64, to: u64, writer: HandleId) {
+        let below = self.map.range(..to).rev();
+        let under = below.take_while(|(start, run)| *start + run.bytes.len() as u64 > from);
+        for (_, run) in under.filter(|(_, run)| run.writer != writer) {
+            if !self.covered.contains(&run.writer) {
+                self.covered.push(run.writer);
+            }
+        }
     }
 
     fn extend(&mut self, start: u64, bytes: &[u8]) {
@@ -189,9 +204,13 @@ impl Runs {
     }
 
     /// Takes out the runs of `writer` (of all writers if none is named), cut at `below`: what lies at or
-    /// beyond it stays.
+    /// beyond it stays. Of a writer over whose bytes others have written: those of all writers.
     pub(super) fn take(&mut self, writer: Option<HandleId>, below: u64) -> Runs {
         let mut taken = Runs::default();
+        let writer = writer.filter(|writer| !self.covered.contains(writer));
+        if writer.is_none() && below == u64::MAX {
+            taken.covered = std::mem::take(&mut self.covered);
+        }
         let mut kept = BTreeMap::new();
         for (start, mut run) in std::mem::take(&mut self.map) {
             if writer.is_some_and(|writer| writer != run.writer) || start >= below {
@@ -229,7 +248,9 @@ impl Runs {
     /// Puts back runs whose flush failed; what was written meanwhile is newer and stays on top.
     pub(super) fn put_back(&mut self, older: Runs) {
         let newer = std::mem::replace(self, older);
+        self.covered.extend(newer.covered);
         for (start, run) in newer.map {
+            self.note_covered(start, start + run.bytes.len() as u64, run.writer);
             self.remove(start, start + run.bytes.len() as u64);
             self.place(start, run.bytes, run.writer, run.since);
         }
@@ -260,9 +281,9 @@ impl Runs {
             .map(|(start, run)| start + run.bytes.len() as u64)
     }
 
-    /// Whether `writer` has dirty runs.
+    /// Whether a flush for `writer` would find anything: he has dirty runs, or others have written over them.
     pub(super) fn has(&self, writer: HandleId) -> bool {
-        self.map.values().any(|run| run.writer == writer)
+        self.map.values().any(|run| run.writer == writer) || self.covered.contains(&writer)
     }
 
     /// The writers there are runs of, each once.
@@ -297,6 +318,27 @@ mod tests {
 
     const A: HandleId = HandleId(1);
     const B: HandleId = HandleId(2);
+
+    #[test]
+    fn who_was_written_over_takes_all_out() {
+        let mut runs = Runs::default();
+        runs.insert(0, b"aaaa", A);
+        runs.insert(8, b"bb", B);
+        assert!(runs.take(Some(B), u64::MAX).has(B) && runs.has(A));
+        runs.insert(1, b"bbbbbb", B);
+        assert!(runs.has(A));
+        let taken = runs.take(Some(A), u64::MAX);
+        assert!(runs.is_empty() && !runs.has(A) && !runs.has(B));
+        assert!(taken.covers(0, 7));
+        runs.put_back(taken);
+        assert!(runs.has(A));
+        // Wholly gone, and to be flushed all the same.
+        runs.insert(0, b"bbbb", B);
+        assert!(runs.has(A) && runs.pieces_of(A).next().is_none());
+        assert!(runs.take(Some(A), u64::MAX).covers(0, 7));
+        runs.insert(0, b"b", B);
+        assert!(!runs.has(A));
+    }
 
     #[derive(Debug, Clone)]
     enum Step {

@@ -19,6 +19,7 @@ use slabfs_model::{Coords, Hyperslab, Region, for_each_run};
 use slabfs_objstore::client::{WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName};
 
+use super::beside::Running;
 use super::error::FsError;
 use super::flush::Scope;
 use super::geometry::Geometry;
@@ -257,6 +258,7 @@ impl Handle {
     fn remember(&self, geometry: &Geometry, offset: u64, data: &[u8]) {
         let mut state = self.object.state.lock();
         state.runs.insert(offset, data, self.id);
+        state.beside.note(offset, offset + data.len() as u64);
         self.grow(geometry, offset + data.len() as u64);
         self.client.account(&mut state);
     }
@@ -317,6 +319,7 @@ impl Handle {
                 state
                     .runs
                     .insert(start as u64, &bytes[at..at + len], self.id);
+                state.beside.note(start as u64, (start + len) as u64);
                 at += len;
             });
         }
@@ -351,6 +354,7 @@ impl Handle {
         } else {
             self.client.reserve(object, geometry, size)?;
         }
+        let running = object.begin_direct();
         let mut packed = Vec::new();
         for want in &wants {
             let bytes = want.gather(data, &mut packed);
@@ -363,13 +367,13 @@ impl Handle {
         }
         object.touched.store(true, Ordering::Release);
         self.grow(geometry, end);
-        self.trim(geometry, reach, &wants);
+        self.trim(geometry, reach, &wants, running);
         self.client.counters().write.transfer(data.len() as u64);
         Ok(())
     }
 
-    /// What was written past the dirty runs is newer than what they hold of the same place.
-    fn trim(&self, geometry: &Geometry, size: u64, wants: &[Want]) {
+    /// What was written past the dirty runs is newer than what they held of the same place when that began.
+    fn trim(&self, geometry: &Geometry, size: u64, wants: &[Want], running: Running<'_>) {
         let object = &self.object;
         object.epoch.fetch_add(1, Ordering::AcqRel);
         self.client
@@ -377,14 +381,16 @@ impl Handle {
             .forget_slabs(object.ino, geometry, size, wants);
         let mut state = object.state.lock();
         if state.runs.is_empty() {
-            return;
+            return running.end(&mut state, |_| {});
         }
         let cells = geometry.cells_at(size);
-        for want in wants {
-            for_each_run(&cells, &want.slab, &mut |start, len| {
-                state.runs.remove(start as u64, (start + len) as u64);
-            });
-        }
+        running.end(&mut state, |wrote| {
+            for want in wants {
+                for_each_run(&cells, &want.slab, &mut |start, len| {
+                    wrote(start as u64, (start + len) as u64);
+                });
+            }
+        });
         self.client.account(&mut state);
     }
 
@@ -419,6 +425,7 @@ impl Handle {
                 if self.another_stream_at(stream, &wants) {
                     return Ok(Streamed::InTheWay);
                 }
+                let running = object.begin_direct();
                 stream.reach.fetch_add(take as u64, Ordering::AcqRel);
                 match self.append(stream, &mut progress, &data[..take]) {
                     Err(FsError::Store(error))
@@ -437,6 +444,7 @@ impl Handle {
                     geometry,
                     size.max(geometry.whole_rows(offset + take as u64)),
                     &wants,
+                    running,
                 );
                 return Ok(Streamed::Taken(take));
             }

@@ -13,10 +13,9 @@ use slabfs_tests::{Cluster, Random, needs_mount};
 
 /// A cluster whose mounts keep a promise towards each other.
 fn cluster(mounts: usize, promise: Promise) -> Cluster {
-    // The option comes with rights; until then all mounts are as in mode commit.
     let options: &[&str] = match promise {
-        Promise::Strict => &[],
-        Promise::Commit => &[],
+        Promise::Strict => &["--consistency", "strict"],
+        Promise::Commit => &["--consistency", "commit"],
     };
     Cluster::with(2, mounts, options)
 }
@@ -67,11 +66,9 @@ const ALL: [Workload; 8] = [
     Cells, Mapped, Records, Names, Locked, Told, Barriers, Neighbours,
 ];
 
-/// What one mount does not keep yet, each by itself:
-/// a write in place forgets what was written into memory while it ran, also when that came after a read that
-/// had seen it;
+/// Writes in place beside those into memory.
 const IN_PLACE: [Workload; 1] = [InPlace];
-/// the kernel drops pages before it sends a write, and what it fetches until the write has come is old: a load
+/// What one mount does not keep yet: the kernel drops pages before it sends a write, and what it fetches until the write has come is old: a load
 /// sees that, and the next store writes it back over the write.
 const MIXED: [Workload; 1] = [Mixed];
 
@@ -85,7 +82,6 @@ fn strict_on_one_mount() {
 }
 
 #[test]
-#[ignore = "a write in place undoes writes that others did after they had seen it"]
 fn strict_in_place_on_one_mount() {
     play(1, Promise::Strict, &IN_PLACE, 7);
 }
@@ -115,13 +111,11 @@ fn reads_see_writes_whole() {
 }
 
 #[test]
-#[ignore = "needs rights"]
 fn strict_on_two_mounts() {
     play(2, Promise::Strict, &ALL, 2);
 }
 
 #[test]
-#[ignore = "needs rights"]
 fn strict_on_four_mounts() {
     play(4, Promise::Strict, &ALL, 3);
 }

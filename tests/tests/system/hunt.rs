@@ -18,7 +18,6 @@ const MOUNTS: u32 = 4;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[test]
-#[ignore = "needs rights"]
 fn hunt_on_four_mounts() {
     hunt(MOUNTS, 81);
 }

@@ -84,7 +84,6 @@ macro_rules! every_library {
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn on_two_mounts() {
                 needs_mount!();
                 super::on_two_mounts($mpi, $program, $library);
@@ -119,7 +118,6 @@ fn h5py_on_one_mount() {
 }
 
 #[test]
-#[ignore = "needs rights"]
 fn h5py_on_two_mounts() {
     needs_mount!();
     let _alone = Alone::wait();

@@ -106,49 +106,42 @@ macro_rules! every_mpi {
             use super::*;
 
             #[test]
-            #[ignore = "needs rights"]
             fn uneven_boxes_through_subarray_views() {
                 needs_mount!();
                 on_all_kinds($mpi, "subarray", &["61", "83"], [61, 83]);
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn blocks_and_cycles_through_darray_views() {
                 needs_mount!();
                 on_all_kinds($mpi, "darray", &["31", "42"], [31, 42]);
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn strided_vectors_with_and_without_data_sieving() {
                 needs_mount!();
                 on_all_kinds($mpi, "vector", &["2160"], [36, 60]);
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn contiguous_pieces_at_explicit_offsets() {
                 needs_mount!();
                 on_all_kinds($mpi, "explicit", &["200000"], [200, 1000]);
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn overlapping_writes_in_atomic_mode_stay_whole() {
                 needs_mount!();
                 on_all_kinds($mpi, "atomic", &["contiguous", "64", "96"], [64, 96]);
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn shared_pointers_and_ordered_mode() {
                 needs_mount!();
                 on_all_kinds($mpi, "shared", &["1000"], [50, 20]);
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn nonblocking_reads_and_writes() {
                 needs_mount!();
                 let calls = if $mpi == Mpi::OpenRomio { "independent" } else { "all" };
@@ -156,7 +149,6 @@ macro_rules! every_mpi {
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn sizes_appending_and_deleting() {
                 needs_mount!();
                 let (cluster, program) = mounted($mpi, "sizes");
@@ -201,7 +193,6 @@ every_mpi! {
 
 /// ROMIO alone makes more atomic than single calls, with locks.
 #[test]
-#[ignore = "needs rights"]
 fn atomic_mode_of_romio_holds_for_strided_writes_and_for_reads() {
     needs_mount!();
     for mpi in [Mpi::Mpich, Mpi::OpenRomio] {

@@ -91,7 +91,6 @@ fn quick_ones_on_one_mount() {
 }
 
 #[test]
-#[ignore = "needs rights"]
 fn quick_ones_on_two_mounts() {
     needs_root!();
     for (suite, mpi, names) in QUICK {
@@ -113,7 +112,6 @@ macro_rules! whole {
             }
 
             #[test]
-            #[ignore = "needs rights"]
             fn all_on_two_mounts() {
                 needs_root!();
                 compare($suite, $mpi, None, 2);

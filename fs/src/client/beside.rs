@@ -1,0 +1,133 @@
+//! What is written into memory while a direct write runs.
+//!
+//! A direct write (in place, or into a stream) takes the dirty runs under it out when its bytes are where reads
+//! find them: it is newer than they are. But not newer than what was written into memory meanwhile, maybe by
+//! somebody who had read the new bytes already. So each direct write is listed while it runs, and each write
+//! into memory notes its place with all of them.
+
+use super::object::{Object, State};
+
+/// The direct writes of an object that run.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    last: u64,
+    running: Vec<Direct>,
+}
+
+#[derive(Debug)]
+struct Direct {
+    id: u64,
+    /// `[from, to)` in canonical bytes, in the order of the writes.
+    newer: Vec<(u64, u64)>,
+}
+
+impl Beside {
+    fn begin(&mut self) -> u64 {
+        self.last += 1;
+        self.running.push(Direct {
+            id: self.last,
+            newer: Vec::new(),
+        });
+        self.last
+    }
+
+    /// `[from, to)` was written into memory.
+    pub(super) fn note(&mut self, from: u64, to: u64) {
+        for direct in &mut self.running {
+            match direct.newer.last_mut() {
+                Some((_, end)) if *end == from => *end = to,
+                _ => direct.newer.push((from, to)),
+            }
+        }
+    }
+
+    fn end(&mut self, id: u64) -> Vec<(u64, u64)> {
+        let at = self.running.iter().position(|direct| direct.id == id);
+        at.map(|at| self.running.swap_remove(at).newer)
+            .unwrap_or_default()
+    }
+}
+
+/// A direct write that runs.
+pub(super) struct Running<'a> {
+    object: &'a Object,
+    id: u64,
+}
+
+impl Object {
+    /// A direct write begins.
+    pub(super) fn begin_direct(&self) -> Running<'_> {
+        Running {
+            object: self,
+            id: self.state.lock().beside.begin(),
+        }
+    }
+}
+
+impl Running<'_> {
+    /// Ends it: what lies in memory of each `[from, to)` that `wrote` names is gone, but what is newer. The caller
+    /// holds the object's state.
+    pub(super) fn end(self, state: &mut State, wrote: impl FnOnce(&mut dyn FnMut(u64, u64))) {
+        let mut newer = state.beside.end(self.id);
+        newer.sort_unstable();
+        // It has ended, and whoever drops it looks for that in the state.
+        std::mem::forget(self);
+        wrote(&mut |from, to| {
+            for_older(&newer, from, to, &mut |from, to| {
+                state.runs.remove(from, to)
+            });
+        });
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.object.state.lock().beside.end(self.id);
+    }
+}
+
+/// Calls `each` with the parts of `[from, to)` that `newer`, which is sorted, has nothing of.
+fn for_older(newer: &[(u64, u64)], mut from: u64, to: u64, each: &mut dyn FnMut(u64, u64)) {
+    for &(start, end) in newer {
+        if end <= from || start >= to {
+            continue;
+        }
+        if start > from {
+            each(from, start);
+        }
+        from = end;
+    }
+    if from < to {
+        each(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_newer_stays() {
+        let mut beside = Beside::default();
+        beside.note(0, 1);
+        let (first, second) = (beside.begin(), beside.begin());
+        for (from, to) in [(10, 12), (12, 14), (3, 5), (4, 11)] {
+            beside.note(from, to);
+        }
+        let mut newer = beside.end(first);
+        assert_eq!(newer, [(10, 14), (3, 5), (4, 11)]);
+        newer.sort_unstable();
+        let parts = |from, to| {
+            let mut parts = Vec::new();
+            for_older(&newer, from, to, &mut |from, to| parts.push((from, to)));
+            parts
+        };
+        assert_eq!(parts(0, 20), [(0, 3), (14, 20)]);
+        assert_eq!(parts(4, 14), []);
+        assert_eq!(parts(0, 2), [(0, 2)]);
+        assert_eq!(beside.end(first), []);
+        beside.note(7, 8);
+        assert_eq!(beside.end(second).len(), 4);
+        assert!(beside.running.is_empty());
+    }
+}
