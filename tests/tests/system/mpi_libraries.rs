@@ -18,8 +18,8 @@ fn objects(up: &Up) -> Vec<String> {
         .to_vec()
 }
 
-/// A program with its library. OMPIO of Open MPI 4.1, left to choose how to write collectively, writes HDF5
-/// files wrong now and then, on ext4 too: it is told.
+/// A program with its library. With OMPIO of Open MPI 4.1, left to choose how to write collectively, HDF5 fails
+/// now and then, on ext4 too: it is told.
 #[track_caller]
 fn linked(mpi: Mpi, area: &Area, name: &str, library: &str) -> Program {
     mpi.linked(area, name, Some(library))

@@ -305,16 +305,17 @@ impl Held {
         self.door = Door::Shut;
     }
 
-    /// Takes out what was closed, and as much more as nobody has used lately, if `more` may be given. Says
-    /// which cells have to be told to the home.
-    pub(super) fn take_out(&mut self, closing: &Closing, more: bool) -> Cells {
+    /// Takes out what was closed. If more may be given, also what nobody has used lately, but for what `more`
+    /// names. Says which cells have to be told to the home.
+    pub(super) fn take_out(&mut self, closing: &Closing, more: Option<&Cells>) -> Cells {
         let held = match closing.keep {
             None => &self.read,
             Some(_) => &self.write,
         };
         let mut given = Cells::default();
-        if more {
+        if let Some(kept) = more {
             given = held.clone();
+            given.subtract(kept);
             given.subtract(&self.used);
             given.subtract(&self.used_before);
             for one in &self.running {

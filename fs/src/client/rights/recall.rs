@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 use slabfs_mdserver::api::{MdError, RightArea, RightGive, RightRecall, RightsLife};
+use slabfs_model::layout::boxes_of_run;
 
 use super::super::Client;
 use super::super::error::FsError;
@@ -106,10 +107,15 @@ impl Client {
             area: Cells::from(&recall.area),
         };
         if self.clear(own, &closing, life) {
+            let mut kept = Cells::default();
             if let Some(object) = own.object() {
-                self.bring_out_for_others(&object, life);
+                // What others do not want is not cut in two by a flush: a writer's box becomes one chunk.
+                match dirty_cells(&object) {
+                    Some(dirty) if !dirty.overlaps(&closing.area) => kept = dirty,
+                    _ => self.bring_out_for_others(&object, life),
+                }
             }
-            self.give(own, &closing, life);
+            self.give(own, &closing, &kept, life);
         }
         let mut state = own.state.lock();
         state.held.reopen();
@@ -192,15 +198,15 @@ impl Client {
         object.blame(error);
     }
 
-    /// Takes out what is closing and more, and tells the home.
-    fn give(&self, own: &Arc<Own>, closing: &Closing, life: RightsLife) {
+    /// Takes out what is closing and more, but nothing of `kept`, and tells the home.
+    fn give(&self, own: &Arc<Own>, closing: &Closing, kept: &Cells, life: RightsLife) {
         let (given, serial) = {
             let mut state = own.state.lock();
             let Some(serial) = self.rights.heard(life) else {
                 return;
             };
             state.gave = serial;
-            (state.held.take_out(closing, true), serial)
+            (state.held.take_out(closing, Some(kept)), serial)
         };
         if closing.keep.is_none()
             && let Some(object) = own.object()
@@ -262,4 +268,30 @@ impl Client {
         let mut state = object.own.state.lock();
         state.held.writers = state.held.writers.saturating_sub(1);
     }
+}
+
+/// Where what was not flushed lies, in a box for each writer; nothing where that cannot be told.
+fn dirty_cells(object: &Object) -> Option<Cells> {
+    if object.touched.load(Ordering::Acquire) {
+        return None;
+    }
+    let geometry = object.geometry.read();
+    let cells = geometry.cells_at(object.size(&geometry));
+    let state = object.state.lock();
+    if state.taken.is_some() {
+        return None;
+    }
+    let mut dirty = Vec::new();
+    let mut parts = Vec::new();
+    for writer in state.runs.writers() {
+        parts.clear();
+        for run in state.runs.ranges(writer) {
+            boxes_of_run(&cells, run.offset, run.len, &mut parts);
+        }
+        dirty.extend(parts.drain(..).reduce(|all, part| all.union_bounds(&part)));
+    }
+    for stream in &state.streams {
+        dirty.push(stream.slab.bounds()?);
+    }
+    Some(Cells::of(dirty))
 }

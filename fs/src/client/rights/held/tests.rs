@@ -113,7 +113,7 @@ proptest! {
                         !ends
                     });
                     prop_assert!(!held.is_busy());
-                    let given = held.take_out(&closing, more);
+                    let given = held.take_out(&closing, more.then_some(&Cells::default()));
                     prop_assert!(given.covers(&closing.area));
                     for (at, cell) in naive.iter_mut().enumerate() {
                         if given.covers(&cells(at, 1)) {
@@ -151,17 +151,17 @@ fn more_is_given_than_has_to_be_but_for_what_is_used() {
     held.end(id);
     let recall = closing(None, cells(50, 10));
     held.close(recall.clone());
-    let given = held.take_out(&recall, true);
+    let given = held.take_out(&recall, Some(&Cells::default()));
     held.reopen();
     assert_eq!(given, cells(10, usize::MAX - 10));
     assert!(held.write.covers(&cells(0, 10)) && !held.read.overlaps(&given));
     // What is not used while others ask again is not kept.
     let recall = closing(None, cells(0, 1));
     held.close(recall.clone());
-    assert_eq!(held.take_out(&recall, true), cells(0, 1));
+    assert_eq!(held.take_out(&recall, Some(&Cells::default())), cells(0, 1));
     let recall = closing(None, cells(1, 1));
     held.close(recall.clone());
-    assert_eq!(held.take_out(&recall, true), cells(1, 9));
+    assert_eq!(held.take_out(&recall, Some(&Cells::default())), cells(1, 9));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn pages_are_dropped_until_none_was_handed_out_meanwhile() {
     let after = held.wait(page(By::PageOut));
     held.let_in();
     let recall = closing(None, cells(0, 1));
-    let given = held.take_out(&recall, true);
+    let given = held.take_out(&recall, Some(&Cells::default()));
     assert_eq!(given, Cells::All);
     held.reopen();
     assert!(!held.take_begun(after));
