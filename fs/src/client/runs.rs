@@ -361,13 +361,15 @@ mod tests {
         fn runs_are_a_sparse_byte_map(steps in prop::collection::vec(step(), 1..40)) {
             let mut runs = Runs::default();
             let mut naive: Vec<Option<(u8, HandleId)>> = vec![None; 160];
+            let mut covered = std::collections::BTreeSet::new();
             for step in steps {
                 match step {
                     Step::Insert(at, bytes, a) => {
                         let writer = if a { A } else { B };
                         runs.insert(at, &bytes, writer);
                         for (i, byte) in bytes.iter().enumerate() {
-                            naive[at as usize + i] = Some((*byte, writer));
+                            let under = naive[at as usize + i].replace((*byte, writer));
+                            covered.extend(under.map(|(_, of)| of).filter(|of| *of != writer));
                         }
                     }
                     Step::Remove(from, to) => {
@@ -376,14 +378,17 @@ mod tests {
                     }
                     Step::TakeAndPutBack(a, below) => {
                         let writer = if a { A } else { B };
+                        let all = covered.contains(&writer);
                         let taken = runs.take(Some(writer), below);
                         for (offset, bytes) in taken.pieces(0, u64::MAX) {
                             for (i, byte) in bytes.iter().enumerate() {
-                                prop_assert_eq!(naive[offset as usize + i], Some((*byte, writer)));
+                                let cell = naive[offset as usize + i];
+                                prop_assert!(cell.is_some_and(|(b, of)| b == *byte && (all || of == writer)));
                                 prop_assert!(offset + (i as u64) < below);
                             }
                         }
-                        prop_assert!(runs.end_of(Some(writer)).is_none_or(|end| end > below));
+                        let whose = (!all).then_some(writer);
+                        prop_assert!(runs.end_of(whose).is_none_or(|end| end > below));
                         runs.put_back(taken);
                     }
                 }
@@ -396,6 +401,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(runs.cost(), cost);
+                let told: std::collections::BTreeSet<_> = runs.covered.iter().copied().collect();
+                prop_assert_eq!(&told, &covered);
                 let bytes: Vec<Option<u8>> = naive.iter().map(|cell| cell.map(|(byte, _)| byte)).collect();
                 prop_assert_eq!(&seen, &bytes);
                 for writer in [A, B] {
