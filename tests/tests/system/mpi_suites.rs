@@ -112,6 +112,7 @@ macro_rules! whole {
             }
 
             #[test]
+            #[ignore = "takes minutes: tools/soak runs it"]
             fn all_on_two_mounts() {
                 needs_root!();
                 compare($suite, $mpi, None, 2);
