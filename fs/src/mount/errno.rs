@@ -94,6 +94,17 @@ pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> 
     errno
 }
 
+/// [`report`] for an operation on the inode itself, that names nothing in it. That the inode is gone is
+/// `ESTALE` then: the name that led to it stands for another one by now, or for none, and the kernel looks
+/// it up again. With `ENOENT` a `stat` of a name that another mount renames something to would say that it
+/// is not there, though it was there all the time.
+pub(super) fn report_inode(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
+    match report(operation, inode, failure) {
+        errno if errno.code() == libc::ENOENT => Errno::ESTALE,
+        errno => errno,
+    }
+}
+
 fn number(failure: &Failure) -> Errno {
     match failure {
         Failure::Client(error) => client_number(error),
@@ -197,6 +208,18 @@ mod tests {
             (AttributeError::ReadOnly("info").into(), libc::EPERM),
         ] {
             assert_eq!(report("test", 1, &failure).code(), errno, "{failure}");
+        }
+    }
+
+    #[test]
+    fn an_inode_that_is_gone_is_stale() {
+        for (failure, errno) in [
+            (MdError::NotFound, libc::ESTALE),
+            (MdError::NoData, libc::ENODATA),
+            (MdError::SessionLost, libc::EIO),
+        ] {
+            let failure = Failure::from(failure);
+            assert_eq!(report_inode("test", 1, &failure).code(), errno, "{failure}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -214,6 +214,44 @@ fn names_are_seen_at_once() {
         std::fs::remove_file(cluster.at(one, "b")).expect("removed");
         assert_eq!(errno(File::open(cluster.at(two, "b"))), Errno::ENOENT);
     }
+}
+
+/// A name that another mount renames something to stands for the one or for the other, never for nothing.
+#[test]
+fn a_name_that_is_replaced_is_always_there() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (name, fresh) = (cluster.at(0, "a"), cluster.at(0, "b"));
+    file::write(&name, "one");
+    // What the name stood for when it was looked up is gone: it is to be looked up again, and says so.
+    let kept = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_PATH)
+        .open(cluster.at(1, "a"))
+        .expect("opened");
+    file::write(&fresh, "two");
+    std::fs::rename(&fresh, &name).expect("renamed");
+    assert_eq!(errno(kept.metadata().map(drop)), Errno::ESTALE);
+
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let name = cluster.at(1, "a");
+            let mut looks = 0;
+            while !over.load(Ordering::Relaxed) {
+                std::fs::metadata(&name).expect("it is there");
+                File::open(&name).expect("it is there");
+                looks += 1;
+            }
+            looks
+        });
+        for _ in 0..500 {
+            file::write(&fresh, "");
+            std::fs::rename(&fresh, &name).expect("renamed");
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(looking.join().expect("no look failed") > 0);
+    });
 }
 
 /// A mount that comes later: what the first one had written, and knew alone, is seen, and so are names.

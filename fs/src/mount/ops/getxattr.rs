@@ -8,7 +8,7 @@ use slabfs_model::Layout;
 
 use super::sized;
 use crate::client::FsError;
-use crate::mount::errno::{Failure, Outcome, refused, report};
+use crate::mount::errno::{Failure, Outcome, refused, report_inode};
 use crate::mount::shared::{Shared, selection_shape};
 use crate::view::attributes::{Attribute, Owner, owner};
 use crate::view::nodes::{Node, SelectionNode};
@@ -35,7 +35,7 @@ pub(in crate::mount) fn answer(
     match value(shared, inode, name) {
         Ok(value) => sized::give(&value, room, reply),
         Err(Failure::Client(FsError::Md(MdError::NoData))) => reply.error(Errno::ENODATA),
-        Err(failure) => reply.error(report("getxattr", inode, &failure)),
+        Err(failure) => reply.error(report_inode("getxattr", inode, &failure)),
     }
 }
 

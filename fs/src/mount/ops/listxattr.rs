@@ -7,7 +7,7 @@ use fuser::ReplyXattr;
 use slabfs_mdserver::api::{Ino, Kind};
 
 use super::sized;
-use crate::mount::errno::{Outcome, report};
+use crate::mount::errno::{Outcome, report_inode};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::attributes::{LISTED_OF_SELECTION, listed};
 use crate::view::defaults;
@@ -23,7 +23,7 @@ pub(in crate::mount) fn answer(
 ) {
     match names(shared, caller, inode) {
         Ok(names) => sized::give(&names, room, reply),
-        Err(failure) => reply.error(report("listxattr", inode, &failure)),
+        Err(failure) => reply.error(report_inode("listxattr", inode, &failure)),
     }
 }
 

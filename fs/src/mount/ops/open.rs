@@ -16,7 +16,7 @@ use slabfs_model::Selection;
 use crate::call;
 use crate::client::{Handle, OpenMode};
 use crate::mount::call::{Call, MOST_OPEN};
-use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::errno::{Outcome, refused, report_inode};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::{self, Hidden};
@@ -32,7 +32,7 @@ pub(in crate::mount) fn answer(
 ) {
     let open = match open(shared, caller, inode, flags) {
         Ok(open) => open,
-        Err(failure) => return reply.error(report("open", inode, &failure)),
+        Err(failure) => return reply.error(report_inode("open", inode, &failure)),
     };
     let (kernel, stale) = (kernel_flags(&open), stale_attributes(&open));
     let number = FileHandle(shared.handles.insert(Arc::new(open)));

@@ -2,7 +2,7 @@
 
 use fuser::ReplyData;
 
-use crate::mount::errno::{Outcome, report};
+use crate::mount::errno::{Outcome, report_inode};
 use crate::mount::shared::Shared;
 use crate::view::nodes::Node;
 
@@ -10,7 +10,7 @@ use crate::view::nodes::Node;
 pub(in crate::mount) fn answer(shared: &Shared, inode: u64, reply: ReplyData) {
     match target(shared, inode) {
         Ok(target) => reply.data(&target),
-        Err(failure) => reply.error(report("readlink", inode, &failure)),
+        Err(failure) => reply.error(report_inode("readlink", inode, &failure)),
     }
 }
 

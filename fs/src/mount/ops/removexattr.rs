@@ -7,7 +7,7 @@ use fuser::{Errno, ReplyEmpty};
 use slabfs_mdserver::api::MdError;
 
 use crate::client::FsError;
-use crate::mount::errno::{Failure, Outcome, refused, report};
+use crate::mount::errno::{Failure, Outcome, refused, report_inode};
 use crate::mount::shared::Shared;
 use crate::view::attributes::{Owner, owner};
 
@@ -16,7 +16,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, name: &[u8], re
     match remove(shared, inode, name) {
         Ok(()) => reply.ok(),
         Err(Failure::Client(FsError::Md(MdError::NoData))) => reply.error(Errno::ENODATA),
-        Err(failure) => reply.error(report("removexattr", inode, &failure)),
+        Err(failure) => reply.error(report_inode("removexattr", inode, &failure)),
     }
 }
 

@@ -9,7 +9,7 @@ use fuser::{Errno, ReplyAttr, TimeOrNow};
 use slabfs_mdserver::api::{Entry, Ino, SetAttr};
 
 use crate::mount::attr::set_time;
-use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::errno::{Outcome, refused, report_inode};
 use crate::mount::shared::{Shared, Shown, selection_shape};
 use crate::view::nodes::{Node, SelectionNode};
 
@@ -56,7 +56,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, wanted: Wanted,
 fn give(inode: u64, set: Outcome<Shown>, reply: ReplyAttr) {
     match set {
         Ok(shown) => reply.attr(&shown.attr_ttl, &shown.attr),
-        Err(failure) => reply.error(report("setattr", inode, &failure)),
+        Err(failure) => reply.error(report_inode("setattr", inode, &failure)),
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fuser::{Errno, ReplyEmpty};
 use slabfs_mdserver::api::{Ino, MdError, XattrFlags};
 
-use crate::mount::errno::{Failure, Outcome, refused, report};
+use crate::mount::errno::{Failure, Outcome, refused, report_inode};
 use crate::mount::shared::Shared;
 use crate::view::attributes::{Attribute, AttributeError, Change, Owner, owner};
 use crate::view::defaults::DefaultAttribute;
@@ -26,7 +26,7 @@ pub(in crate::mount) fn answer(
     match set(shared, inode, name, value, flags) {
         Ok(None) => reply.ok(),
         Ok(Some((ino, change))) => apply(shared, ino, change, reply),
-        Err(failure) => reply.error(report("setxattr", inode, &failure)),
+        Err(failure) => reply.error(report_inode("setxattr", inode, &failure)),
     }
 }
 
@@ -127,7 +127,7 @@ fn apply(shared: &Arc<Shared>, ino: Ino, change: Change, reply: ReplyEmpty) {
         },
         move |shared, changed| match changed {
             Ok(()) => shared.forget_attributes(ino.0, move || reply.ok()),
-            Err(failure) => reply.error(report("setxattr", ino.0, &on_kind(failure))),
+            Err(failure) => reply.error(report_inode("setxattr", ino.0, &on_kind(failure))),
         },
     );
 }
