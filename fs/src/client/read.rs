@@ -192,7 +192,7 @@ impl Handle {
     ) -> impl Fn(&Geometry, u64) -> Cells + '_ {
         move |geometry, size| match by {
             By::Program => self.read_needs(geometry, size, offset, len as u64),
-            By::PageOut | By::PageBack => Cells::All,
+            By::Truncate | By::PageOut | By::PageBack => Cells::All,
         }
     }
 

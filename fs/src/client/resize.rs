@@ -99,7 +99,7 @@ impl Client {
 
     /// Sets the size.
     fn truncate(&self, object: &Object, size: u64) -> Result<(), FsError> {
-        let (_op, mut geometry) = self.enter_whole(object)?;
+        let (_op, mut geometry) = self.enter_whole(object, By::Truncate)?;
         self.renew(object, &mut geometry)?;
         self.set_size(object, &mut geometry, size)
     }
@@ -108,9 +108,10 @@ impl Client {
     fn enter_whole<'a>(
         &self,
         object: &'a Object,
+        by: By,
     ) -> Result<(Op, RwLockWriteGuard<'a, Geometry>), FsError> {
         loop {
-            let op = self.enter(object, By::Program, RightMode::Write, &|_, _| Cells::All)?;
+            let op = self.enter(object, by, RightMode::Write, &|_, _| Cells::All)?;
             let geometry = object.geometry.write();
             if op.covers(|| Cells::All) {
                 return Ok((op, geometry));
@@ -215,7 +216,7 @@ impl Client {
     pub fn set_dims(self: &Arc<Self>, ino: Ino, dims: Coords) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
-            let (_op, mut geometry) = self.enter_whole(&object)?;
+            let (_op, mut geometry) = self.enter_whole(&object, By::Program)?;
             self.renew(&object, &mut geometry)?;
             geometry
                 .info
@@ -247,7 +248,7 @@ impl Client {
     pub fn declare(self: &Arc<Self>, ino: Ino, change: SpecChange) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
-            let (_op, mut geometry) = self.enter_whole(&object)?;
+            let (_op, mut geometry) = self.enter_whole(&object, By::Program)?;
             let mut tries = 0;
             let entry = loop {
                 self.renew(&object, &mut geometry)?;
@@ -457,7 +458,7 @@ impl Handle {
 
     fn extend_to(&self, end: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
-        let (_op, mut geometry) = client.enter_whole(object)?;
+        let (_op, mut geometry) = client.enter_whole(object, By::Program)?;
         client.renew(object, &mut geometry)?;
         let size = object.size(&geometry);
         if end <= size {
@@ -475,7 +476,7 @@ impl Handle {
     /// Makes `[from, to)` read as zeros and gives its room back where that is possible.
     fn punch(&self, from: u64, to: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
-        let (_op, mut geometry) = client.enter_whole(object)?;
+        let (_op, mut geometry) = client.enter_whole(object, By::Program)?;
         if !geometry.info.fill.is_zero() {
             return Err(FsError::NotSupported(
                 "the object's fill value is not zero: a hole would read as the fill".into(),

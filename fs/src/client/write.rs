@@ -136,7 +136,7 @@ impl Handle {
                 let offset = (!self.append).then_some(offset);
                 self.write_needs(geometry, size, offset, len as u64)
             }
-            By::PageOut | By::PageBack => Cells::All,
+            By::Truncate | By::PageOut | By::PageBack => Cells::All,
         }
     }
 

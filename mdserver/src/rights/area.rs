@@ -1,13 +1,17 @@
 //! Sets of cells of one object: all of it, or boxes that do not overlap.
 //!
 //! A set is exact: nothing is rounded to keep it small. How large it may get is the table's to say
-//! ([`Area::len`]). Boxes of a set have one rank. Sets of different ranks cannot be compared cell by cell
+//! ([`Area::len`]); but what would take very many boxes is not worked out ([`Unfit`]): slabs across each of 32
+//! axes cut each other into 2^32. Boxes of a set have one rank. Sets of different ranks cannot be compared cell by cell
 //! (somebody declared the object anew): where both hold anything they are taken to meet everywhere, and
 //! taking one out of the other takes nothing.
 
 use slabfs_model::{Coords, MAX_RANK, Region};
 
 use crate::api::{MAX_RIGHT_BOXES, MdError, RightArea};
+
+/// Boxes above which no set is worked out.
+const TOO_MANY_BOXES: usize = 1 << 11;
 
 /// A set of cells; see the module's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +35,7 @@ impl Area {
     /// An area off the wire.
     ///
     /// # Errors
-    /// When its boxes have no rank, or several.
+    /// When its boxes have no rank, or several, or cut each other into too many.
     pub(super) fn from_wire(area: &RightArea) -> Result<Self, MdError> {
         let RightArea::Boxes(boxes) = area else {
             return Ok(Self::All);
@@ -44,11 +48,13 @@ impl Area {
                 "the boxes of an area have one rank, from 1 on".into(),
             ));
         }
-        Ok(Self::of(boxes))
+        Self::of(boxes).map_err(|Unfit| {
+            MdError::Invalid("the boxes of an area cut each other into too many".into())
+        })
     }
 
     /// The area of boxes of one rank.
-    fn of(boxes: &[Region]) -> Self {
+    fn of(boxes: &[Region]) -> Result<Self, Unfit> {
         let mut out = Vec::new();
         for one in boxes {
             // An end that saturates is one that was said to be beyond every size.
@@ -56,9 +62,9 @@ impl Area {
             for axis in 0..one.rank() {
                 one.shape[axis] = one.end(axis) - one.offset[axis];
             }
-            add_box(&mut out, one);
+            add_box(&mut out, one)?;
         }
-        Self::Boxes(out)
+        Ok(Self::Boxes(out))
     }
 
     /// At least this area, in so few boxes that it travels as one.
@@ -141,17 +147,17 @@ impl Area {
     /// Adds cells.
     ///
     /// # Errors
-    /// `RanksDiffer`; nothing is added then.
-    pub(super) fn add(&mut self, more: &Self) -> Result<(), RanksDiffer> {
+    /// `Unfit`; not all is added then.
+    pub(super) fn add(&mut self, more: &Self) -> Result<(), Unfit> {
         if self.differs_in_rank(more) {
-            return Err(RanksDiffer);
+            return Err(Unfit);
         }
         match (&mut *self, more) {
             (Self::All, _) => {}
             (_, Self::All) => *self = Self::All,
             (Self::Boxes(mine), Self::Boxes(more)) => {
                 for one in more {
-                    add_box(mine, one.clone());
+                    add_box(mine, one.clone())?;
                 }
             }
         }
@@ -159,13 +165,16 @@ impl Area {
     }
 
     /// Takes cells out. Of boxes of another rank, none.
-    pub(super) fn subtract(&mut self, less: &Self) {
+    ///
+    /// # Errors
+    /// `Unfit`; not all is taken out then, and nothing else.
+    pub(super) fn subtract(&mut self, less: &Self) -> Result<(), Unfit> {
         let Self::Boxes(less_boxes) = less else {
             *self = Self::EMPTY;
-            return;
+            return Ok(());
         };
         if less.is_empty() || self.differs_in_rank(less) {
-            return;
+            return Ok(());
         }
         if let (Self::All, Some(rank)) = (&*self, less.rank()) {
             *self = Self::Boxes(vec![Region {
@@ -174,21 +183,30 @@ impl Area {
             }]);
         }
         let Self::Boxes(mine) = self else {
-            return;
+            return Ok(());
         };
         for cut in less_boxes {
-            let mut parts = Vec::new();
-            mine.retain(|one| {
-                let meets = one.overlaps(cut);
-                if meets {
-                    one.subtract(cut, &mut parts);
-                }
-                !meets
-            });
-            for part in parts {
-                join(mine, part);
+            if !mine.iter().any(|one| one.overlaps(cut)) {
+                continue;
             }
+            let (met, mut left): (Vec<_>, Vec<_>) =
+                mine.iter().cloned().partition(|one| one.overlaps(cut));
+            let mut parts = Vec::new();
+            for one in met {
+                one.subtract(cut, &mut parts);
+                if left.len() + parts.len() > 2 * TOO_MANY_BOXES {
+                    return Err(Unfit);
+                }
+            }
+            for part in parts {
+                join(&mut left, part);
+            }
+            if left.len() > TOO_MANY_BOXES {
+                return Err(Unfit);
+            }
+            *mine = left;
         }
+        Ok(())
     }
 
     /// Its boxes, each made wider on the slowest axis first until it meets one of `others`; all of it if
@@ -220,13 +238,17 @@ impl Area {
                 out.push(widened(one, &obstacles));
             }
         }
-        (Self::of(&out), RightArea::Boxes(out))
+        match Self::of(&out) {
+            Ok(wide) => (wide, RightArea::Boxes(out)),
+            // Wide boxes overlap; those that were asked for do not.
+            Err(Unfit) => (self.clone(), RightArea::Boxes(mine.clone())),
+        }
     }
 }
 
-/// Boxes of two ranks are not one area.
+/// Boxes of two ranks are not one area, and very many are none that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RanksDiffer;
+pub(super) struct Unfit;
 
 /// A box, as wide as none of `obstacles` gets touched that it does not touch already.
 fn widened(one: &Region, obstacles: &[&Region]) -> Region {
@@ -254,9 +276,9 @@ fn widened(one: &Region, obstacles: &[&Region]) -> Region {
 }
 
 /// Adds a box to disjoint ones, which they stay.
-fn add_box(boxes: &mut Vec<Region>, new: Region) {
+fn add_box(boxes: &mut Vec<Region>, new: Region) -> Result<(), Unfit> {
     if new.is_empty() || boxes.iter().any(|one| one.contains(&new)) {
-        return;
+        return Ok(());
     }
     boxes.retain(|one| !new.contains(one));
     let mut parts = vec![new.clone()];
@@ -266,12 +288,16 @@ fn add_box(boxes: &mut Vec<Region>, new: Region) {
             left
         });
         if parts.is_empty() {
-            return;
+            return Ok(());
+        }
+        if boxes.len() + parts.len() > TOO_MANY_BOXES {
+            return Err(Unfit);
         }
     }
     for part in parts {
         join(boxes, part);
     }
+    Ok(())
 }
 
 /// Adds a box that overlaps none, joined with those that make one box with it.

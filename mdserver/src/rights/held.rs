@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::area::Area;
+use super::area::{Area, Unfit};
 use crate::api::{RightMode, RightSerial};
 
 /// Grants of an object that are remembered: more than there are ever made to a session while it gives something.
@@ -40,15 +40,16 @@ impl Held {
     /// The part of what goes against an ask that was not recalled yet; notes it as recalled.
     pub(super) fn recall(&mut self, mode: RightMode, area: &Area) -> Area {
         let mut fresh = self.against(mode).within(area);
-        fresh.subtract(&self.recalled);
+        // Recalling something twice would harm nobody.
+        let _ = fresh.subtract(&self.recalled);
         let noted = match mode {
             RightMode::Write => &mut self.recalled,
             RightMode::Read => {
-                fresh.subtract(&self.recalled_write);
+                let _ = fresh.subtract(&self.recalled_write);
                 &mut self.recalled_write
             }
         };
-        // Parts of one holding, so of one rank; recalling something twice would harm nobody.
+        // Parts of one holding, so of one rank.
         let _ = noted.add(&fresh);
         fresh
     }
@@ -58,20 +59,32 @@ impl Held {
         if keep == Some(RightMode::Write) {
             return;
         }
+        if self.take(serial, keep, area).is_err() {
+            self.lose_track();
+        }
+    }
+
+    fn take(
+        &mut self,
+        serial: RightSerial,
+        keep: Option<RightMode>,
+        area: &Area,
+    ) -> Result<(), Unfit> {
         let (mut read, mut write) = (area.clone(), area.clone());
         for (_, mode, later) in self.grants.iter().filter(|(of, ..)| *of > serial) {
-            read.subtract(later);
+            read.subtract(later)?;
             if *mode == RightMode::Write {
-                write.subtract(later);
+                write.subtract(later)?;
             }
         }
-        self.write.subtract(&write);
-        self.recalled_write.subtract(area);
+        self.write.subtract(&write)?;
+        self.recalled_write.subtract(area)?;
         if keep.is_none() {
-            self.read.subtract(&read);
-            self.recalled.subtract(area);
+            self.read.subtract(&read)?;
+            self.recalled.subtract(area)?;
             self.shrinks &= *area != Area::All;
         }
+        Ok(())
     }
 
     /// Adds a right.

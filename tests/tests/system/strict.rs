@@ -325,6 +325,41 @@ fn mappings_of_two_mounts_see_each_other() {
     }
 }
 
+/// The kernel holds changed pages back until the new size is answered, and that may have to wait for a right that
+/// another mount gives when those pages are there.
+#[test]
+fn a_mapped_file_is_cut_while_another_mount_reads() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(&[0; 65_536], 0).expect("written");
+    let done = AtomicBool::new(false);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut map = file::map(&files[0]).expect("mapped");
+            for at in (0..65_536).step_by(997).cycle() {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                map[at] = 1;
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                read_at(&files[1], 5, 100);
+            }
+        });
+        let cut = (0..100).try_for_each(|turn| files[0].set_len(65_536 + turn % 2));
+        done.store(true, Ordering::Relaxed);
+        cut.expect("the size was set");
+    });
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "they waited for each other"
+    );
+}
+
 /// A reader's mapping, and a program on another mount that writes.
 #[test]
 fn a_mapping_that_reads_sees_writes_of_another_mount() {

@@ -9,6 +9,7 @@
 //!   handed out for ([`Held::page_mode`]). `out` says that there may be some. The kernel's own reads and writes
 //!   of pages go on while they are being dropped, since the drop may be waiting for just them; behind the shut
 //!   door they wait, and no drop is begun then (docs/decisions/rights.md, "Mapped pages").
+//! - So does what sets the size: the kernel sends no page back until it has ended, so the drop waits for it.
 //!
 //! "Used" is what operations of programs touched lately: it stays when more is given than has to be. Lately is
 //! counted in givings, not in time: who does not use what others ask for again and again gives all of it.
@@ -29,10 +30,18 @@ pub(super) struct OpId(u64);
 pub(in crate::client) enum By {
     /// A program.
     Program,
+    /// A program that sets the size: until it is answered the kernel sends no page back.
+    Truncate,
     /// The kernel, which wants a page for a mapping.
     PageOut,
     /// The kernel, which brings back a page that was changed.
     PageBack,
+}
+
+impl By {
+    fn is_program(self) -> bool {
+        matches!(self, By::Program | By::Truncate)
+    }
 }
 
 /// What an operation wants to touch.
@@ -123,7 +132,7 @@ impl Held {
     pub(super) fn mode_of(&self, want: &Want) -> RightMode {
         match want.by {
             By::PageOut => self.page_mode(),
-            By::Program | By::PageBack => want.mode,
+            By::Program | By::Truncate | By::PageBack => want.mode,
         }
     }
 
@@ -156,6 +165,8 @@ impl Held {
         match (want.by, self.door) {
             (By::Program, _) => !stopped(),
             (_, Door::Dropping) => true,
+            // It need not wait for pages: the next drop lets it in, if there is one.
+            (By::Truncate, _) => !stopped(),
             (_, Door::Shut) => false,
             (_, Door::Open) => self.out || !stopped(),
         }
@@ -177,7 +188,7 @@ impl Held {
                 self.used.add(&want.area);
                 self.used.rounded(USED_BOXES);
             }
-            By::Program | By::PageBack => {}
+            By::Program | By::Truncate | By::PageBack => {}
         }
         self.running.push(Running { id, want });
     }
@@ -265,17 +276,20 @@ impl Held {
         self.closing.is_some() || self.door != Door::Open
     }
 
-    /// Whether operations of programs run in what is being taken back.
+    /// Whether operations of programs run in what is being taken back. None of them waits for the kernel.
     pub(super) fn is_busy(&self) -> bool {
         let Some(closing) = &self.closing else {
             return false;
         };
-        let programs = self.running.iter().filter(|one| one.want.by == By::Program);
-        let mut wants = programs.map(|one| &one.want);
+        let mut wants = self
+            .running
+            .iter()
+            .map(|one| &one.want)
+            .filter(|want| want.by.is_program());
         wants.any(|want| closing.stops(want.mode, &want.area))
     }
 
-    /// Whether the kernel's reads or writes of pages run.
+    /// Whether anything runs that was let in while pages were dropped.
     pub(super) fn is_paging(&self) -> bool {
         self.running.iter().any(|one| one.want.by != By::Program)
     }

@@ -10,7 +10,7 @@ const SIDE: u64 = 5;
 
 impl Area {
     fn without(mut self, less: &Self) -> Self {
-        self.subtract(less);
+        self.subtract(less).expect("few boxes");
         self
     }
 }
@@ -123,7 +123,7 @@ fn boxes_of_different_ranks_meet_everywhere() {
     assert!(line.overlaps(&plane) && !line.overlaps(&Area::EMPTY));
     assert_eq!(line.within(&plane), line);
     assert_eq!(line.clone().without(&plane), line);
-    assert_eq!(line.clone().add(&plane), Err(RanksDiffer));
+    assert_eq!(line.clone().add(&plane), Err(Unfit));
     assert_eq!(line.widened(&[&plane]).0, line);
     let mixed = RightArea::Boxes(vec![Region::new(&[0], &[1]), Region::new(&[0, 0], &[1, 1])]);
     assert!(Area::from_wire(&mixed).is_err());
@@ -143,4 +143,30 @@ fn neighbours_become_one_box() {
         area.add(&Area::from_wire(&row).unwrap()).unwrap();
     }
     assert_eq!(area.len(), 1);
+}
+
+/// Slabs one cell thick, one across each axis: each cuts all before it in two.
+fn crossing(rank: usize) -> RightArea {
+    let slab = |axis| {
+        let mut slab = Region::new(&vec![0; rank], &vec![u64::MAX; rank]);
+        (slab.offset[axis], slab.shape[axis]) = (5, 1);
+        slab
+    };
+    RightArea::Boxes((0..rank).map(slab).collect())
+}
+
+#[test]
+fn few_boxes_off_the_wire_do_not_become_very_many() {
+    assert_eq!(
+        Area::from_wire(&crossing(8)).map(|area| area.len()),
+        Ok(255)
+    );
+    assert!(Area::from_wire(&crossing(32)).is_err());
+    let RightArea::Boxes(slabs) = crossing(32) else {
+        panic!("boxes");
+    };
+    let mut left = Area::All;
+    let mut cut = |slab: &Region| left.subtract(&Area::Boxes(vec![slab.clone()]));
+    assert!(slabs.iter().any(|slab| cut(slab).is_err()));
+    assert!(left.len() <= 2 * TOO_MANY_BOXES);
 }

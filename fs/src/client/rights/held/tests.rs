@@ -238,3 +238,43 @@ fn pages_for_reading_stay_where_reading_may() {
     assert_eq!(held.page_mode(), RightMode::Write);
     assert!(held.begin(&page(By::PageOut)).is_none());
 }
+
+/// The kernel holds changed pages back as long as the size is being set, and a drop waits for them.
+#[test]
+fn what_sets_the_size_does_not_wait_for_a_drop() {
+    let mut held = Held {
+        writers: 1,
+        ..Held::default()
+    };
+    held.grant(RightMode::Write, &Cells::All);
+    let page_out = held.begin(&page(By::PageOut)).expect("a page");
+    held.end(page_out);
+    held.close(closing(None, Cells::All));
+    let (truncate, write) = (held.wait(page(By::Truncate)), held.wait(page(By::Program)));
+    held.let_in();
+    assert!(
+        !held.take_begun(truncate),
+        "the drop is not sure to wait for it"
+    );
+    assert!(held.has_pages());
+    held.drop_begins();
+    assert!(held.take_begun(truncate) && !held.take_begun(write));
+    held.drop_ended();
+    assert!(held.is_paging(), "it runs under the old right");
+    held.end(truncate);
+    assert!(!held.is_paging() && held.begin(&page(By::Truncate)).is_none());
+    held.take_out(&closing(None, Cells::All), None);
+    held.reopen();
+    assert!(!held.take_begun(write));
+}
+
+#[test]
+fn what_sets_the_size_is_waited_for_where_no_page_is() {
+    let mut held = Held::default();
+    held.grant(RightMode::Write, &Cells::All);
+    let truncate = held.begin(&page(By::Truncate)).expect("held");
+    held.close(closing(Some(RightMode::Read), cells(3, 4)));
+    assert!(held.is_busy());
+    held.end(truncate);
+    assert!(!held.is_busy());
+}
