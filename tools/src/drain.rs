@@ -118,7 +118,11 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
         }
         if !args.json && told.elapsed() > TELL {
             told = Instant::now();
-            eprintln!("{} chunks, {} moved", sums.chunks, show_size(sums.bytes));
+            crate::output::tell(&format!(
+                "{} chunks, {} moved",
+                sums.chunks,
+                show_size(sums.bytes)
+            ));
         }
         clean = slice.get("clean").and_then(Value::as_bool) == Some(true);
         after = match number("next") {

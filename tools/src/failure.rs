@@ -54,7 +54,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         status: status(error),
         text: text.clone(),
     });
-    eprintln!("slabfs: {text}");
+    crate::output::tell(&format!("slabfs: {text}"));
     ExitCode::from(status(error))
 }
 

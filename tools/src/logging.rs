@@ -65,7 +65,10 @@ pub(crate) fn start(level: Level, file: Option<&Path>) -> anyhow::Result<()> {
                 .with_writer(std::sync::Mutex::new(file))
                 .init();
         }
+        // A reader of stderr that has gone is no reason to end (by default the failure is told on stderr,
+        // with a macro that panics when that fails too).
         None => builder
+            .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr)
             .init(),

@@ -20,6 +20,11 @@ pub(crate) fn bytes(text: &[u8]) -> anyhow::Result<bool> {
     }
 }
 
+/// Writes a line to stderr. When nobody reads that any more there is nobody left to tell.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Writes a value as indented JSON.
 pub(crate) fn json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
     let value: Value = serde_json::to_value(value).context("writing JSON")?;

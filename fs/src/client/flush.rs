@@ -70,20 +70,20 @@ impl Handle {
                 }),
             false => Ok(()),
         };
-        self.with_waiting(flushed)
+        self.clear_up(&flushed);
+        // A descriptor may have copies, in this process and in others: a `close` of one tells the error, and
+        // leaves it to the `fsync` of another. The child that ends would use it up unseen.
+        flushed.and(self.waiting.look())
     }
 
-    /// What came of a flush, and an error that waited; which is not told a second time.
-    fn with_waiting(&self, flushed: Result<(), FsError>) -> Result<(), FsError> {
+    /// What is lost is told to all handles when that is cleared up; this one is told now.
+    fn clear_up(&self, flushed: &Result<(), FsError>) {
         if flushed.as_ref().is_err_and(FsError::is_loss) {
-            // What is lost is told to all handles when that is cleared up; this one is told now.
             self.client.suspect();
             if let Err(error) = self.client.wait_alive() {
                 tracing::debug!(object = %self.object.ino, %error, "not cleared up yet");
             }
         }
-        let waited = self.waiting.take();
-        flushed.and(waited)
     }
 
     /// Brings out everything of the object, and returns when it is on the servers' disks and in the
@@ -96,7 +96,9 @@ impl Handle {
             .client
             .admit(&self.object)
             .and_then(|_| self.client.sync_object(&self.object));
-        self.with_waiting(synced)
+        self.clear_up(&synced);
+        let waited = self.waiting.take();
+        synced.and(waited)
     }
 
     /// Whether `flush` would have anything to do, or to wait for.

@@ -18,6 +18,11 @@ impl Waiting {
         self.0.lock().get_or_insert(error);
     }
 
+    /// Tells the error that waits, if one does, and keeps it.
+    pub(super) fn look(&self) -> Result<(), FsError> {
+        self.0.lock().clone().map_or(Ok(()), Err)
+    }
+
     /// Takes the error that waits, if one does.
     pub(super) fn take(&self) -> Result<(), FsError> {
         match self.0.lock().take() {

@@ -618,6 +618,10 @@ impl Op {
     /// Whether the op changes files, which a read-only session may not.
     #[must_use]
     pub fn writes(&self) -> bool {
+        // A mark needs no number, as it may be set twice; files move because of it.
+        if let Self::SetDraining { .. } = self {
+            return true;
+        }
         self.changes()
             && !matches!(
                 self,

@@ -1,6 +1,6 @@
 //! The command as a newcomer meets it: help, config files, background, output for people and programs.
 
-use slabfs_tests::tool::{create, info, layout, shell, stats};
+use slabfs_tests::tool::{create, info, layout, servers, shell, stats};
 use slabfs_tests::{Area, Random, Up, file, mounts, needs_mount, poll, slabfs};
 
 const COMMANDS: [&str; 16] = [
@@ -491,8 +491,11 @@ fn read_only() {
     refused(std::fs::create_dir(up.at("d")));
     refused(file::set_xattr(&up.at("f"), "user.x", "y", 0));
     slabfs(["set", up.at("a").to_str().expect("text"), "--dims", "2"]).fails(1, &["read-only"]);
-    // What only looks is answered, and what changes is not.
+    // A mark would keep new chunks away from the server for everybody.
     let mnt = up.mnt().to_str().expect("text");
+    slabfs(["drain", "1", mnt]).fails(1, &["read-only"]);
+    assert_eq!(servers(up.mnt())[0]["draining"], false);
+    // What only looks is answered, and what changes is not.
     let found = slabfs(["find", "has step", "--in", mnt]).ok();
     assert_eq!(found.text(), format!("{mnt}/f\n"));
     let f = up.at("f").display().to_string();
@@ -539,4 +542,24 @@ fn the_log_is_readable() {
     file::write(&up.at("g"), "x");
     up.stop();
     assert_eq!(up.log().len(), before, "{}", up.log());
+}
+
+/// Whoever read what it logs has gone (`slabfs up mnt 2>&1 | head`): it goes on, and ends when it is told to.
+#[test]
+fn logs_that_nobody_reads_any_more() {
+    needs_mount!();
+    let area = Area::new();
+    let mnt = area.mkdir("mnt");
+    let mut command = std::process::Command::new("bash");
+    command
+        .args(["-c", r#"exec "$0" -v "$@" 2> >(exec true)"#])
+        .arg(slabfs_tests::binary::path())
+        .args(["up", "mnt", "--data", "data"]);
+    let mut up = slabfs_tests::Service::start_command(area.path(), "up", command);
+    up.ready();
+    file::write(&mnt.join("f"), "written");
+    assert_eq!(file::read(&mnt.join("f")), b"written");
+    up.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(up.wait(), 0);
+    assert!(!mounts::is_mounted(&mnt));
 }

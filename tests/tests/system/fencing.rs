@@ -70,6 +70,9 @@ fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
     let open = |name: &str| file::open(&cluster.at(0, name));
     let dirty = [open("grid"), open("aligned")];
     let (removed, kept) = (open("removed"), open("kept"));
+    let copies = dirty
+        .each_ref()
+        .map(|handle| handle.try_clone().expect("a copy"));
     for handle in &dirty {
         handle.write_all_at(&[2; SMALL], 0).expect("written");
         handle
@@ -94,6 +97,13 @@ fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
     cluster.start_server(1);
     cluster.mount(0).signal(Signal::SIGCONT);
 
+    for copy in copies {
+        assert_eq!(
+            errno(file::close(copy)),
+            Errno::EIO,
+            "told, and left to the others"
+        );
+    }
     for handle in &dirty {
         assert_eq!(errno(handle.sync_all()), Errno::EIO, "told");
         handle.sync_all().expect("told once");
