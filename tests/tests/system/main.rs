@@ -18,6 +18,7 @@ mod drain;
 mod dumps;
 mod durability;
 mod extremes;
+mod faults;
 mod fencing;
 mod fsck;
 mod fsx;
