@@ -33,6 +33,7 @@ mod locks;
 mod lost_replies;
 mod mapping;
 mod mpi;
+mod mpi_faults;
 mod mpi_libraries;
 mod mpi_mounts;
 mod mpi_suites;

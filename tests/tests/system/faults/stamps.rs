@@ -40,6 +40,8 @@ pub(crate) struct Known {
     pub(crate) written: u64,
     /// Of the last write that was synced.
     pub(crate) synced: u64,
+    /// Up to here what was written may be gone, as was told.
+    gone: u64,
 }
 
 /// A program that writes one object on one mount.
@@ -100,6 +102,9 @@ impl Writer {
                         && Errno::from_raw(error.raw_os_error().unwrap_or(0)) == Errno::EIO =>
                 {
                     self.told.fetch_add(1, Ordering::SeqCst);
+                    for known in self.known.lock().expect("the lock").iter_mut() {
+                        known.gone = known.written;
+                    }
                 }
                 Err(error) => {
                     *self.ended.lock().expect("the lock") = Some(error);
@@ -124,7 +129,9 @@ impl Writer {
         self.file.sync_all()?;
         let mut known = self.known.lock().expect("the lock");
         for (known, before) in known.iter_mut().zip(before) {
-            known.synced = before.written;
+            if before.written > before.gone {
+                known.synced = before.written;
+            }
         }
         self.syncs.fetch_add(1, Ordering::SeqCst);
         Ok(())
