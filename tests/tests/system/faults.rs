@@ -6,11 +6,11 @@ mod stamps;
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use slabfs_tests::tool::stats;
-use slabfs_tests::{Cluster, file, needs_root, poll};
+use slabfs_tests::{Cluster, file, needs_root, poll, soak};
 
 use stamps::{Known, NAMES, REGIONS, Writer, prepare, stamp_of};
 
@@ -229,7 +229,7 @@ fn a_link_cut_for_a_minute_costs_the_session_and_no_more() {
         4,
         |cluster| {
             cluster.network().cut(0);
-            begun.set(Some(std::time::Instant::now()));
+            begun.set(Some(Instant::now()));
         },
         |cluster| {
             let since = begun.get().expect("cut").elapsed();
@@ -279,4 +279,20 @@ fn a_link_cut_for_a_moment_is_waited_out() {
         }
     }
     assert_eq!([0, 1].map(|mount| sessions_lost(&cluster, mount)), [0, 0]);
+}
+
+#[test]
+#[ignore = "takes minutes: tools/soak runs it"]
+fn one_after_the_other_over_and_over() {
+    needs_root!();
+    let (begun, time) = (Instant::now(), soak::time().unwrap_or_default());
+    loop {
+        a_killed_mount_loses_only_what_it_had_not_synced();
+        a_mount_stopped_past_its_session_is_told_and_recovers();
+        a_link_cut_for_a_moment_is_waited_out();
+        a_link_cut_for_a_minute_costs_the_session_and_no_more();
+        if begun.elapsed() >= time {
+            return;
+        }
+    }
 }
