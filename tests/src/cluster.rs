@@ -3,18 +3,30 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
+use crate::network::{self, Network};
 use crate::{Area, Service, mounts};
 
 /// A metadata server, data servers and mounts over unix sockets, or over TCP with a key.
 #[derive(Debug)]
 pub struct Cluster {
-    // Dropped in this order: mounts flush to servers, so the servers go last.
+    // Dropped in this order: mounts flush to servers, so the servers go last, and what is between them after.
     mounts: Vec<Node>,
     servers: Vec<Node>,
     md: Node,
     flags: Vec<String>,
     key: Option<PathBuf>,
+    network: Option<Network>,
     area: Area,
+}
+
+/// How the processes of a cluster reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Unix,
+    /// TCP on the loopback.
+    Tcp,
+    /// TCP between network namespaces.
+    Network,
 }
 
 /// One process of a cluster, or the place for it.
@@ -25,6 +37,8 @@ struct Node {
     args: Vec<String>,
     /// Of a mount: where it is.
     mnt: Option<PathBuf>,
+    /// A process in whose network namespace it starts.
+    inside: Option<u32>,
 }
 
 impl Node {
@@ -32,7 +46,14 @@ impl Node {
         assert!(self.service.is_none(), "{} runs", self.name);
         let mut args = self.args.clone();
         args.extend(flags.iter().map(|&flag| flag.to_owned()));
-        self.service = Some(Service::start(area.path(), &self.name, &args));
+        self.service = Some(match self.inside {
+            None => Service::start(area.path(), &self.name, &args),
+            Some(pid) => {
+                let mut command = network::inside(pid, crate::binary::path());
+                command.args(&args).env_remove("RUST_LOG");
+                Service::start_command(area.path(), &self.name, command)
+            }
+        });
     }
 
     #[track_caller]
@@ -90,15 +111,36 @@ impl Cluster {
         cluster
     }
 
+    /// Over TCP with a shared key, the servers and each mount in a network namespace of its own: the links of
+    /// mounts can be cut. Nothing is started yet. Needs the superuser.
+    ///
+    /// # Panics
+    /// When there is no namespace.
+    #[track_caller]
+    pub fn networked(servers: usize, mount_flags: &[&str]) -> Cluster {
+        Cluster::over(Over::Network, servers, mount_flags)
+    }
+
     /// One of which nothing is started yet.
     pub fn new(servers: usize, mount_flags: &[&str], tcp: bool) -> Cluster {
+        let over = if tcp { Over::Tcp } else { Over::Unix };
+        Cluster::over(over, servers, mount_flags)
+    }
+
+    #[track_caller]
+    fn over(over: Over, servers: usize, mount_flags: &[&str]) -> Cluster {
         let area = Area::new();
-        let key = tcp.then(|| write_key(&area, "key", b"0123456789abcdef0123456789abcdef"));
-        let addr = |name: &str| {
-            if tcp {
-                format!("tcp:{}", free_port())
-            } else {
-                format!("unix:{}", area.at(name).display())
+        let network = (over == Over::Network).then(|| Network::new(area.path()));
+        let inside = network.as_ref().map(Network::among_servers);
+        let secret = b"0123456789abcdef0123456789abcdef";
+        let key = (over != Over::Unix).then(|| write_key(&area, "key", secret));
+        let mut ports = 7070..;
+        let mut addr = |name: &str| match over {
+            Over::Unix => format!("unix:{}", area.at(name).display()),
+            Over::Tcp => format!("tcp:{}", free_port()),
+            Over::Network => {
+                let port = ports.next().unwrap_or_default();
+                format!("tcp:{}:{port}", network::SERVERS)
             }
         };
         let md_addr = addr("md.s");
@@ -114,6 +156,7 @@ impl Cluster {
             name,
             args,
             mnt: None,
+            inside,
         };
         let md_data = area.at("md").display().to_string();
         let md = node(
@@ -144,6 +187,7 @@ impl Cluster {
             md,
             flags,
             key,
+            network,
             area,
         }
     }
@@ -221,14 +265,29 @@ impl Cluster {
         let mnt = self.area.mkdir(&format!("m{}", self.mounts.len()));
         let mut args = self.flags.clone();
         args.push(mnt.display().to_string());
-        let name = format!("mount{}", self.mounts.len());
+        let i = self.mounts.len();
+        let name = format!("mount{i}");
+        let inside = self.network.as_mut().map(|network| {
+            network.add(self.area.path());
+            network.beside_mount(i)
+        });
         self.mounts.push(Node {
             service: None,
             name,
             args,
             mnt: Some(mnt),
+            inside,
         });
-        self.start_mount(self.mounts.len() - 1);
+        self.start_mount(i);
+    }
+
+    /// The links between namespaces.
+    ///
+    /// # Panics
+    /// When the cluster is not [`Cluster::networked`].
+    #[track_caller]
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("a network")
     }
 
     /// Starts mount `i` again.

@@ -12,6 +12,7 @@
 //! | [`service`] | one process: started, ready, stopped, killed, its log |
 //! | [`up`] | everything in one process: `slabfs up` |
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
+//! | [`network`] | network namespaces, and links between them that can be cut |
 //! | [`lossy`] | a socket that loses replies |
 //! | [`held`] | a socket in front of a data server that holds requests back |
 //! | [`history`] | what workers did to the same objects at the same time, and whether it may be so |
@@ -40,6 +41,7 @@ pub mod inputs;
 pub mod lossy;
 pub mod mounts;
 pub mod mpi;
+pub mod network;
 pub mod poll;
 pub mod random;
 pub mod service;

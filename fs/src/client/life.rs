@@ -168,6 +168,14 @@ impl Client {
         Ok(())
     }
 
+    /// How long an operation waits for what another session has. One that is dead is known to be when its lease is
+    /// over, and what it had is free when data servers obey that, or were silent for a lease themselves. They are
+    /// not away whom it waits for, so that a short `io_timeout` is not what ends it.
+    pub(super) fn others_timeout(&self) -> Duration {
+        let lease = *self.lease_time.lock();
+        self.options.io_timeout.max(lease * 5 / 2)
+    }
+
     /// Whether an operation on an object may begin; waits while the mount has lapsed. Says in which life of
     /// the mount it begins.
     pub(super) fn admit(&self, object: &Object) -> Result<u64, FsError> {

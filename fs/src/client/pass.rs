@@ -111,7 +111,7 @@ impl Client {
 
     /// Asks for a pass until it is given, or time is up.
     fn wait_for_pass(&self, ino: Ino, pass: Pass) -> Result<Passed, FsError> {
-        let until = Instant::now() + self.options.io_timeout;
+        let until = Instant::now() + self.others_timeout();
         loop {
             match self.md().take_pass(ino, pass) {
                 Err(MdError::Busy) if Instant::now() < until => {

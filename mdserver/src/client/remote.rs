@@ -8,11 +8,16 @@ use slabfs_objstore::server::{Registrar, ServerOrders, ServerReport};
 use slabfs_objstore::wire::{Key, Pool, WireError};
 use slabfs_objstore::{Addr, StoreError};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::api::{MdError, Metadata, Op, Reply, Request};
 use crate::server::{Envelope, KIND_CALL};
 use crate::service::registrar_error;
+
+/// What says that a session lives is said again, on a new connection, when it has not been answered for so long,
+/// then for twice as long, and so on. A link that was cut for seconds takes as long again to bring what was sent
+/// meanwhile: the session would be over by then.
+const HURRY: Duration = Duration::from_secs(2);
 
 /// A service behind a socket. Connects when it is first called.
 #[derive(Debug)]
@@ -36,6 +41,22 @@ impl RemoteMd {
         self.pool.close();
     }
 
+    /// A call that is made anew, within its deadline, when an answer takes long.
+    fn hurried(&self, control: &[u8]) -> Result<Vec<u8>, WireError> {
+        let until = Instant::now() + self.pool.deadline();
+        let mut patience = HURRY;
+        loop {
+            let end = until.min(Instant::now() + patience);
+            let reply = self
+                .pool
+                .call_until(KIND_CALL, control, &[], end, &mut Vec::new());
+            match reply {
+                Err(WireError::Unavailable { .. }) if end < until => patience *= 2,
+                other => return other,
+            }
+        }
+    }
+
     fn unavailable(&self, error: WireError) -> MdError {
         match error {
             WireError::Unavailable { addr, detail } => MdError::Unavailable { addr, detail },
@@ -53,11 +74,11 @@ impl Metadata for RemoteMd {
     fn call(&self, request: Request) -> Result<Reply, MdError> {
         let control = postcard::to_stdvec(&request)
             .map_err(|error| MdError::Protocol(format!("cannot encode the request: {error}")))?;
-        let mut payload = Vec::new();
-        let reply = self
-            .pool
-            .call(KIND_CALL, &control, &[], &mut payload)
-            .map_err(|error| self.unavailable(error))?;
+        let reply = match request.op {
+            Op::Heartbeat { .. } => self.hurried(&control),
+            _ => self.pool.call(KIND_CALL, &control, &[], &mut Vec::new()),
+        };
+        let reply = reply.map_err(|error| self.unavailable(error))?;
         let Envelope { sessions, result } = postcard::from_bytes(&reply)
             .map_err(|error| MdError::Protocol(format!("cannot read the reply: {error}")))?;
         self.sessions.store(sessions, Ordering::Release);

@@ -130,18 +130,25 @@ impl Pool {
         payload: &[IoSlice<'_>],
         reply: &mut Vec<u8>,
     ) -> WireResult<Vec<u8>> {
+        let until = Instant::now() + self.deadline;
+        self.call_until(kind, control, payload, until, reply)
+    }
+
+    /// [`Pool::call`] with an end of its own.
+    pub fn call_until(
+        &self,
+        kind: u16,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        until: Instant,
+        reply: &mut Vec<u8>,
+    ) -> WireResult<Vec<u8>> {
         let mut answer = Vec::new();
-        self.call_with(
-            kind,
-            control,
-            payload,
-            Instant::now() + self.deadline,
-            &mut |control, incoming| {
-                answer.clear();
-                answer.extend_from_slice(control);
-                incoming.read_to(reply)
-            },
-        )?;
+        self.call_with(kind, control, payload, until, &mut |control, incoming| {
+            answer.clear();
+            answer.extend_from_slice(control);
+            incoming.read_to(reply)
+        })?;
         Ok(answer)
     }
 

@@ -23,6 +23,10 @@ use crate::addr::Addr;
 /// The kernel doubles the number and, without privileges, cuts it at `net.core.wmem_max`.
 const UNIX_BUFFER: usize = 2 << 20;
 
+/// How long one attempt to connect over TCP may take. The kernel asks again after 1, 3, 7, 15 s: a link that is
+/// whole again is noticed sooner by a new attempt, which whoever calls makes.
+const CONNECTING: Duration = Duration::from_secs(2);
+
 /// A connected stream socket.
 #[derive(Debug)]
 pub(super) enum Stream {
@@ -58,7 +62,10 @@ impl Stream {
             }
             Stream::Tcp(s) => {
                 s.set_nodelay(true)?;
-                // A machine that vanished is noticed after 25 s, also while it owes a reply.
+                // A machine that vanished is noticed after 25 s, also while it owes a reply, and while it owes it that
+                // what was sent has come: the kernel would go on sending for a quarter of an hour, and wait as long
+                // again as a link was cut when that is whole.
+                socket::setsockopt(s, sockopt::TcpUserTimeout, &25_000)?;
                 socket::setsockopt(s, sockopt::KeepAlive, &true)?;
                 socket::setsockopt(s, sockopt::TcpKeepIdle, &10)?;
                 socket::setsockopt(s, sockopt::TcpKeepInterval, &5)?;
@@ -161,7 +168,7 @@ pub(super) fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream
 fn connect_tcp(host: &str, until: Instant) -> io::Result<TcpStream> {
     let mut last = None;
     for addr in host.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&addr, left(until)?) {
+        match TcpStream::connect_timeout(&addr, left(until)?.min(CONNECTING)) {
             Ok(stream) => return Ok(stream),
             Err(e) => last = Some(e),
         }

@@ -314,6 +314,66 @@ fn a_mount_that_is_not_answered_waits() {
     assert_eq!(sessions_lost(&cluster.mnt(0)), 0);
 }
 
+/// A mount that was alone is bringing out what it has for another one, and its session ends meanwhile.
+#[test]
+fn a_session_is_lost_while_its_rights_are_given_up() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 0, &[]);
+    let place = cluster
+        .server_addr(0)
+        .trim_start_matches("unix:")
+        .to_owned();
+    let held = Held::instead_of(Path::new(&place));
+    cluster.add_mount();
+    let handle = file::open_new(&cluster.at(0, "f"));
+    handle.write_all_at(&[1; SMALL], 0).expect("written");
+    handle.sync_all().expect("synced");
+    handle.write_all_at(&[2; SMALL], 0).expect("written");
+    held.step_aside();
+    held.hold();
+    cluster.add_mount();
+    poll::until_true("a flush on its way", || held.waiting() > SMALL as u64);
+    outlive(&cluster, 0);
+    let other = file::open(&cluster.at(1, "f"));
+    let mut seen = [0; SMALL];
+    other.read_exact_at(&mut seen, 0).expect("read");
+    assert_eq!(seen, [1; SMALL]);
+    other.write_all_at(&[3; SMALL], 0).expect("written");
+    held.release();
+    cluster.mount(0).signal(Signal::SIGCONT);
+    poll::until_true("another session", || sessions_lost(&cluster.mnt(0)) == 1);
+    assert_eq!(errno(handle.sync_all()), Errno::EIO, "told");
+    for round in 4..20 {
+        handle.read_exact_at(&mut seen, 0).expect("read");
+        assert_eq!(seen, [round - 1; SMALL]);
+        let file = if round % 2 == 0 { &handle } else { &other };
+        file.write_all_at(&[round; SMALL], 0).expect("written");
+    }
+}
+
+/// What a mount sends vanishes on its way, as on a link that was cut for seconds and has not brought it since: it
+/// says on another connection that it lives, before its session is over.
+#[test]
+fn a_mount_that_is_not_answered_asks_on_another_connection() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 1, &[]);
+    let held = Held::instead_of(&cluster.area().at("md.s"));
+    cluster.add_mount();
+    let handle = file::open_new(&cluster.at(1, "f"));
+    handle.write_all_at(&[1; SMALL], 0).expect("written");
+    held.step_aside();
+    held.hold();
+    // Both were heard last at about the same time; this one is not heard again.
+    outlive(&cluster, 0);
+    assert_eq!(given_up(&cluster), 1, "the other one lives");
+    handle.sync_all().expect("synced");
+    assert_eq!(sessions_lost(&cluster.mnt(1)), 0);
+    held.release();
+    cluster.mount(0).signal(Signal::SIGCONT);
+    poll::until_true("another session", || sessions_lost(&cluster.mnt(0)) == 1);
+    assert_eq!(file::read(&cluster.at(0, "f")), [1; SMALL]);
+}
+
 /// The death of a mount takes nothing from the others, and what it held is free when its session is over.
 #[test]
 fn others_go_on_when_a_mount_is_killed() {

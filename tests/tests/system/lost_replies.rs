@@ -3,6 +3,7 @@
 //! there twice.
 
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use slabfs_tests::lossy::Lossy;
@@ -34,6 +35,46 @@ fn what_is_sent_again_happens_once() {
     println!("{} replies were lost", lossy.lost());
     mount.stop();
     mounts::detach(&mnt);
+    cluster.stop_and_fsck().ok();
+}
+
+/// Replies about rights are lost, grants and recalls among them: a read on one mount returns what the last write
+/// on the other put there all the same.
+#[test]
+fn rights_are_sent_again() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 0);
+    let area = Area::new();
+    let md = cluster.area().at("md.s");
+    let sides = [0, 1].map(|i| {
+        let lossy = Lossy::start(area.at(format!("p{i}.s")), &md, 6, 96 + i);
+        let mnt = area.mkdir(&format!("m{i}"));
+        let args = ["mount", "--md", lossy.addr(), &mnt.display().to_string()].map(str::to_owned);
+        let mut mount = Service::start(area.path(), &format!("mount{i}"), &args);
+        mount.ready();
+        (lossy, mount, mnt)
+    });
+    drop(file::open_new(&sides[0].2.join("f")));
+    let files = [0, 1].map(|i| file::open(&sides[i].2.join("f")));
+    for round in 0..200u64 {
+        let (writer, reader) = ((round % 2) as usize, 1 - (round % 2) as usize);
+        files[writer]
+            .write_all_at(&round.to_le_bytes(), round % 7 * 8)
+            .expect("written");
+        let mut seen = [0; 8];
+        files[reader]
+            .read_exact_at(&mut seen, round % 7 * 8)
+            .expect("read");
+        assert_eq!(u64::from_le_bytes(seen), round);
+    }
+    drop(files);
+    let lost: u64 = sides.iter().map(|(lossy, ..)| lossy.lost()).sum();
+    assert!(lost > 30, "only {lost} replies were lost");
+    println!("{lost} replies were lost");
+    for (_, mount, mnt) in &sides {
+        mount.stop();
+        mounts::detach(mnt);
+    }
     cluster.stop_and_fsck().ok();
 }
 

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use slabfs_tests::file::{self, errno, named};
+use slabfs_tests::held::Held;
 use slabfs_tests::tool::{create, stats};
-use slabfs_tests::{Cluster, Random, needs_mount};
+use slabfs_tests::{Cluster, Random, needs_mount, poll};
 
 /// A counter of a mount.
 fn count(mount: &Path, name: &str) -> u64 {
@@ -386,6 +387,78 @@ fn a_dead_holder_is_not_waited_for_for_ever() {
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
+/// When the other one has gone a mount needs no rights again; and gives up everything when one comes.
+#[test]
+fn who_is_left_alone_asks_for_nothing() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(b"shared", 0).expect("written");
+    let file = files.into_iter().next().expect("one");
+    cluster.stop_mount(1);
+    poll::until_true("a life alone", || {
+        cluster.mount_log(0).contains("alone=true")
+    });
+    let asked = count(&cluster.mnt(0), "rights_asked");
+    file.write_all_at(b"S", 0).expect("written");
+    let more = file::open_new(&cluster.at(0, "g"));
+    more.write_all_at(b"unflushed", 0).expect("written");
+    assert_eq!(count(&cluster.mnt(0), "rights_asked"), asked);
+    cluster.start_mount(1);
+    assert_eq!(file::read(&cluster.at(1, "f")), b"Shared");
+    assert_eq!(file::read(&cluster.at(1, "g")), b"unflushed");
+}
+
+/// An ask that is not answered in time may have been granted: the mount gives up all and begins anew. What was
+/// held back arrives then, and gives nobody anything.
+#[test]
+fn an_ask_without_an_answer_is_doubted() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 0, &["--io-timeout", "3s"]);
+    let held = Held::instead_of(&cluster.area().at("md.s"));
+    cluster.add_mount();
+    cluster.add_mount();
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(&[1; 100], 0).expect("written");
+    let lives = |cluster: &Cluster| cluster.mount_log(1).matches("rights begin anew").count();
+    let before = lives(&cluster);
+    held.hold();
+    assert_eq!(errno(files[1].write_at(&[2; 100], 0)), Errno::EIO);
+    held.release();
+    poll::until_true("another life", || lives(&cluster) > before);
+    for round in 3..40 {
+        let (writer, reader) = (round % 2, 1 - round % 2);
+        let bytes = [round as u8; 100];
+        files[writer].write_all_at(&bytes, 0).expect("written");
+        assert_eq!(read_at(&files[reader], 0, 200), bytes, "round {round}");
+    }
+}
+
+/// What others have is waited for until their sessions are over, however short `--io-timeout` is: that is about
+/// servers that are away. Nor is it shorter when the home was started anew and does not know who had what.
+#[test]
+fn a_dead_holder_is_waited_for_longer_than_a_server() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 2, &["--io-timeout", "5s"]);
+    let files = opened(&cluster, 2, "f");
+    files[0].write_all_at(b"first", 0).expect("written");
+    files[0].sync_all().expect("synced");
+    let mut files = files.into_iter();
+    let (dead, alive) = (files.next(), files.next().expect("two"));
+    cluster.kill_mount(0);
+    drop(dead);
+    alive.write_all_at(b"F", 0).expect("written");
+    alive.sync_all().expect("synced");
+    cluster.kill_mount(1);
+    drop(alive);
+    cluster.kill_md();
+    cluster.start_md();
+    cluster.start_mount(0);
+    let anew = file::open(&cluster.at(0, "f"));
+    anew.write_all_at(b"T", 4).expect("written");
+    assert_eq!(read_at(&anew, 0, 5), b"FirsT");
+}
+
 /// The home is killed and comes again while two mounts write: nothing is lost, nothing is old.
 #[test]
 fn the_home_dies_while_two_mounts_write() {
@@ -417,7 +490,7 @@ fn the_home_dies_while_two_mounts_write() {
             cluster.kill_md();
             cluster.start_md();
             let before = count(&cluster.mnt(0), "rights_asked");
-            slabfs_tests::poll::until_true("rights of the next life", || {
+            poll::until_true("rights of the next life", || {
                 count(&cluster.mnt(0), "rights_asked") > before + 10
             });
         }

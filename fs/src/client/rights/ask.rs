@@ -72,7 +72,7 @@ impl Client {
                 _ if own.clock.turn() != turn => Some(Ok(None)),
                 _ if state.refused => Some(Err(FsError::Gone)),
                 _ if self.rights.stopping() || Instant::now() >= until => {
-                    Some(Err(FsError::Withheld(self.options.io_timeout)))
+                    Some(Err(FsError::Withheld(self.others_timeout())))
                 }
                 Phase::Shared | Phase::Closed => None,
             };

@@ -126,7 +126,7 @@ impl Client {
     /// object's form and size; waits for the right to it. Whoever calls it holds no lock of an object.
     ///
     /// # Errors
-    /// `Withheld` after `io_timeout`; those of the home.
+    /// `Withheld` after [`Client::others_timeout`]; those of the home.
     pub(in crate::client) fn enter(
         &self,
         object: &Object,
@@ -138,7 +138,7 @@ impl Client {
             return Ok(Op::FREE);
         }
         let own = &object.own;
-        let until = Instant::now() + self.options.io_timeout;
+        let until = Instant::now() + self.others_timeout();
         loop {
             if by == By::Program
                 && let Some(op) = own.enter_alone()
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// The same without waiting: nothing where that would be needed.
+    /// [`Client::enter`] without waiting: nothing where that would be needed.
     pub(in crate::client) fn enter_now(
         &self,
         object: &Object,
