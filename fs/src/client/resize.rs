@@ -110,7 +110,9 @@ impl Client {
         object: &'a Object,
     ) -> Result<(Op, RwLockWriteGuard<'a, Geometry>), FsError> {
         loop {
-            let op = self.enter(object, By::Program, RightMode::Write, &|_, _| Cells::All)?;
+            let op = self.enter(object, By::Program, RightMode::Write, None, &|_, _| {
+                Cells::All
+            })?;
             let geometry = object.geometry.write();
             if op.covers(|| Cells::All) {
                 return Ok((op, geometry));
