@@ -294,8 +294,10 @@ fn writes_and_pages_of_the_same_bytes_exclude_each_other() {
 
 #[test]
 fn a_write_that_waits_for_a_right_begins_before_a_page_does() {
-    let mut held = Held::default();
-    held.writers = 1;
+    let mut held = Held {
+        writers: 1,
+        ..Held::default()
+    };
     let page = held.wait(at(By::PageOut, 0, 100));
     let write = held.wait(at(By::Program, 50, 1));
     held.grant(RightMode::Write, &Cells::All);
