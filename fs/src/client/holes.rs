@@ -34,11 +34,11 @@ impl Handle {
 
     fn seek(&self, offset: u64, data: bool) -> Result<Option<u64>, FsError> {
         self.client.admit(&self.object)?;
-        let _op = self
-            .client
-            .enter(&self.object, By::Program, RightMode::Read, &|_, _| {
-                Cells::All
-            })?;
+        let _op =
+            self.client
+                .enter(&self.object, By::Program, RightMode::Read, None, &|_, _| {
+                    Cells::All
+                })?;
         let size = self.size();
         if offset >= size {
             return Err(FsError::NoSuchExtent);

@@ -19,6 +19,7 @@
 //!
 //! A session in the service's own process lives as long as that and never lapses.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -46,9 +47,9 @@ pub trait Caches: Send + Sync {
     /// The session is over: everything is forgotten, and what programs have changed is refused until it is.
     /// Returns as soon as it is refused.
     fn discard_all(&self);
-    /// Others are about to change an object: its pages are dropped. Returns when they are; what programs have
-    /// changed in them has come back as writes by then.
-    fn drop_pages(&self, ino: Ino);
+    /// Others, or a program's write, are about to change bytes of an object: its pages of those are dropped, of
+    /// selections all. Returns when they are; what programs have changed in them has come back as writes by then.
+    fn drop_pages(&self, ino: Ino, bytes: Range<u64>);
     /// Others are about to change names and attributes: what is kept of them is forgotten. False where that
     /// cannot be done, and has to be waited out.
     fn forget_names(&self) -> bool;

@@ -47,6 +47,7 @@ mod rights;
 mod runs;
 mod session;
 mod stream;
+mod whole;
 mod write;
 mod writer;
 

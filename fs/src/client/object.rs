@@ -31,6 +31,7 @@ use super::geometry::Geometry;
 use super::rights::Own;
 use super::runs::Runs;
 use super::stream::Stream;
+use super::whole::Whole;
 use super::writer::Waiting;
 
 /// An open object; see the module's head.
@@ -62,6 +63,8 @@ pub(super) struct Object {
     pub(super) checked: Mutex<Instant>,
     /// It was removed while this mount had no session that held it.
     pub(super) gone: AtomicBool,
+    /// Reads and writes of programs that run. Waited for before all locks above are taken.
+    pub(super) whole: Whole,
     /// What this mount may do with it while others have it open. Before all locks above.
     pub(super) own: Arc<Own>,
 }
@@ -119,6 +122,7 @@ impl Object {
             epoch: AtomicU64::new(0),
             checked: Mutex::new(Instant::now()),
             gone: AtomicBool::new(false),
+            whole: Whole::default(),
             own,
         })
     }

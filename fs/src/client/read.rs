@@ -27,7 +27,7 @@ use super::error::FsError;
 use super::geometry::Geometry;
 use super::handle::{Handle, ReadSink, Want};
 use super::object::Object;
-use super::rights::{By, Cells, Op};
+use super::rights::{By, Cells, Op, Span};
 use super::stream::Stream;
 use super::{Client, FORM_TRIES};
 
@@ -148,9 +148,14 @@ impl Handle {
                 self.client.refresh(&self.object)?;
             }
             let needs = self.needs_to_read(by, offset, len);
-            let op = self
-                .client
-                .enter(&self.object, by, RightMode::Read, &needs)?;
+            let op = self.client.enter(
+                &self.object,
+                by,
+                RightMode::Read,
+                self.page(by, offset, len),
+                &needs,
+            )?;
+            let _turn = self.begin_whole(by, false, Some(offset), len);
             if self.read_in(&op, &needs, offset, len, sink)? {
                 return Ok(());
             }
@@ -175,13 +180,28 @@ impl Handle {
         self.client.admit(&self.object)?;
         let by = if page { By::PageOut } else { By::Program };
         let needs = self.needs_to_read(by, offset, len);
-        let Some(op) = self
-            .client
-            .enter_now(&self.object, by, RightMode::Read, &needs)
-        else {
+        let Some(op) = self.client.enter_now(
+            &self.object,
+            by,
+            RightMode::Read,
+            self.page(by, offset, len),
+            &needs,
+        ) else {
+            return Ok(false);
+        };
+        let Some(_turn) = self.try_begin_whole(by, false, Some(offset), len) else {
             return Ok(false);
         };
         self.read_in(&op, &needs, offset, len, sink)
+    }
+
+    /// The bytes of a page.
+    fn page(&self, by: By, offset: u64, len: usize) -> Option<Span> {
+        match (by, &self.selected) {
+            (By::Program, _) => None,
+            (_, None) => Some(Span::of(offset, len as u64)),
+            (_, Some(_)) => Some(Span::ALL),
+        }
     }
 
     fn needs_to_read(

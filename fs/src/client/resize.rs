@@ -111,7 +111,7 @@ impl Client {
         by: By,
     ) -> Result<(Op, RwLockWriteGuard<'a, Geometry>), FsError> {
         loop {
-            let op = self.enter(object, by, RightMode::Write, &|_, _| Cells::All)?;
+            let op = self.enter(object, by, RightMode::Write, None, &|_, _| Cells::All)?;
             let geometry = object.geometry.write();
             if op.covers(|| Cells::All) {
                 return Ok((op, geometry));

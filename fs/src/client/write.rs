@@ -28,7 +28,7 @@ use super::object::ends_of;
 use super::payload::Payload;
 use super::place::is_full;
 use super::read::FRESH_FOR;
-use super::rights::{By, Cells, Op};
+use super::rights::{By, Cells, Op, Span};
 use super::stream::{Progress, Stream};
 
 /// More open streams than this on one object are flushed: each holds a file open on a server.
@@ -103,10 +103,17 @@ impl Handle {
         }
         let by = writer(life);
         let needs = self.needs_to_write(by, offset, data.len());
-        let Some(op) = self
-            .client
-            .enter_now(&self.object, by, RightMode::Write, &needs)
-        else {
+        let Some(op) = self.client.enter_now(
+            &self.object,
+            by,
+            RightMode::Write,
+            Some(self.span(offset, data)),
+            &needs,
+        ) else {
+            return Ok(None);
+        };
+        let at = (!self.append).then_some(offset);
+        let Some(_turn) = self.try_begin_whole(by, true, at, data.len()) else {
             return Ok(None);
         };
         let _appending = self.append.then(|| self.object.appending.lock());
@@ -123,6 +130,16 @@ impl Handle {
 
     fn note_written(&self) {
         *self.object.written.lock() = Some(Time::now());
+    }
+
+    /// The bytes of the object that a write may touch. What appends does not begin before the end that is known:
+    /// nobody on this mount cuts the object while the kernel waits for it.
+    fn span(&self, offset: u64, data: &[u8]) -> Span {
+        match (&self.selected, self.append) {
+            (Some(_), _) => Span::ALL,
+            (None, false) => Span::of(offset, data.len() as u64),
+            (None, true) => Span::of(self.size(), u64::MAX),
+        }
     }
 
     fn needs_to_write(
@@ -164,9 +181,15 @@ impl Handle {
             if self.client.over_budget() {
                 self.client.relieve(&self.object)?;
             }
-            let op = self
-                .client
-                .enter(&self.object, by, RightMode::Write, &needs)?;
+            let op = self.client.enter(
+                &self.object,
+                by,
+                RightMode::Write,
+                Some(self.span(offset, data)),
+                &needs,
+            )?;
+            let at = (!self.append).then_some(offset);
+            let _turn = self.begin_whole(by, true, at, data.len());
             let _appending = self.append.then(|| self.object.appending.lock());
             match self.write_following(&op, &needs, life.unwrap_or(admitted), offset, data)? {
                 Some(written) => {

@@ -23,6 +23,7 @@ use slabfs_mdserver::api::Ino;
 pub(super) struct Family {
     object: Ino,
     any_mapped: AtomicBool,
+    any_of_mount: Arc<AtomicBool>,
     /// Pages of the object are being dropped that nobody may bring back; how often at the same time.
     discarding: AtomicUsize,
     members: Mutex<Vec<Member>>,
@@ -42,6 +43,8 @@ pub(super) struct Families {
     by_object: Mutex<HashMap<Ino, Arc<Family>>>,
     /// Selections open for writing on the whole mount: mostly none, and then nobody looks further.
     selection_writers: AtomicUsize,
+    /// The kernel has asked for a page of any object.
+    any_mapped: Arc<AtomicBool>,
 }
 
 impl Families {
@@ -52,6 +55,7 @@ impl Families {
             Arc::new(Family {
                 object,
                 any_mapped: AtomicBool::new(false),
+                any_of_mount: self.any_mapped.clone(),
                 discarding: AtomicUsize::new(0),
                 members: Mutex::new(Vec::new()),
             })
@@ -87,6 +91,11 @@ impl Families {
         self.find(object)
             .map(|family| family.mapped(except))
             .unwrap_or_default()
+    }
+
+    /// Whether the kernel has ever asked for a page.
+    pub(super) fn any_was_mapped(&self) -> bool {
+        self.any_mapped.load(Ordering::Acquire)
     }
 
     /// The objects with pages in the kernel, and their inodes that have them.
@@ -171,6 +180,7 @@ impl Family {
             member.mapped = true;
         }
         self.any_mapped.store(true, Ordering::Release);
+        self.any_of_mount.store(true, Ordering::Release);
     }
 
     /// The inodes that may have pages in the kernel, but `except`.

@@ -50,7 +50,7 @@ impl SlabFs {
         what: &'static str,
         operation: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) {
-        if self.shared.client.strict() {
+        if self.shared.client.strict() || self.shared.families.any_was_mapped() {
             self.hand_over(what, &self.shared.waits, operation);
         } else {
             self.run(what, operation);

@@ -15,6 +15,7 @@
 //! with `FUSE_WRITE_CACHE`) never wait for an invalidation; those they cause are only queued.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
@@ -77,14 +78,22 @@ impl Inval {
         }));
     }
 
-    /// Drops the pages of inodes; returns when they are gone. The kernel may wait for its own reads and writes
-    /// of them meanwhile: for threads that those do not need (`client/rights/recall.rs`).
-    pub(super) fn drop_now(&self, inodes: &[u64]) {
+    /// Drops the pages of an inode that have one of `bytes`; returns when they are gone. The kernel may wait for
+    /// its own reads and writes of them meanwhile: for threads that those do not need (`client/rights/recall.rs`,
+    /// `client/rights/beside_pages.rs`).
+    pub(super) fn drop_now(&self, inode: u64, bytes: Range<u64>) {
         let Some(notifier) = self.notifier.get() else {
             return;
         };
-        for &inode in inodes {
-            forget_one(notifier, inode, Forget::Pages);
+        // Without a length: to the end.
+        let (offset, len) = match (i64::try_from(bytes.start), i64::try_from(bytes.end)) {
+            (Ok(from), Ok(to)) => (from, to - from),
+            (Ok(from), Err(_)) => (from, 0),
+            (Err(_), _) => return,
+        };
+        if let Err(error) = notifier.inval_inode(INodeNo(inode), offset, len) {
+            // The session is ending: there is nothing left that could be stale.
+            tracing::debug!(%error, inode, "pages were not dropped");
         }
     }
 

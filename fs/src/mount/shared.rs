@@ -1,5 +1,6 @@
 //! The state of a mount that its operations share.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
@@ -40,8 +41,8 @@ pub(super) struct Shared {
     pub(super) setids: SetIds,
     pub(super) buffers: Arc<Buffers>,
     pub(super) pool: Pool,
-    /// Threads of requests that may wait for rights, and of the kernel's reads of pages: they may be as many
-    /// as there are requests, since what they wait for may be another one of them.
+    /// Threads of requests that may wait for rights or for the kernel to drop pages, and of its reads of pages:
+    /// they may be as many as there are requests, since what they wait for may be another one of them.
     pub(super) waits: Pool,
     /// Threads of the kernel's writes of pages: those never wait for anything but servers.
     pub(super) writebacks: Pool,
@@ -112,9 +113,10 @@ impl Shared {
         }
     }
 
-    /// Where a request goes that touches bytes of an object and cannot be answered at once.
+    /// Where a request goes that touches bytes of an object and cannot be answered at once. Once a file was
+    /// mapped it may have to wait for the kernel (`client/rights/beside_pages.rs`), which may need a thread.
     pub(super) fn for_bytes(&self) -> &Pool {
-        match self.client.strict() {
+        match self.client.strict() || self.families.any_was_mapped() {
             true => &self.waits,
             false => &self.pool,
         }
@@ -317,8 +319,13 @@ impl Caches for Shared {
         }
     }
 
-    fn drop_pages(&self, ino: Ino) {
-        self.inval.drop_now(&self.families.mapped(ino, None));
+    fn drop_pages(&self, ino: Ino, bytes: Range<u64>) {
+        for inode in self.families.mapped(ino, None) {
+            // A selection's bytes are others.
+            let whole = 0..u64::MAX;
+            let bytes = if inode == ino.0 { bytes.clone() } else { whole };
+            self.inval.drop_now(inode, bytes);
+        }
     }
 
     fn forget_names(&self) -> bool {

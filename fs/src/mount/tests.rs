@@ -4,6 +4,7 @@
 //! Each needs `/dev/fuse`. Where it is missing they say so and pass, except under `CI=true`.
 
 mod arrays;
+mod beside_pages;
 mod call;
 mod files;
 mod hidden;

@@ -8,13 +8,13 @@
 //! | promise | of | an order of the operations that |
 //! |---|---|---|
 //! | strict | cells of an array, each by itself | is that of a register ([`cells`]) |
-//! | none so far ([`check_whole`]) | cells that are only read and written by system calls, all together | is that of an array: one `read` or `write`, which is one request here, is atomic towards the others |
+//! | strict, on one mount ([`check_whole`]) | cells that are only read and written by system calls, all together | is that of an array: one `read` or `write`, which is one request here, is atomic towards the others |
 //! | strict | a byte object with a size | is that of a list of records that is appended to, cut and read whole ([`sized`]) |
 //! | both | names in a directory | is that of a map from names to files ([`names`]) |
 //! | both | `fcntl` locks | lets nobody hold what another holds ([`locks`]) |
 //! | commit | cells of an array, each by itself | none is looked for: each read answers with a value that was not yet replaced by one that the reader has to know ([`regular`]) |
 //!
-//! In the first four an operation has to seem to happen at one instant between its start and its end
+//! In the first five an operation has to seem to happen at one instant between its start and its end
 //! (linearizability: Herlihy, Wing 1990); [`linear`] searches. One that never returned, or failed with an
 //! error that says nothing, may have happened at any time after its start, or never.
 //!

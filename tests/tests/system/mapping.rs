@@ -120,3 +120,28 @@ fn a_private_mapping_and_a_program_run_from_it() {
     std::fs::copy("/bin/true", up.at("true")).expect("copied");
     program(up.at("true").to_str().expect("text"), [] as [&str; 0]).ok();
 }
+
+/// The kernel fetches the page that it copies from, which is the one that it has just dropped.
+#[test]
+fn a_write_from_a_mapping_onto_its_own_page_is_seen_through_it() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.at("f");
+    file::write(&path, vec![1; 8192]);
+    let handle = file::open(&path);
+    let mut map = file::map(&handle).expect("mapped");
+    for round in 2..20 {
+        map[100] = round;
+        handle.write_all_at(&map[100..150], 0).expect("written");
+        assert_eq!((map[0], map[100]), (round, round));
+        map[4000] = round;
+        map.flush().expect("msync");
+        let mut seen = [0; 2];
+        handle.read_exact_at(&mut seen, 0).expect("read");
+        assert_eq!(
+            seen,
+            [round, 1],
+            "a store beside it brings nothing old back"
+        );
+    }
+}

@@ -12,7 +12,7 @@ use slabfs_mdserver::api::{MdError, RightAsk, RightGrant, RightReply, RightTicke
 use super::super::Client;
 use super::super::error::FsError;
 use super::cells::Cells;
-use super::held::Want;
+use super::held::{By, Want};
 use super::op::Op;
 use super::{Asked, Own, Phase, State};
 
@@ -50,7 +50,8 @@ impl State {
 }
 
 impl Client {
-    /// Waits until `want` may begin. Nothing when it may begin otherwise: the mount is alone.
+    /// Waits until `want` may begin. Nothing when it may begin otherwise: the mount is alone, or pages have to be
+    /// dropped first.
     pub(super) fn await_right(
         &self,
         own: &Arc<Own>,
@@ -58,6 +59,10 @@ impl Client {
         until: Instant,
     ) -> Result<Option<Op>, FsError> {
         let mut state = own.state.lock();
+        // Writes of a life alone that is over are not listed; they come to their end.
+        while want.by == By::PageOut && own.counts_writes() && !self.rights.stopping() {
+            own.changed.wait(&mut state);
+        }
         let turn = own.clock.turn();
         let id = state.held.wait(want.clone());
         // What it waits for may have come since it was tried.
@@ -69,6 +74,7 @@ impl Client {
             let phase = own.clock.phase();
             let over = match phase {
                 Phase::Alone | Phase::Off => Some(Ok(None)),
+                _ if state.held.has_pages_under(&want) && state.held.holds(&want) => Some(Ok(None)),
                 _ if own.clock.turn() != turn => Some(Ok(None)),
                 _ if state.refused => Some(Err(FsError::Gone)),
                 _ if self.rights.stopping() || Instant::now() >= until => {
@@ -78,6 +84,7 @@ impl Client {
             };
             if let Some(over) = over {
                 state.held.give_up(id);
+                own.changed.notify_all();
                 let idle = state.take_idle_asks();
                 drop(state);
                 self.cancel_asks(idle);

@@ -10,6 +10,8 @@
 //!   of pages go on while they are being dropped, since the drop may be waiting for just them; behind the shut
 //!   door they wait, and no drop is begun then (docs/decisions/rights.md, "Mapped pages").
 //! - So does what sets the size: the kernel sends no page back until it has ended, so the drop waits for it.
+//! - A write of a program runs in bytes of which the kernel has no page, and no page of them is handed out while
+//!   it runs: see `beside_pages`.
 //!
 //! "Used" is what operations of programs touched lately: it stays when more is given than has to be. Lately is
 //! counted in givings, not in time: who does not use what others ask for again and again gives all of it.
@@ -17,6 +19,7 @@
 use slabfs_mdserver::api::RightMode;
 
 use super::cells::Cells;
+use super::spans::{Span, Spans};
 
 /// What was used is remembered in at most so many boxes.
 const USED_BOXES: usize = 32;
@@ -50,6 +53,20 @@ pub(super) struct Want {
     pub(super) by: By,
     pub(super) mode: RightMode,
     pub(super) area: Cells,
+    /// The bytes of a page, or those that a program writes: not of what changes the object's form.
+    pub(super) span: Option<Span>,
+}
+
+impl Want {
+    /// The bytes that a program writes: of those no page may be there.
+    fn written(&self) -> Option<Span> {
+        let writes = self.by == By::Program && self.mode == RightMode::Write;
+        self.span.filter(|_| writes)
+    }
+
+    fn touches(&self, span: Span) -> bool {
+        self.span.unwrap_or(Span::ALL).overlaps(span)
+    }
 }
 
 /// What is being taken back: only `keep` may stay of the area.
@@ -73,7 +90,8 @@ enum Door {
     Open,
     /// Pages are being dropped: whatever the kernel wants of pages is done.
     Dropping,
-    Shut,
+    /// To pages of these bytes.
+    Shut(Span),
 }
 
 #[derive(Debug)]
@@ -103,8 +121,8 @@ pub(super) struct Held {
     waiting: Vec<Waiting>,
     closing: Option<Closing>,
     door: Door,
-    /// Pages were handed out since the last drop began.
-    out: bool,
+    /// Of which bytes pages were handed out since the last drop of them began.
+    out: Spans,
     /// What for, if they were.
     out_for: Option<RightMode>,
     /// Open files of this mount that may write.
@@ -122,7 +140,7 @@ impl Held {
     /// without warning.
     pub(super) fn page_mode(&self) -> RightMode {
         match self.out_for {
-            Some(mode) if self.out || self.door != Door::Open => mode,
+            Some(mode) if !self.out.is_empty() || self.door != Door::Open => mode,
             _ if self.writers > 0 => RightMode::Write,
             _ => RightMode::Read,
         }
@@ -163,13 +181,26 @@ impl Held {
             closing.is_some_and(|closing| closing.stops(mode, &want.area))
         };
         match (want.by, self.door) {
-            (By::Program, _) => !stopped(),
+            (By::Program, _) => !stopped() && !self.has_pages_under(want),
+            (By::PageOut, _) if self.is_written(want) => false,
             (_, Door::Dropping) => true,
             // It need not wait for pages: the next drop lets it in, if there is one.
             (By::Truncate, _) => !stopped(),
-            (_, Door::Shut) => false,
-            (_, Door::Open) => self.out || !stopped(),
+            (_, Door::Shut(span)) if want.touches(span) => false,
+            (_, Door::Shut(_) | Door::Open) => !self.out.is_empty() || !stopped(),
         }
+    }
+
+    /// Whether a program writes what `want` reads. It ends without waiting for the kernel.
+    fn is_written(&self, want: &Want) -> bool {
+        let mut written = self.running.iter().filter_map(|one| one.want.written());
+        written.any(|span| want.touches(span))
+    }
+
+    /// Whether pages have to be dropped before `want`, the write of a program, begins.
+    pub(super) fn has_pages_under(&self, want: &Want) -> bool {
+        let written = want.written();
+        written.is_some_and(|span| self.out.overlaps(span))
     }
 
     fn next_id(&mut self) -> OpId {
@@ -181,7 +212,7 @@ impl Held {
         match want.by {
             By::PageOut => {
                 self.out_for = Some(self.page_mode());
-                self.out = true;
+                self.out.add(want.span.unwrap_or(Span::ALL));
             }
             // Those of whole objects are few, and say nothing about where the next ones are.
             By::Program if want.area != Cells::All => {
@@ -238,21 +269,27 @@ impl Held {
         self.end(id);
     }
 
-    /// Lets all begin that wait and may begin.
+    /// Lets all begin that wait and may begin; programs first, who would have to let pages be dropped else.
     pub(super) fn let_in(&mut self) {
-        for at in 0..self.waiting.len() {
-            let one = &self.waiting[at];
-            if !one.begun && self.may_begin(&one.want) {
-                let (id, want) = (one.id, one.want.clone());
-                self.waiting[at].begun = true;
-                self.start(id, want);
+        for programs in [true, false] {
+            for at in 0..self.waiting.len() {
+                let one = &self.waiting[at];
+                let of_these = (one.want.by == By::Program) == programs;
+                if of_these && !one.begun && self.may_begin(&one.want) {
+                    let (id, want) = (one.id, one.want.clone());
+                    self.waiting[at].begun = true;
+                    self.start(id, want);
+                }
             }
         }
     }
 
-    /// An operation is over.
+    /// An operation is over; who waits for just that may begin.
     pub(super) fn end(&mut self, id: OpId) {
         self.running.retain(|one| one.id != id);
+        if !self.waiting.is_empty() {
+            self.let_in();
+        }
     }
 
     /// A right was granted; those that waited for it begin.
@@ -289,9 +326,10 @@ impl Held {
         wants.any(|want| closing.stops(want.mode, &want.area))
     }
 
-    /// Whether anything runs that was let in while pages were dropped.
-    pub(super) fn is_paging(&self) -> bool {
-        self.running.iter().any(|one| one.want.by != By::Program)
+    /// Whether anything runs that was let in while pages of `span` were dropped.
+    pub(super) fn is_paging(&self, span: Span) -> bool {
+        let mut pages = self.running.iter().filter(|one| one.want.by != By::Program);
+        pages.any(|one| one.want.touches(span))
     }
 
     /// Whether pages have to be dropped before what is closing can be given.
@@ -299,24 +337,24 @@ impl Held {
         let stopped = |closing: &Closing| {
             closing.stops(self.out_for.unwrap_or(RightMode::Write), &Cells::All)
         };
-        self.out && self.closing.as_ref().is_none_or(stopped)
+        !self.out.is_empty() && self.closing.as_ref().is_none_or(stopped)
     }
 
     /// Whether there may be pages that were handed out for reading.
     pub(super) fn has_pages_to_read(&self) -> bool {
-        self.out && self.out_for == Some(RightMode::Read)
+        !self.out.is_empty() && self.out_for == Some(RightMode::Read)
     }
 
-    /// A drop of the pages begins.
-    pub(super) fn drop_begins(&mut self) {
+    /// A drop of the pages of `span` begins.
+    pub(super) fn drop_begins(&mut self, span: Span) {
         self.door = Door::Dropping;
-        self.out = false;
+        self.out.remove(span);
         self.let_in();
     }
 
-    /// It has returned: nobody gets at pages now.
-    pub(super) fn drop_ended(&mut self) {
-        self.door = Door::Shut;
+    /// It has returned: nobody gets at those pages now.
+    pub(super) fn drop_ended(&mut self, span: Span) {
+        self.door = Door::Shut(span);
     }
 
     /// Takes out what was closed. If more may be given, also what nobody has used lately, but for what `more`
@@ -366,7 +404,7 @@ impl Held {
     pub(super) fn reopen(&mut self) {
         self.closing = None;
         self.door = Door::Open;
-        if !self.out {
+        if self.out.is_empty() {
             self.out_for = None;
         }
         self.let_in();
@@ -386,7 +424,7 @@ impl Held {
         self.used_before = Cells::default();
         self.closing = None;
         self.door = Door::Open;
-        self.out = false;
+        self.out.clear();
         self.out_for = None;
     }
 

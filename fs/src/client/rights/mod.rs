@@ -11,9 +11,12 @@
 //! | shared | begins if what it needs is held, and else asks the home for it and waits |
 //! | closed | waits: a life is over, and the next one has not begun |
 //!
-//! The parts: `cells` sets of cells; `held` what is held of one object, what runs and who waits (both pure);
+//! In all phases a program's write and the kernel's pages of the same bytes exclude each other: see
+//! `beside_pages`.
+//!
+//! The parts: `cells` sets of cells, `spans` of bytes; `held` what is held of one object, what runs and who waits (both pure);
 //! `needs` which cells a request needs; `op` entering and leaving; `ask` waiting and asking; `poll` the thread
-//! that hears of grants and recalls; `recall` the threads that take back and give; `reset` the end of a life.
+//! that hears of grants and recalls; `beside_pages` writes where the kernel has pages; `recall` the threads that take back and give; `reset` the end of a life.
 //!
 //! # Who waits for whom
 //!
@@ -34,6 +37,7 @@
 //! only if that is the answer to an ask that is on its way: it is looked at when there is none any more.
 
 mod ask;
+mod beside_pages;
 mod cells;
 mod held;
 mod needs;
@@ -41,6 +45,7 @@ mod op;
 mod poll;
 mod recall;
 mod reset;
+mod spans;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -59,6 +64,7 @@ pub(super) use cells::Cells;
 pub(super) use held::By;
 pub(super) use op::Op;
 pub(super) use recall::THREADS;
+pub(super) use spans::Span;
 
 /// Whether what mounts see of each other is strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +114,11 @@ impl Clock {
         }
     }
 
+    /// Whether nobody has to be asked for anything.
+    fn is_free(&self) -> bool {
+        matches!(self.phase(), Phase::Off | Phase::Alone)
+    }
+
     fn set(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
     }
@@ -124,8 +135,11 @@ pub(super) struct Own {
     clock: Arc<Clock>,
     /// The object; its locks are not for everybody here.
     object: Mutex<Weak<Object>>,
-    /// Operations that began in a life alone.
+    /// Operations that began in a life alone; those that write are counted apart.
     alone: AtomicUsize,
+    writing: AtomicUsize,
+    /// The kernel has asked for a page since the object was opened: writes are listed from then on.
+    paged: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -352,6 +366,8 @@ impl Own {
             clock: clock.clone(),
             object: Mutex::new(Weak::new()),
             alone: AtomicUsize::new(0),
+            writing: AtomicUsize::new(0),
+            paged: AtomicBool::new(false),
             state: Mutex::new(State {
                 held: Held::default(),
                 open: false,

@@ -1,7 +1,7 @@
 //! Entering an object, and leaving it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::{MdError, RightMode};
@@ -12,7 +12,8 @@ use super::super::geometry::Geometry;
 use super::super::object::Object;
 use super::cells::Cells;
 use super::held::{By, OpId, Want};
-use super::{Own, Phase};
+use super::spans::Span;
+use super::{Own, State};
 
 /// Before an ask that the home had no room for is made again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -25,8 +26,12 @@ pub(in crate::client) struct Op(Kind);
 enum Kind {
     /// Nobody counts it.
     Free,
-    /// It began in a life alone.
-    Alone { own: Arc<Own>, turn: u64 },
+    /// It began where nobody has to be asked, and is counted.
+    Alone {
+        own: Arc<Own>,
+        turn: u64,
+        mode: RightMode,
+    },
     /// It is listed, and has what it wants.
     Listed {
         own: Arc<Own>,
@@ -38,7 +43,7 @@ enum Kind {
 }
 
 impl Op {
-    /// Of a mount that takes no part.
+    /// Of which nobody needs to know.
     pub(super) const FREE: Op = Op(Kind::Free);
 
     /// Whether the operation may touch these cells. It may not when the object's form, as it is under the
@@ -47,7 +52,7 @@ impl Op {
     pub(in crate::client) fn covers(&self, needs: impl FnOnce() -> Cells) -> bool {
         match &self.0 {
             Kind::Free => true,
-            Kind::Alone { own, turn } => own.clock.turn() == *turn,
+            Kind::Alone { own, turn, .. } => own.clock.turn() == *turn,
             Kind::Listed { own, turn, has, .. } => {
                 own.clock.turn() == *turn
                     && has.as_ref().is_none_or(|(_, area)| area.covers(&needs()))
@@ -60,11 +65,12 @@ impl Drop for Op {
     fn drop(&mut self) {
         match &self.0 {
             Kind::Free => {}
-            Kind::Alone { own, .. } => own.leave_alone(),
+            Kind::Alone { own, mode, .. } => own.leave_alone(*mode),
             Kind::Listed { own, id, .. } => {
                 let mut state = own.state.lock();
                 state.held.end(*id);
-                if !state.is_idle() || state.held.is_closing() {
+                let anybody = own.paged.load(Ordering::SeqCst) || !state.is_idle();
+                if anybody || state.held.is_closing() {
                     own.changed.notify_all();
                 }
             }
@@ -73,30 +79,50 @@ impl Drop for Op {
 }
 
 impl Own {
-    /// Counts an operation, if the mount is alone.
-    fn enter_alone(self: &Arc<Self>) -> Option<Op> {
-        if self.clock.phase() != Phase::Alone {
+    /// Counts a program's operation, where nobody has to be asked, and where it does not write beside pages.
+    fn enter_alone(self: &Arc<Self>, mode: RightMode) -> Option<Op> {
+        let stopped = || mode == RightMode::Write && self.paged.load(Ordering::SeqCst);
+        if !self.clock.is_free() || stopped() {
             return None;
         }
         let turn = self.clock.turn();
-        self.alone.fetch_add(1, Ordering::SeqCst);
-        // Whoever ends the life says so first and looks at the count then.
-        if self.clock.phase() != Phase::Alone {
-            self.leave_alone();
+        self.count(mode).fetch_add(1, Ordering::SeqCst);
+        // Whoever ends the life, or wants a page, says so first and looks at the count then.
+        if !self.clock.is_free() || stopped() {
+            self.leave_alone(mode);
             return None;
         }
         Some(Op(Kind::Alone {
             own: self.clone(),
             turn,
+            mode,
         }))
     }
 
-    fn leave_alone(&self) {
-        self.alone.fetch_sub(1, Ordering::SeqCst);
-        if self.clock.phase() != Phase::Alone {
+    fn count(&self, mode: RightMode) -> &AtomicUsize {
+        match mode {
+            RightMode::Read => &self.alone,
+            RightMode::Write => &self.writing,
+        }
+    }
+
+    fn leave_alone(&self, mode: RightMode) {
+        self.count(mode).fetch_sub(1, Ordering::SeqCst);
+        let wanted = mode == RightMode::Write && self.paged.load(Ordering::SeqCst);
+        if wanted || !self.clock.is_free() {
             let _order = self.state.lock();
             self.changed.notify_all();
         }
+    }
+
+    /// Whether operations run that are only counted.
+    pub(super) fn counts_any(&self) -> bool {
+        self.alone.load(Ordering::SeqCst) > 0 || self.counts_writes()
+    }
+
+    /// Whether writes run that are only counted.
+    pub(super) fn counts_writes(&self) -> bool {
+        self.writing.load(Ordering::SeqCst) > 0
     }
 
     pub(super) fn listed(self: &Arc<Self>, id: OpId, turn: u64, want: &Want, all: bool) -> Op {
@@ -111,19 +137,31 @@ impl Own {
     /// Begins what `want` wants without waiting.
     pub(super) fn try_enter(self: &Arc<Self>, want: &Want) -> Option<Op> {
         let turn = self.clock.turn();
-        let mut state = self.state.lock();
-        if self.clock.phase() == Phase::Alone {
-            let id = state.held.begin_alone(want)?;
-            return Some(self.listed(id, turn, want, true));
+        self.begin(&mut self.state.lock(), want, turn)
+    }
+
+    /// The same under the lock.
+    pub(super) fn begin(self: &Arc<Self>, state: &mut State, want: &Want, turn: u64) -> Option<Op> {
+        if want.by == By::PageOut {
+            // Writes are listed from now on; those that are only counted end first.
+            self.paged.store(true, Ordering::SeqCst);
+            if self.counts_writes() {
+                return None;
+            }
         }
-        let id = state.held.begin(want)?;
-        Some(self.listed(id, turn, want, false))
+        let free = self.clock.is_free();
+        let id = match free {
+            true => state.held.begin_alone(want)?,
+            false => state.held.begin(want)?,
+        };
+        Some(self.listed(id, turn, want, free))
     }
 }
 
 impl Client {
     /// Begins an operation of `by` on an object, in which it will touch the cells that `needs` tells of the
-    /// object's form and size; waits for the right to it. Whoever calls it holds no lock of an object.
+    /// object's form and size; waits for the right to it, and for pages of `span`, which it writes, to be
+    /// dropped. Whoever calls it holds no lock of an object, and is not needed by the kernel to go on.
     ///
     /// # Errors
     /// `Withheld` after [`Client::others_timeout`]; those of the home.
@@ -132,22 +170,24 @@ impl Client {
         object: &Object,
         by: By,
         mode: RightMode,
+        span: Option<Span>,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
     ) -> Result<Op, FsError> {
-        if !self.rights.strict() {
+        if self.is_free(by, mode) {
             return Ok(Op::FREE);
         }
         let own = &object.own;
         let until = Instant::now() + self.others_timeout();
         loop {
             if by == By::Program
-                && let Some(op) = own.enter_alone()
+                && let Some(op) = own.enter_alone(mode)
             {
                 return Ok(op);
             }
             let want = Want {
                 by,
                 mode,
+                span,
                 area: {
                     let geometry = object.geometry.read();
                     needs(&geometry, object.size(&geometry))
@@ -155,7 +195,7 @@ impl Client {
             };
             let op = match own.try_enter(&want) {
                 Some(op) => op,
-                None => match self.await_right(own, want, until) {
+                None => match self.await_beginning(own, want, until) {
                     Ok(Some(op)) => op,
                     Ok(None) => continue,
                     // It was declared anew: its cells are others.
@@ -187,14 +227,15 @@ impl Client {
         object: &Object,
         by: By,
         mode: RightMode,
+        span: Option<Span>,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
     ) -> Option<Op> {
-        if !self.rights.strict() {
+        if self.is_free(by, mode) {
             return Some(Op::FREE);
         }
         let own = &object.own;
         if by == By::Program
-            && let Some(op) = own.enter_alone()
+            && let Some(op) = own.enter_alone(mode)
         {
             return Some(op);
         }
@@ -205,7 +246,18 @@ impl Client {
         if own.state.lock().form.is_some() {
             return None;
         }
-        own.try_enter(&Want { by, mode, area })
+        own.try_enter(&Want {
+            by,
+            mode,
+            span,
+            area,
+        })
+    }
+
+    /// Whether nobody needs to know of an operation: the mount takes no part in rights, and no page is touched
+    /// or written over.
+    fn is_free(&self, by: By, mode: RightMode) -> bool {
+        !self.rights.strict() && by == By::Program && mode == RightMode::Read
     }
 
     /// Takes over the form that came with a grant, and forgets what the block cache holds beside what was

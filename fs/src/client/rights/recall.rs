@@ -19,6 +19,7 @@ use super::super::flush::Scope;
 use super::super::object::Object;
 use super::cells::Cells;
 use super::held::Closing;
+use super::spans::Span;
 use super::{Own, Phase, Rights, State};
 
 /// Threads that take back. None of them waits for another one.
@@ -50,7 +51,7 @@ impl Rights {
     }
 
     /// Hands an object with recalls to a thread.
-    fn call(&self, own: Arc<Own>) {
+    pub(super) fn call(&self, own: Arc<Own>) {
         self.work.lock().push_back(own);
         self.called.notify_one();
     }
@@ -154,17 +155,29 @@ impl Client {
         mut state: MutexGuard<'a, State>,
     ) -> MutexGuard<'a, State> {
         while state.held.has_pages() {
-            state.held.drop_begins();
-            own.changed.notify_all();
-            drop(state);
-            if let Some(caches) = self.life.caches() {
-                caches.drop_pages(own.ino);
-            }
-            state = own.state.lock();
-            state.held.drop_ended();
-            while state.held.is_paging() {
-                own.changed.wait(&mut state);
-            }
+            state = self.drop_once(own, state, Span::ALL);
+        }
+        state
+    }
+
+    /// Lets the kernel drop the pages of `span`; nobody gets at those then. Some may have been handed out
+    /// meanwhile.
+    pub(super) fn drop_once<'a>(
+        &self,
+        own: &'a Arc<Own>,
+        mut state: MutexGuard<'a, State>,
+        span: Span,
+    ) -> MutexGuard<'a, State> {
+        state.held.drop_begins(span);
+        own.changed.notify_all();
+        drop(state);
+        if let Some(caches) = self.life.caches() {
+            caches.drop_pages(own.ino, span.from..span.to);
+        }
+        let mut state = own.state.lock();
+        state.held.drop_ended(span);
+        while state.held.is_paging(span) {
+            own.changed.wait(&mut state);
         }
         state
     }
@@ -242,8 +255,7 @@ impl Client {
         let own = &object.own;
         let mut state = own.state.lock();
         state.held.writers += 1;
-        let reading =
-            |state: &State| own.clock.phase() != Phase::Alone && state.held.has_pages_to_read();
+        let reading = |state: &State| !own.clock.is_free() && state.held.has_pages_to_read();
         let turning = || own.clock.phase() == Phase::Closed;
         while reading(&state) && (state.working || turning()) && !self.rights.stopping() {
             own.changed.wait(&mut state);

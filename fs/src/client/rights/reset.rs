@@ -105,7 +105,7 @@ impl Client {
         state.working = true;
         state.held.close(everything());
         own.changed.notify_all();
-        while state.held.is_busy() || own.alone.load(Ordering::SeqCst) > 0 {
+        while state.held.is_busy() || own.counts_any() {
             own.changed.wait(&mut state);
         }
         drop(self.drop_pages(own, state));

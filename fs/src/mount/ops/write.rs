@@ -1,11 +1,12 @@
 //! Write. A write is answered when its bytes are in the daemon's write-behind, or on the way a large write
 //! takes (`client/write.rs`); errors of what comes later are told at `fsync` or `close`.
 //!
-//! The quick way is inline and copies nothing here. Three things take a write off it, each rare:
+//! The quick way is inline and copies nothing here. Four things take a write off it, each rare:
 //!
 //! - it may have to wait for a right, a server, or for disks (`O_SYNC`): the bytes are copied and go to a pool;
 //! - the object is mapped through another inode: that one's pages are written back before and dropped
 //!   after (`Shared::change_bytes`);
+//! - the kernel has pages of what it writes: it waits until they are dropped (`client/rights/beside_pages.rs`);
 //! - it takes set-user-id off: the kernel forgets the mode before the write is answered.
 //!
 //! Writes that the kernel makes of mapped pages (`FUSE_WRITE_CACHE`) always have a place, whatever the

@@ -41,6 +41,11 @@ pub(super) struct Stage {
 impl Stage {
     /// Nothing, with a word on standard error, where this machine has no FUSE.
     pub(super) fn set(services: Services) -> Option<Stage> {
+        Stage::with(services, ClientOptions::default())
+    }
+
+    /// The same with other options.
+    pub(super) fn with(services: Services, client: ClientOptions) -> Option<Stage> {
         if !Path::new("/dev/fuse").exists() {
             let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
             assert!(!ci, "/dev/fuse is missing, and CI must test the mount");
@@ -86,7 +91,7 @@ impl Stage {
             known.add_local(id, store);
             Arc::new(LocalMd(service.clone()))
         };
-        let client = Client::start(metadata, known, ClientOptions::default()).unwrap();
+        let client = Client::start(metadata, known, client).unwrap();
         assert_eq!(client.local(), !away);
         let root = directory.path().join("mnt");
         std::fs::create_dir(&root).unwrap();

@@ -16,6 +16,7 @@ fn want(mode: RightMode, area: Cells) -> Want {
         by: By::Program,
         mode,
         area,
+        span: None,
     }
 }
 
@@ -24,6 +25,7 @@ fn page(by: By) -> Want {
         by,
         mode: RightMode::Write,
         area: Cells::All,
+        span: None,
     }
 }
 
@@ -188,25 +190,25 @@ fn pages_are_dropped_until_none_was_handed_out_meanwhile() {
     assert!(held.has_pages());
     // Before the drop, and while it goes on, the kernel gets what it wants.
     let second = held.begin(&page(By::PageOut)).unwrap();
-    held.drop_begins();
+    held.drop_begins(Span::ALL);
     held.end(second);
     let back = held.begin(&page(By::PageBack)).unwrap();
     let third = held.begin(&page(By::PageOut)).unwrap();
     held.end(back);
-    held.drop_ended();
-    assert!(held.is_paging() && held.begin(&page(By::PageOut)).is_none());
+    held.drop_ended(Span::ALL);
+    assert!(held.is_paging(Span::ALL) && held.begin(&page(By::PageOut)).is_none());
     let late = held.wait(page(By::PageOut));
     held.let_in();
     assert!(!held.take_begun(late));
     held.end(third);
-    assert!(!held.is_paging() && held.has_pages());
+    assert!(!held.is_paging(Span::ALL) && held.has_pages());
     // Again, and whoever came to the shut door is let in meanwhile.
-    held.drop_begins();
+    held.drop_begins(Span::ALL);
     assert!(held.take_begun(late));
     held.end(late);
-    held.drop_ended();
-    held.drop_begins();
-    held.drop_ended();
+    held.drop_ended(Span::ALL);
+    held.drop_begins(Span::ALL);
+    held.drop_ended(Span::ALL);
     assert!(!held.has_pages());
     // Nobody waits for who comes now: there is no drop.
     let after = held.wait(page(By::PageOut));
@@ -232,8 +234,8 @@ fn pages_for_reading_stay_where_reading_may() {
     held.writers = 1;
     assert!(held.has_pages_to_read());
     assert_eq!(held.page_mode(), RightMode::Read, "as those that are there");
-    held.drop_begins();
-    held.drop_ended();
+    held.drop_begins(Span::ALL);
+    held.drop_ended(Span::ALL);
     held.reopen();
     assert_eq!(held.page_mode(), RightMode::Write);
     assert!(held.begin(&page(By::PageOut)).is_none());
@@ -257,12 +259,12 @@ fn what_sets_the_size_does_not_wait_for_a_drop() {
         "the drop is not sure to wait for it"
     );
     assert!(held.has_pages());
-    held.drop_begins();
+    held.drop_begins(Span::ALL);
     assert!(held.take_begun(truncate) && !held.take_begun(write));
-    held.drop_ended();
-    assert!(held.is_paging(), "it runs under the old right");
+    held.drop_ended(Span::ALL);
+    assert!(held.is_paging(Span::ALL), "it runs under the old right");
     held.end(truncate);
-    assert!(!held.is_paging() && held.begin(&page(By::Truncate)).is_none());
+    assert!(!held.is_paging(Span::ALL) && held.begin(&page(By::Truncate)).is_none());
     held.take_out(&closing(None, Cells::All), None);
     held.reopen();
     assert!(!held.take_begun(write));
@@ -277,4 +279,73 @@ fn what_sets_the_size_is_waited_for_where_no_page_is() {
     assert!(held.is_busy());
     held.end(truncate);
     assert!(!held.is_busy());
+}
+
+/// A page, or a write of a program.
+fn at(by: By, from: u64, len: u64) -> Want {
+    Want {
+        by,
+        mode: RightMode::Write,
+        area: Cells::All,
+        span: Some(Span::of(from, len)),
+    }
+}
+
+#[test]
+fn writes_and_pages_of_the_same_bytes_exclude_each_other() {
+    let mut held = Held::default();
+    let (page, write) = (
+        |from| at(By::PageOut, from, 100),
+        |from| at(By::Program, from, 1),
+    );
+    let first = held.begin_alone(&page(0)).unwrap();
+    assert!(held.begin_alone(&write(50)).is_none() && held.has_pages_under(&write(99)));
+    let beside = held.begin_alone(&write(100)).unwrap();
+    // The kernel has none there, and gets none while that is written.
+    assert!(held.begin_alone(&page(100)).is_none());
+    let span = Span::of(50, 1);
+    held.drop_begins(span);
+    assert!(held.begin_alone(&page(100)).is_none(), "whatever the door");
+    let late = held.begin_alone(&page(0)).unwrap();
+    held.end(first);
+    held.drop_ended(span);
+    assert!(held.is_paging(span) && held.begin_alone(&page(0)).is_none());
+    held.end(late);
+    assert!(!held.is_paging(span));
+    assert!(held.has_pages_under(&write(50)), "it came during the drop");
+    held.drop_begins(span);
+    held.drop_ended(span);
+    let (elsewhere, under) = (page(200), write(50));
+    let elsewhere = held.begin_alone(&elsewhere).unwrap();
+    let under = held.begin_alone(&under).unwrap();
+    held.reopen();
+    held.end(elsewhere);
+    held.end(beside);
+    assert!(held.begin_alone(&page(0)).is_none());
+    assert!(held.begin_alone(&page(100)).is_some());
+    held.end(under);
+    assert!(held.begin_alone(&page(0)).is_some());
+    assert!(
+        held.begin_alone(&want(RightMode::Write, Cells::All))
+            .is_some(),
+        "a change of form"
+    );
+}
+
+#[test]
+fn a_write_that_waits_for_a_right_begins_before_a_page_does() {
+    let mut held = Held {
+        writers: 1,
+        ..Held::default()
+    };
+    let page = held.wait(at(By::PageOut, 0, 100));
+    let write = held.wait(at(By::Program, 50, 1));
+    held.grant(RightMode::Write, &Cells::All);
+    assert!(held.take_begun(write) && !held.take_begun(page));
+    held.end(write);
+    assert!(held.take_begun(page));
+    // Now it would have to have the page dropped.
+    let again = held.wait(at(By::Program, 50, 1));
+    held.let_in();
+    assert!(!held.take_begun(again) && held.holds(&at(By::Program, 50, 1)));
 }

@@ -1,0 +1,261 @@
+//! One request is seen whole: a read sees all of a write or nothing of it, also where that goes to several
+//! chunks, and of two writes over the same bytes one is over the other everywhere.
+//!
+//! Each read and write of a program is listed while it runs, with what it touches. One that overlaps an earlier
+//! one waits for that, if one of the two writes: so they are done in the order of their coming, and nobody is
+//! passed for ever. Whoever waits here has begun (`rights`) and holds no lock of the object; whoever is listed
+//! waits for servers only, never for another request. So there is no circle.
+//!
+//! Not listed: the kernel's reads and writes of pages, which must not wait for requests that are not between them
+//! and a server (a mapping is whole a page at a time, no more), and changes of the form, which have the object for
+//! themselves.
+
+use parking_lot::{Condvar, Mutex};
+use slabfs_model::{Hyperslab, Region};
+
+use super::geometry::Geometry;
+use super::handle::Handle;
+use super::object::Object;
+use super::rights::{By, Span};
+
+/// What a request touches.
+#[derive(Debug, Clone)]
+pub(super) struct Touched {
+    /// Of the object.
+    bytes: Span,
+    /// Of a selection: its cells, the box around them, and the bytes of its packed shape.
+    selected: Option<Box<(Hyperslab, Region, Span)>>,
+}
+
+impl Touched {
+    fn overlaps(&self, other: &Touched) -> bool {
+        if !self.bytes.overlaps(other.bytes) {
+            return false;
+        }
+        match (self.selected.as_deref(), other.selected.as_deref()) {
+            (Some((one, _, here)), Some((two, _, there))) if one == two => here.overlaps(*there),
+            (Some((_, one, _)), Some((_, two, _))) => one.rank() != two.rank() || one.overlaps(two),
+            _ => true,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Listed {
+    id: u64,
+    writes: bool,
+    touched: Touched,
+}
+
+/// The requests of an object that run or wait, in the order of their coming.
+#[derive(Debug, Default)]
+struct List {
+    last: u64,
+    waiting: usize,
+    requests: Vec<Listed>,
+}
+
+impl List {
+    /// Whether one that came before `before` is in the way.
+    fn is_in_the_way(&self, before: u64, writes: bool, touched: &Touched) -> bool {
+        let mut earlier = self.requests.iter().take_while(|one| one.id < before);
+        earlier.any(|one| (writes || one.writes) && one.touched.overlaps(touched))
+    }
+
+    fn add(&mut self, writes: bool, touched: Touched) -> u64 {
+        self.last += 1;
+        self.requests.push(Listed {
+            id: self.last,
+            writes,
+            touched,
+        });
+        self.last
+    }
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Whole {
+    list: Mutex<List>,
+    ended: Condvar,
+}
+
+/// A request that runs; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'a>(Option<(&'a Whole, u64)>);
+
+impl Whole {
+    /// Begins a request if none is in its way.
+    pub(super) fn try_begin(&self, writes: bool, touched: Touched) -> Option<Turn<'_>> {
+        let mut list = self.list.lock();
+        if list.is_in_the_way(u64::MAX, writes, &touched) {
+            return None;
+        }
+        let id = list.add(writes, touched);
+        Some(Turn(Some((self, id))))
+    }
+
+    /// Begins a request when those before it that are in its way have ended.
+    pub(super) fn begin(&self, writes: bool, touched: Touched) -> Turn<'_> {
+        let mut list = self.list.lock();
+        let id = list.add(writes, touched.clone());
+        while list.is_in_the_way(id, writes, &touched) {
+            list.waiting += 1;
+            self.ended.wait(&mut list);
+            list.waiting -= 1;
+        }
+        Turn(Some((self, id)))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Some((whole, id)) = self.0 else { return };
+        let mut list = whole.list.lock();
+        list.requests.retain(|one| one.id != id);
+        if list.waiting > 0 {
+            whole.ended.notify_all();
+        }
+    }
+}
+
+impl Handle {
+    /// Begins a request of `by` for `len` bytes; one without an offset is for the end of the object.
+    pub(super) fn begin_whole(
+        &self,
+        by: By,
+        writes: bool,
+        offset: Option<u64>,
+        len: usize,
+    ) -> Turn<'_> {
+        match self.touched(by, offset, len) {
+            Some(touched) => self.object.whole.begin(writes, touched),
+            None => Turn(None),
+        }
+    }
+
+    /// The same without waiting.
+    pub(super) fn try_begin_whole(
+        &self,
+        by: By,
+        writes: bool,
+        offset: Option<u64>,
+        len: usize,
+    ) -> Option<Turn<'_>> {
+        match self.touched(by, offset, len) {
+            Some(touched) => self.object.whole.try_begin(writes, touched),
+            None => Some(Turn(None)),
+        }
+    }
+
+    /// Nothing of what is not listed.
+    fn touched(&self, by: By, offset: Option<u64>, len: usize) -> Option<Touched> {
+        if by != By::Program {
+            return None;
+        }
+        let bytes = match (offset, &self.selected) {
+            (None, _) => Span::of(self.size(), u64::MAX),
+            (Some(offset), None) => Span::of(offset, len as u64),
+            (Some(offset), Some(selected)) => {
+                let bounds = selected.slab.bounds()?;
+                let bytes = around(&self.object, &self.object.geometry.read(), &bounds);
+                let packed = Span::of(offset, len as u64);
+                return Some(Touched {
+                    bytes,
+                    selected: Some(Box::new((selected.slab.clone(), bounds, packed))),
+                });
+            }
+        };
+        Some(Touched {
+            bytes,
+            selected: None,
+        })
+    }
+}
+
+/// The bytes of an object from the first cell of a box to the last.
+fn around(object: &Object, geometry: &Geometry, bounds: &Region) -> Span {
+    let cells = geometry.cells_at(object.size(geometry));
+    if cells.len() != bounds.rank() {
+        return Span::ALL;
+    }
+    let (mut from, mut last) = (0u64, 0u64);
+    for (axis, &len) in cells.iter().enumerate() {
+        let end = bounds.end(axis).saturating_sub(1);
+        from = from.saturating_mul(len).saturating_add(bounds.offset[axis]);
+        last = last.saturating_mul(len).saturating_add(end);
+    }
+    Span {
+        from,
+        to: last.saturating_add(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn plain(from: u64, len: u64) -> Touched {
+        Touched {
+            bytes: Span::of(from, len),
+            selected: None,
+        }
+    }
+
+    fn selected(region: Region, packed: Span) -> Touched {
+        Touched {
+            bytes: Span::of(0, 100),
+            selected: Some(Box::new((Hyperslab::from_region(&region), region, packed))),
+        }
+    }
+
+    #[test]
+    fn what_overlaps_excludes_each_other_unless_both_read() {
+        let whole = Whole::default();
+        let read = whole.try_begin(false, plain(0, 10)).unwrap();
+        let beside = whole.try_begin(false, plain(5, 10)).unwrap();
+        assert!(whole.try_begin(true, plain(9, 1)).is_none());
+        let write = whole.try_begin(true, plain(15, 5)).unwrap();
+        assert!(whole.try_begin(false, plain(0, 16)).is_none());
+        drop(read);
+        assert!(whole.try_begin(true, plain(0, 5)).is_some());
+        drop((beside, write));
+        assert!(whole.try_begin(true, plain(0, 100)).is_some());
+    }
+
+    #[test]
+    fn selections_overlap_by_cells_and_in_themselves_by_bytes() {
+        let left = |packed| selected(Region::new(&[0, 0], &[10, 5]), packed);
+        let right = selected(Region::new(&[0, 5], &[10, 5]), Span::of(0, 50));
+        let across = selected(Region::new(&[2, 0], &[1, 10]), Span::of(0, 10));
+        assert!(!left(Span::of(0, 50)).overlaps(&right));
+        assert!(left(Span::of(0, 50)).overlaps(&across) && across.overlaps(&right));
+        assert!(!left(Span::of(0, 10)).overlaps(&left(Span::of(10, 10))));
+        assert!(left(Span::of(0, 10)).overlaps(&left(Span::of(9, 10))));
+        assert!(right.overlaps(&plain(99, 1)) && !right.overlaps(&plain(100, 1)));
+    }
+
+    #[test]
+    fn who_waits_is_not_passed() {
+        let whole = Whole::default();
+        let (said, hear) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let first = whole.try_begin(false, plain(0, 10)).unwrap();
+            scope.spawn(|| {
+                let _turn = whole.begin(true, plain(5, 10));
+                said.send(()).unwrap();
+            });
+            while whole.list.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert!(whole.try_begin(false, plain(12, 1)).is_none());
+            assert!(whole.try_begin(false, plain(0, 5)).is_some());
+            assert!(hear.try_recv().is_err());
+            drop(first);
+            hear.recv().unwrap();
+        });
+        assert!(whole.try_begin(true, plain(0, 100)).is_some());
+    }
+}
