@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Fs(crate::fuse::FsArgs),
     /// Search, tags and names of the metadata service, beside SQLite with the same data
     Search(crate::search::SearchArgs),
+    /// MPI programs on two mounts, beside other distributed filesystems
+    Mpi(crate::mpi::MpiArgs),
 }
 
 /// What to measure.

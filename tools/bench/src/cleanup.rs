@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 /// One thing to take away.
 enum Left {
     Process(Child, &'static str),
+    /// A program of others, whose exit status at the end is its own affair.
+    Foreign(Child, &'static str),
     Mount(PathBuf),
     Directory(PathBuf),
 }
@@ -30,16 +32,28 @@ pub(crate) fn process(child: Child, name: &'static str) -> u32 {
     pid
 }
 
+/// Notes a process of a program of others; gives its id.
+pub(crate) fn foreign(child: Child, name: &'static str) -> u32 {
+    let pid = child.id();
+    LEFT.lock().push(Left::Foreign(child, name));
+    pid
+}
+
 /// Ends a noted process by `signal` now, and waits for it; by SIGTERM it must end well.
 pub(crate) fn end_now(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let found = {
         let mut left = LEFT.lock();
-        let is_it = |left: &Left| matches!(left, Left::Process(child, _) if child.id() == pid);
+        let is_it = |left: &Left| match left {
+            Left::Process(child, _) | Left::Foreign(child, _) => child.id() == pid,
+            Left::Mount(_) | Left::Directory(_) => false,
+        };
         let at = left.iter().position(is_it);
         at.map(|at| left.remove(at))
     };
-    let Some(Left::Process(mut child, name)) = found else {
-        anyhow::bail!("process {pid} is none of this program's");
+    let (mut child, name, strict) = match found {
+        Some(Left::Process(child, name)) => (child, name, true),
+        Some(Left::Foreign(child, name)) => (child, name, false),
+        _ => anyhow::bail!("process {pid} is none of this program's"),
     };
     let id = i32::try_from(pid).context("a process id")?;
     kill(Pid::from_raw(id), signal).context("ending a process")?;
@@ -47,7 +61,19 @@ pub(crate) fn end_now(pid: u32, signal: Signal) -> anyhow::Result<()> {
         child.wait().context("waiting for a process")?;
         return Ok(());
     }
-    end(&mut child, name)
+    end(&mut child, name, strict)
+}
+
+/// Whether a noted process has ended by itself.
+pub(crate) fn has_ended(pid: u32) -> anyhow::Result<bool> {
+    for left in LEFT.lock().iter_mut() {
+        if let Left::Process(child, _) | Left::Foreign(child, _) = left
+            && child.id() == pid
+        {
+            return Ok(child.try_wait().context("looking at a process")?.is_some());
+        }
+    }
+    Ok(true)
 }
 
 /// Notes a mount that is to be unmounted if it is there still.
@@ -108,11 +134,12 @@ pub(crate) fn prepare(command: &mut Command) {
 fn take_away(left: Left) -> anyhow::Result<()> {
     match left {
         Left::Process(mut child, name) => {
-            if child.try_wait().context("looking at a process")?.is_none() {
-                let pid = i32::try_from(child.id()).context("a process id")?;
-                kill(Pid::from_raw(pid), Signal::SIGTERM).context("ending a process")?;
-            }
-            end(&mut child, name)
+            ask_to_end(&mut child)?;
+            end(&mut child, name, true)
+        }
+        Left::Foreign(mut child, name) => {
+            ask_to_end(&mut child)?;
+            end(&mut child, name, false)
         }
         Left::Mount(path) => unmount(&path),
         Left::Directory(path) => {
@@ -121,12 +148,21 @@ fn take_away(left: Left) -> anyhow::Result<()> {
     }
 }
 
-/// Waits for the end of a process; kills it when it takes more than a minute.
-fn end(child: &mut Child, name: &str) -> anyhow::Result<()> {
+fn ask_to_end(child: &mut Child) -> anyhow::Result<()> {
+    if child.try_wait().context("looking at a process")?.is_none() {
+        let pid = i32::try_from(child.id()).context("a process id")?;
+        kill(Pid::from_raw(pid), Signal::SIGTERM).context("ending a process")?;
+    }
+    Ok(())
+}
+
+/// Waits for the end of a process, which with `strict` must be a good one; kills it when it takes more than a
+/// minute.
+fn end(child: &mut Child, name: &str, strict: bool) -> anyhow::Result<()> {
     let started = std::time::Instant::now();
     loop {
         if let Some(status) = child.try_wait().context("waiting for a process")? {
-            anyhow::ensure!(status.success(), "{name} ended with {status}");
+            anyhow::ensure!(status.success() || !strict, "{name} ended with {status}");
             return Ok(());
         }
         if started.elapsed() > Duration::from_secs(60) {
@@ -139,7 +175,8 @@ fn end(child: &mut Child, name: &str) -> anyhow::Result<()> {
     }
 }
 
-fn unmount(path: &std::path::Path) -> anyhow::Result<()> {
+/// Unmounts what is mounted at the path, if anything is.
+pub(crate) fn unmount(path: &std::path::Path) -> anyhow::Result<()> {
     if !is_mounted(path)? {
         return Ok(());
     }

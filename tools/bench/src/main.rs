@@ -7,7 +7,8 @@
 //! Every case runs on one system after the other, once a round, so that all of them meet the same
 //! machine; medians of the rounds and their ratios are printed beside the targets (`results`).
 //!
-//! `slabfs-bench search` measures the metadata service beside SQLite (`search`).
+//! `slabfs-bench search` measures the metadata service beside SQLite (`search`); `slabfs-bench mpi` measures
+//! MPI programs on two mounts beside other distributed filesystems (`mpi`).
 //!
 //! Run it by `tools/bench/run`, which builds and brings the programs it needs. It drives the `slabfs`
 //! binary, so that what is measured is what people run; of its crates `search` alone uses the client of
@@ -19,6 +20,7 @@ mod cleanup;
 mod fuse;
 mod groups;
 mod load;
+mod mpi;
 mod results;
 mod search;
 mod systems;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     let result = match args::Cli::parse().command {
         Some(args::Command::Fs(fs)) => fuse::serve(&fs),
         Some(args::Command::Search(search)) => search::run(&search),
+        Some(args::Command::Mpi(mpi)) => mpi::run(&mpi),
         None => args::Args::from_cli().and_then(run),
     };
     match result {

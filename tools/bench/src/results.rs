@@ -195,7 +195,8 @@ impl Results {
     }
 }
 
-fn median(samples: &[f64]) -> Option<f64> {
+/// The middle of the samples, if there are any.
+pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

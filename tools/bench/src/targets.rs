@@ -85,3 +85,26 @@ pub(crate) fn of_search(what: &str) -> Option<Bound> {
         _ => return None,
     })
 }
+
+/// At least how many times as fast `slabfs-bench mpi` wants slabfs to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct MpiTarget {
+    /// As the faster of GlusterFS and MooseFS.
+    pub(crate) distributed: f64,
+    /// As bindfs on one node.
+    pub(crate) bindfs: Option<f64>,
+}
+
+/// The targets of a pattern, for writing and for reading alike.
+pub(crate) fn of_mpi(pattern: crate::mpi::Pattern) -> MpiTarget {
+    use crate::mpi::Pattern;
+    let (distributed, bindfs) = match pattern {
+        Pattern::Box => (2.0, Some(1.0)),
+        Pattern::Strided => (2.0, None),
+        Pattern::Own => (1.2, None),
+    };
+    MpiTarget {
+        distributed,
+        bindfs,
+    }
+}
