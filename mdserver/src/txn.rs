@@ -13,7 +13,7 @@ use crate::core::{Core, Ctx, SlotChange, State};
 use crate::keys;
 use crate::kv::{Batch, Lsn};
 use crate::placement::RetireKey;
-use crate::records::{Body, Inode, Object, Slot, encode};
+use crate::records::{Body, Inode, Object, Slot, Writer, encode};
 use crate::tags::Entries;
 
 /// A change under way: the state's lock, one batch, and what is to be seen once the batch is in.
@@ -255,6 +255,7 @@ impl<'a> Txn<'a> {
     /// Writes the batch, with the reply if it has to be kept, and makes all of it seen.
     pub(crate) fn commit(self, reply: Reply) -> Result<Reply, MdError> {
         self.commit_then(reply, |_| ())
+        let mut writer = Writer::new();
     }
 
     /// As [`Txn::commit`], with one more change of the state that is done if the batch is in.
@@ -272,19 +273,19 @@ impl<'a> Txn<'a> {
                 self.state.closed.strip(*ino, object);
             }
             match inode {
-                Some(inode) => self.batch.put(keys::inode(*ino), encode(&**inode)?),
+                Some(inode) => self.batch.put(keys::inode(*ino), writer.inode(inode)?),
                 None => self.batch.delete(keys::inode(*ino)),
             };
         }
         for ((parent, at), slot) in &self.slots {
             match slot {
-                Some(slot) => self.batch.put(keys::slot(*parent, *at), encode(&**slot)?),
+                Some(slot) => self.batch.put(keys::slot(*parent, *at), writer.slot(slot)),
                 None => self.batch.delete(keys::slot(*parent, *at)),
             };
         }
         if self.made != 0 {
             let inodes = self.state.ids.inodes.saturating_add_signed(self.made);
-            self.batch.put(keys::INODES, encode(&inodes)?);
+            self.batch.put(keys::INODES, writer.count(inodes));
         }
         let forgotten = self.keep_reply(&reply)?;
         if self.batch.is_empty() {
