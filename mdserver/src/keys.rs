@@ -4,6 +4,7 @@
 use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 
 use crate::api::Ino;
+use crate::kv;
 
 /// A key under construction: the table's letter and what follows.
 struct Key(Vec<u8>);
@@ -50,8 +51,8 @@ pub(crate) const LATER: &[u8] = b"mlater";
 pub(crate) const INODES: &[u8] = b"minodes";
 
 /// An inode.
-pub(crate) fn inode(ino: Ino) -> Vec<u8> {
-    Key::table(b'i', 8).u64(ino.0).0
+pub(crate) fn inode(ino: Ino) -> kv::Key {
+    kv::Key::number(b'i', ino.0)
 }
 
 /// All inodes.
@@ -60,8 +61,8 @@ pub(crate) fn inodes() -> (Vec<u8>, Vec<u8>) {
 }
 
 /// A slot of a directory.
-pub(crate) fn slot(parent: Ino, slot: u64) -> Vec<u8> {
-    Key::table(b'd', 16).u64(parent.0).u64(slot).0
+pub(crate) fn slot(parent: Ino, slot: u64) -> kv::Key {
+    kv::Key::numbers(b'd', parent.0, slot)
 }
 
 /// One of the places of an inode that has more than fit its record.
@@ -300,8 +301,8 @@ mod tests {
     fn keys_are_told_in_words() {
         let ino = ObjectId(3);
         for (key, words) in [
-            (inode(ino), "inode 3"),
-            (slot(ino, 17), "entry 17 of directory 3"),
+            (inode(ino).to_vec(), "inode 3"),
+            (slot(ino, 17).to_vec(), "entry 17 of directory 3"),
             (name(ino, ino, 4), "place 4 in 3 of inode 3"),
             (xattr(ino, b"user.a"), "attribute user.a of inode 3"),
             (tile(ino, 4, 5), "chunk record 5 of object 3"),

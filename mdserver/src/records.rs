@@ -1,7 +1,11 @@
 //! The values of the metadata: what lies under the keys of [`crate::keys`].
 //!
 //! Each is one byte with its format's number (now 1) and the record in postcard. Records are
-//! absolute: writing one again changes nothing.
+//! absolute: writing one again changes nothing. The most written of them are written by hand (`write`).
+
+mod write;
+
+pub(crate) use write::Writer;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -3,17 +3,18 @@
 //! A transaction holds the state's lock. What it changes it sees itself, nobody else does until the
 //! batch is in the store; dropped before [`Txn::commit`], it has changed nothing.
 
+use foldhash::{HashMap, HashMapExt};
 use parking_lot::MutexGuard;
 use slabfs_model::{ServerId, SessionId};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 use crate::api::{Ino, Kind, MdError, Reply, Time};
-use crate::core::{Core, Ctx, SlotChange, State};
+use crate::core::{Core, Ctx, Holders, SlotChange, State};
 use crate::keys;
 use crate::kv::{Batch, Lsn};
 use crate::placement::RetireKey;
-use crate::records::{Body, Inode, Object, Slot, encode};
+use crate::records::{Body, Inode, Object, Slot, Writer, encode};
 use crate::tags::Entries;
 
 /// A change under way: the state's lock, one batch, and what is to be seen once the batch is in.
@@ -27,7 +28,8 @@ pub(crate) struct Txn<'a> {
     pub(crate) now: Time,
     inodes: SmallVec<[(Ino, Option<Arc<Inode>>); 4]>,
     slots: SmallVec<[SlotChange; 4]>,
-    opens: SmallVec<[(Ino, SessionId, u32); 1]>,
+    /// Openings that change, of each inode; looked up, as one release may name very many.
+    opens: HashMap<Ino, Holders>,
     retired: Vec<(ServerId, RetireKey)>,
     purges: Vec<(Ino, u32)>,
     waiting: Vec<Ino>,
@@ -47,7 +49,7 @@ impl<'a> Txn<'a> {
             now: Time::now(),
             inodes: SmallVec::new(),
             slots: SmallVec::new(),
-            opens: SmallVec::new(),
+            opens: HashMap::new(),
             retired: Vec::new(),
             purges: Vec::new(),
             waiting: Vec::new(),
@@ -141,16 +143,13 @@ impl<'a> Txn<'a> {
 
     /// How often `session` has `ino` open, as this transaction sees it.
     pub(crate) fn opened(&self, ino: Ino, session: SessionId) -> u32 {
-        let changed = self
-            .opens
-            .iter()
-            .find(|(of, by, _)| (*of, *by) == (ino, session));
-        if let Some((_, _, count)) = changed {
-            return *count;
-        }
-        let holders = self.state.opens.get(&ino);
-        let count = holders.and_then(|all| all.iter().find(|(by, _)| *by == session));
-        count.map_or(0, |(_, count)| *count)
+        let count = |all: Option<&Holders>| {
+            let found = all?.iter().find(|(by, _)| *by == session);
+            found.map(|(_, count)| *count)
+        };
+        count(self.opens.get(&ino))
+            .or_else(|| count(self.state.opens.get(&ino)))
+            .unwrap_or(0)
     }
 
     /// Sets how often `session` has `ino` open.
@@ -172,29 +171,22 @@ impl<'a> Txn<'a> {
                 self.batch.delete(key);
             }
         }
-        match self
-            .opens
-            .iter_mut()
-            .find(|(of, by, _)| (*of, *by) == (ino, session))
-        {
-            Some((_, _, present)) => *present = count,
-            None => self.opens.push((ino, session, count)),
+        let changed = self.opens.entry(ino).or_default();
+        match changed.iter_mut().find(|(by, _)| *by == session) {
+            Some((_, present)) => *present = count,
+            None => changed.push((session, count)),
         }
         Ok(())
     }
 
     /// Whether anybody has `ino` open, as this transaction sees it.
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
-        let changed = |session| {
-            self.opens
+        let changed = self.opens.get(&ino).map_or(&[][..], |all| &all[..]);
+        let others = self.state.opens.get(&ino).map_or(&[][..], |all| &all[..]);
+        changed.iter().any(|(_, count)| *count > 0)
+            || others
                 .iter()
-                .any(|(of, by, _)| (*of, *by) == (ino, session))
-        };
-        let others = self.state.opens.get(&ino);
-        self.opens
-            .iter()
-            .any(|(of, _, count)| *of == ino && *count > 0)
-            || others.is_some_and(|all| all.iter().any(|(by, _)| !changed(*by)))
+                .any(|(by, _)| !changed.iter().any(|(of, _)| of == by))
     }
 
     /// Orders a data server to delete something, once the journal has it.
@@ -263,6 +255,7 @@ impl<'a> Txn<'a> {
         reply: Reply,
         then: impl FnOnce(&mut State),
     ) -> Result<Reply, MdError> {
+        let mut writer = Writer::new();
         for (ino, inode) in &mut self.inodes {
             if let Some(inode) = inode
                 && let Body::Object(object) = &inode.body
@@ -272,19 +265,19 @@ impl<'a> Txn<'a> {
                 self.state.closed.strip(*ino, object);
             }
             match inode {
-                Some(inode) => self.batch.put(keys::inode(*ino), encode(&**inode)?),
+                Some(inode) => self.batch.put(keys::inode(*ino), writer.inode(inode)?),
                 None => self.batch.delete(keys::inode(*ino)),
             };
         }
         for ((parent, at), slot) in &self.slots {
             match slot {
-                Some(slot) => self.batch.put(keys::slot(*parent, *at), encode(&**slot)?),
+                Some(slot) => self.batch.put(keys::slot(*parent, *at), writer.slot(slot)),
                 None => self.batch.delete(keys::slot(*parent, *at)),
             };
         }
         if self.made != 0 {
             let inodes = self.state.ids.inodes.saturating_add_signed(self.made);
-            self.batch.put(keys::INODES, encode(&inodes)?);
+            self.batch.put(keys::INODES, writer.count(inodes));
         }
         let forgotten = self.keep_reply(&reply)?;
         if self.batch.is_empty() {
@@ -357,11 +350,13 @@ impl<'a> Txn<'a> {
     }
 
     fn show_opens(&mut self) {
-        for (ino, session, count) in self.opens.drain(..) {
+        for (ino, changed) in std::mem::take(&mut self.opens) {
             let holders = self.state.opens.entry(ino).or_default();
-            holders.retain(|(by, _)| *by != session);
-            if count > 0 {
-                holders.push((session, count));
+            for (session, count) in changed {
+                holders.retain(|(by, _)| *by != session);
+                if count > 0 {
+                    holders.push((session, count));
+                }
             }
             if holders.is_empty() {
                 self.state.opens.remove(&ino);

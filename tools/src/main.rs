@@ -4,6 +4,7 @@
 //! 0 when it worked, 1 when it failed, 2 when the command line or the config was wrong. Errors are
 //! printed here and nowhere else, as one chain: what was wrong, and what to do about it.
 
+mod allocator;
 mod args;
 mod call;
 mod cli;
@@ -46,7 +47,7 @@ use std::process::ExitCode;
 
 /// The services make and free small pieces all the time, from many threads.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
     let cli = match cli::parse(std::env::args_os().collect()) {

@@ -123,6 +123,7 @@ impl BlockCache {
         if object.epoch.load(Ordering::Acquire) != epoch {
             return;
         }
+        object.cached.store(true, Ordering::Release);
         let fresh = shard
             .blocks
             .insert(key, Block { bytes, used: true })

@@ -59,6 +59,8 @@ pub(super) struct Object {
     pub(super) stored: AtomicU64,
     /// Grows when bytes that the block cache may hold change; a fill that began before is not kept.
     pub(super) epoch: AtomicU64,
+    /// The block cache may hold blocks of it.
+    pub(super) cached: AtomicBool,
     /// When the form was last compared with the metadata service's.
     pub(super) checked: Mutex<Instant>,
     /// It was removed while this mount had no session that held it.
@@ -120,6 +122,7 @@ impl Object {
             written: Mutex::new(None),
             stored: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
+            cached: AtomicBool::new(false),
             checked: Mutex::new(Instant::now()),
             gone: AtomicBool::new(false),
             whole: Whole::default(),

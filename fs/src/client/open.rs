@@ -236,7 +236,10 @@ impl Client {
             }
             self.drop_streams(&streams);
             self.leave(object, unsynced.into_iter().collect());
-            self.cache().forget_object(object.ino);
+            // It looks at all there is in the cache: not for each of many that were never read.
+            if object.cached.load(Ordering::Acquire) {
+                self.cache().forget_object(object.ino);
+            }
         }
         if !told {
             return;

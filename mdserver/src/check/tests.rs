@@ -11,7 +11,7 @@ use crate::api::{
     Kind, Md, Metadata, ROOT, RenameFlags, ResizeHow, Stored, StoredChunk, XattrFlags,
 };
 use crate::keys;
-use crate::kv::{Batch, KvError, Lsn, MemoryKv, MetaKv, Pair};
+use crate::kv::{Batch, Key, KvError, Lsn, MemoryKv, MetaKv, Pair};
 use crate::namespace::home;
 use crate::records::{Body, Inode, Slot, Tile, decode, encode};
 use crate::tests::support::*;
@@ -207,13 +207,13 @@ fn with_inode(kv: &Shared, ino: ObjectId, change: impl FnOnce(&mut Inode)) -> Ba
     batch
 }
 
-fn without(key: Vec<u8>) -> Batch {
+fn without(key: impl Into<Key>) -> Batch {
     let mut batch = Batch::new();
     batch.delete(key);
     batch
 }
 
-fn with(key: Vec<u8>, value: Vec<u8>) -> Batch {
+fn with(key: impl Into<Key>, value: Vec<u8>) -> Batch {
     let mut batch = Batch::new();
     batch.put(key, value);
     batch

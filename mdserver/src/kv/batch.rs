@@ -1,13 +1,13 @@
 //! [`Batch`]: what one commit changes. Absolute (set this to that), so that replaying it twice
 //! does no harm. Puts come before deletes; a later put of a key wins over an earlier one.
 
-use super::{KvError, MAX_BATCH, MAX_KEY};
+use super::{Key, KvError, MAX_BATCH, MAX_KEY};
 
 /// The puts and deletes of one atomic commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
-    pub(super) puts: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(super) deletes: Vec<Vec<u8>>,
+    pub(super) puts: Vec<(Key, Vec<u8>)>,
+    pub(super) deletes: Vec<Key>,
     /// Which of the puts are of keys that do not exist, ascending.
     pub(super) new: Vec<usize>,
 }
@@ -19,20 +19,20 @@ impl Batch {
     }
 
     /// Sets `key` to `value`.
-    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
+    pub fn put(&mut self, key: impl Into<Key>, value: impl Into<Vec<u8>>) -> &mut Self {
         self.puts.push((key.into(), value.into()));
         self
     }
 
     /// Sets `key`, which does not exist yet, to `value`. If it goes again soon, nobody below the journal
     /// ever hears of it.
-    pub fn put_new(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
+    pub fn put_new(&mut self, key: impl Into<Key>, value: impl Into<Vec<u8>>) -> &mut Self {
         self.new.push(self.puts.len());
         self.put(key, value)
     }
 
     /// Removes `key`, which need not exist. A delete wins over a put of the same key.
-    pub fn delete(&mut self, key: impl Into<Vec<u8>>) -> &mut Self {
+    pub fn delete(&mut self, key: impl Into<Key>) -> &mut Self {
         self.deletes.push(key.into());
         self
     }

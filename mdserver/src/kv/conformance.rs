@@ -183,27 +183,31 @@ pub(super) fn batches() -> impl Strategy<Value = Batch> {
     let key = || prop::collection::vec(b'a'..b'e', 1..4);
     let puts = prop::collection::vec((key(), prop::collection::vec(any::<u8>(), 0..40)), 0..6);
     (puts, prop::collection::vec(key(), 0..3)).prop_map(|(puts, deletes)| Batch {
-        puts,
-        deletes,
+        puts: puts
+            .into_iter()
+            .map(|(key, value)| (key.into(), value))
+            .collect(),
+        deletes: deletes.into_iter().map(Into::into).collect(),
         new: Vec::new(),
     })
 }
 
 /// The batch, saying of each key that it puts and the model has not that it is new.
 pub(super) fn knowing(mut batch: Batch, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> Batch {
-    let mut there: BTreeSet<_> = model.keys().collect();
+    let mut there: BTreeSet<_> = model.keys().cloned().collect();
     let new = batch.puts.iter().enumerate();
     batch.new = new
-        .filter_map(|(at, (key, _))| there.insert(key).then_some(at))
+        .filter_map(|(at, (key, _))| there.insert(key.to_vec()).then_some(at))
         .collect();
     batch
 }
 
 /// Applies a batch to the model.
 pub(super) fn apply(model: &mut BTreeMap<Vec<u8>, Vec<u8>>, batch: &Batch) {
-    model.extend(batch.puts.iter().cloned());
+    let puts = batch.puts.iter();
+    model.extend(puts.map(|(key, value)| (key.to_vec(), value.clone())));
     for key in &batch.deletes {
-        model.remove(key);
+        model.remove(&key[..]);
     }
 }
 

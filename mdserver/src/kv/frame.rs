@@ -246,11 +246,11 @@ pub(super) fn parse(payload: &[u8]) -> Option<Batch> {
         let (key, value) = (fields.number()?, fields.number()?);
         batch
             .puts
-            .push((fields.take(key)?.to_vec(), fields.take(value)?.to_vec()));
+            .push((fields.take(key)?.into(), fields.take(value)?.to_vec()));
     }
     for _ in 0..deletes {
         let key = fields.number()?;
-        batch.deletes.push(fields.take(key)?.to_vec());
+        batch.deletes.push(fields.take(key)?.into());
     }
     fields.0.is_empty().then_some(batch)
 }

@@ -1,6 +1,6 @@
 //! [`MemoryKv`]: the map in memory, for tests of what lies above.
 
-use super::{Batch, KvError, Lsn, MetaKv, Pair};
+use super::{Batch, Key, KvError, Lsn, MetaKv, Pair};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,7 +13,7 @@ pub struct MemoryKv {
 
 #[derive(Debug, Default)]
 struct Inner {
-    map: BTreeMap<Vec<u8>, Vec<u8>>,
+    map: BTreeMap<Key, Vec<u8>>,
     last: Lsn,
     synced: Lsn,
     closed: bool,
@@ -52,7 +52,7 @@ impl MetaKv for MemoryKv {
         let range = (Bound::Included(from), Bound::Excluded(to));
         let pairs = inner.map.range::<[u8], _>(range).take(limit);
         Ok(pairs
-            .map(|(key, value)| (key.clone(), value.clone()))
+            .map(|(key, value)| (key.to_vec(), value.clone()))
             .collect())
     }
 

@@ -4,8 +4,7 @@
 //! visible until all of it is there. A reader that holds the lock sees one moment of the map.
 
 use super::cache::ReadCache;
-use super::{Batch, Lsn};
-use smallvec::SmallVec;
+use super::{Batch, Key, Lsn};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
@@ -13,10 +12,6 @@ use std::sync::Arc;
 
 /// Memory a key costs beyond its bytes, roughly.
 const ENTRY: usize = 64;
-
-/// Nearly all keys are this short, and then compared where they lie: a search follows no pointers but the
-/// tree's own.
-type Key = SmallVec<[u8; 24]>;
 
 /// The newest value of each key, `None` where it was deleted.
 #[derive(Debug, Default)]
@@ -34,18 +29,18 @@ struct Row {
 
 impl Memtable {
     /// Sets or deletes a key.
-    pub(super) fn insert(&mut self, key: &[u8], value: Option<Vec<u8>>) {
-        self.set(key, value, false);
+    pub(super) fn insert(&mut self, key: impl Into<Key>, value: Option<Vec<u8>>) {
+        self.set(key.into(), value, false);
     }
 
     /// Sets a key that does not exist.
-    fn insert_new(&mut self, key: &[u8], value: Vec<u8>) {
+    fn insert_new(&mut self, key: Key, value: Vec<u8>) {
         self.set(key, Some(value), true);
     }
 
-    fn set(&mut self, key: &[u8], value: Option<Vec<u8>>, new: bool) {
+    fn set(&mut self, key: Key, value: Option<Vec<u8>>, new: bool) {
         let (keyed, valued) = (key.len() + ENTRY, value.as_ref().map_or(0, Vec::len));
-        match self.map.entry(Key::from_slice(key)) {
+        match self.map.entry(key) {
             Entry::Occupied(mut row) => {
                 let row = row.get_mut();
                 self.bytes = self.bytes + valued - row.value.as_ref().map_or(0, Vec::len);
@@ -59,8 +54,8 @@ impl Memtable {
     }
 
     /// Deletes a key: what is new here is gone without a trace.
-    fn delete(&mut self, key: &[u8]) {
-        let row = match self.map.entry(Key::from_slice(key)) {
+    fn delete(&mut self, key: Key) {
+        let row = match self.map.entry(key) {
             Entry::Occupied(row) => row,
             Entry::Vacant(room) => {
                 self.bytes += room.key().len() + ENTRY;
@@ -82,7 +77,7 @@ impl Memtable {
 
     /// The newest value of `key`, when the table has it: `Some(None)` is a deletion.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
-        self.map.get(key).map(|row| row.value.as_deref())
+        self.map.get(&Key::new(key)).map(|row| row.value.as_deref())
     }
 
     /// About `bytes` bytes of the changes behind key `after`, ascending; nothing at the end.
@@ -153,13 +148,13 @@ impl Tables {
         for (at, (key, value)) in batch.puts.into_iter().enumerate() {
             cache.remove(&key);
             match new.next_if_eq(&at) {
-                Some(_) => self.active.insert_new(&key, value),
-                None => self.active.insert(&key, Some(value)),
+                Some(_) => self.active.insert_new(key, value),
+                None => self.active.insert(key, Some(value)),
             }
         }
         for key in batch.deletes {
             cache.remove(&key);
-            self.active.delete(&key);
+            self.active.delete(key);
         }
         self.last = lsn;
     }

@@ -39,6 +39,7 @@ pub mod fuzzing;
 mod housekeeping;
 mod index;
 mod journal;
+mod key;
 mod load;
 mod local;
 mod memory;
@@ -60,6 +61,7 @@ mod walk;
 
 pub use batch::Batch;
 pub use error::{Damage, KvError};
+pub use key::Key;
 pub use load::Source;
 pub use local::{KvOptions, LocalKv};
 pub use memory::MemoryKv;

@@ -147,7 +147,7 @@ impl Repair<'_> {
         if readable && self.salvage.is_some_and(|salvage| lsn <= salvage) {
             self.done.salvaged += 1;
         } else if lsn > self.applied {
-            self.done.memtable.insert(&key, value);
+            self.done.memtable.insert(&key[..], value);
         } else {
             self.done.repaired += u64::from(!self.behind || !readable);
             self.group_bytes += key.len() + value.as_ref().map_or(0, Vec::len);

@@ -404,10 +404,10 @@ impl Replay {
     fn apply(&mut self, batch: Batch, lsn: Lsn) {
         let overlay = Arc::make_mut(&mut self.overlay);
         for (key, value) in batch.puts {
-            overlay.insert(key, (lsn, Some(value)));
+            overlay.insert(key.into(), (lsn, Some(value)));
         }
         for key in batch.deletes {
-            overlay.insert(key, (lsn, None));
+            overlay.insert(key.into(), (lsn, None));
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) fn read_dir(core: &Core, ino: Ino, cookie: u64, limit: u32) -> Result
     loop {
         let slots = core.kv.scan(&from, &end, limit)?;
         let Some((last, _)) = slots.last() else { break };
-        from = keys::after(last);
+        from = keys::after(last).into();
         let complete = slots.len() < limit;
         let mut state = core.state();
         for (key, value) in slots {

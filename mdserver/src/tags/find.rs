@@ -275,7 +275,7 @@ impl Search<'_> {
                 }
             }
             match page.last() {
-                Some((key, _)) if page.len() == SCANNED => from = stored::after(key),
+                Some((key, _)) if page.len() == SCANNED => from = stored::after(key).into(),
                 _ => return Ok(None),
             }
         }

@@ -124,7 +124,10 @@ pub(crate) fn tidy(core: &Core, now: Instant) -> Result<(), MdError> {
         for ino in due {
             match txn.inode(ino) {
                 // The commit strips it.
-                Ok(inode) => txn.put_quietly(inode),
+                Ok(mut inode) => {
+                    txn.own(&mut inode);
+                    txn.put_quietly(inode);
+                }
                 Err(MdError::NotFound) => txn.state.closed.forget(ino),
                 Err(error) => return Err(error),
             }
