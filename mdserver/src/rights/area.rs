@@ -10,7 +10,7 @@ use slabfs_model::{Coords, MAX_RANK, Region};
 use crate::api::{MAX_RIGHT_BOXES, MdError, RightArea};
 
 /// A set of cells; see the module's head.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Area {
     /// All, of whatever rank.
     All,

@@ -21,11 +21,11 @@ use super::cells::Cells;
 const USED_BOXES: usize = 32;
 
 /// Which operation, of one object in one process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OpId(u64);
 
 /// Who wants to do something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::client) enum By {
     /// A program.
     Program,
@@ -36,7 +36,7 @@ pub(in crate::client) enum By {
 }
 
 /// What an operation wants to touch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Want {
     pub(super) by: By,
     pub(super) mode: RightMode,
@@ -44,7 +44,7 @@ pub(super) struct Want {
 }
 
 /// What is being taken back: only `keep` may stay of the area.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Closing {
     pub(super) keep: Option<RightMode>,
     pub(super) area: Cells,
@@ -58,7 +58,7 @@ impl Closing {
 }
 
 /// The way of the kernel to pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum Door {
     #[default]
     Open,
@@ -67,13 +67,13 @@ enum Door {
     Shut,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Hash)]
 struct Running {
     id: OpId,
     want: Want,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Hash)]
 struct Waiting {
     id: OpId,
     want: Want,
@@ -81,7 +81,7 @@ struct Waiting {
 }
 
 /// See the module's head.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Held {
     /// Cells that may be read; those that may be written are among them.
     read: Cells,
