@@ -31,6 +31,7 @@ mod journal;
 mod locks;
 mod lost_replies;
 mod mapping;
+mod messages;
 mod mpi;
 mod mpi_libraries;
 mod mpi_mounts;
