@@ -107,6 +107,8 @@ pub(crate) struct State {
     pub(crate) fences: Fences,
     /// Sessions were found at the start that had ended, or ended with that, and not by detaching cleanly.
     pub(crate) unclean: bool,
+    /// Sessions of which nothing is left but their records: those stay until their ends are closed.
+    pub(crate) given_up: BTreeSet<SessionId>,
     pub(crate) opens: HashMap<Ino, Holders>,
     /// Reservations that count no more.
     pub(crate) closed: Closed,
@@ -182,6 +184,7 @@ impl State {
             sessions: Sessions::default(),
             fences: Fences::new(),
             unclean: false,
+            given_up: BTreeSet::new(),
             opens: HashMap::new(),
             closed: Closed::new(),
             waiting: HashSet::new(),

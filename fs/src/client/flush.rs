@@ -207,7 +207,10 @@ impl Client {
         let mut state = object.state.lock();
         state.taken = None;
         match &result {
-            Ok(_) => {
+            Ok(brought) => {
+                if brought.is_some() {
+                    self.flushes.fetch_add(1, Ordering::Relaxed);
+                }
                 let done: Vec<*const Stream> = streams.iter().map(Arc::as_ptr).collect();
                 state.streams.retain(|s| !done.contains(&Arc::as_ptr(s)));
                 for stream in &streams {

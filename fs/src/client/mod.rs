@@ -135,6 +135,8 @@ pub struct Client {
     cache: BlockCache,
     /// Bytes of unflushed data.
     dirty: AtomicI64,
+    /// Flushes that had something to bring out.
+    flushes: AtomicU64,
     next_handle: AtomicU64,
     /// This machine, by name.
     host: String,
@@ -230,17 +232,23 @@ impl Client {
 
     /// Counters and state of this client, as `.slabfs/stats` shows them.
     pub fn stats(&self) -> serde_json::Value {
-        let (asked, recalled) = self.rights.counts();
+        let rights = self.rights.counts();
+        let requests = self.md.requests();
         serde_json::json!({
             "counters": self.counters().snapshot(),
             "dirty_bytes": self.dirty.load(Ordering::Relaxed).max(0),
+            "flushes": self.flushes.load(Ordering::Relaxed),
+            "commits": requests.commits,
+            "metadata_requests": requests.all,
             "open_objects": self.objects.lock().len(),
             "locks_held": self.locks.held(),
             "locks_waiting": self.locks.waiting(),
             "strict": self.rights.strict(),
             "alone": self.alone(),
-            "rights_asked": asked,
-            "rights_recalled": recalled,
+            "rights_asked": rights.asked,
+            "rights_granted": rights.granted,
+            "rights_recalled": rights.recalled,
+            "rights_given": rights.given,
             "rights_held": self.rights.held(),
             "sessions": self.md.session_count(),
             "session": self.md.session().0,

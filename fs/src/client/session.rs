@@ -74,6 +74,7 @@ impl Client {
             local,
             objects: Mutex::default(),
             dirty: AtomicI64::new(0),
+            flushes: AtomicU64::new(0),
             next_handle: AtomicU64::new(1),
             known: Mutex::new(Arc::new(known)),
             elder: Mutex::default(),

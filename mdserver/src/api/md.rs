@@ -30,6 +30,18 @@ struct Inner {
     attach: Op,
     numbers: Mutex<Numbers>,
     servers_version: AtomicU64,
+    requests: AtomicU64,
+    commits: AtomicU64,
+}
+
+/// Requests of one mount to its metadata service; they only grow. One that is sent again, because its reply
+/// was lost, counts once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Requests {
+    /// All but those by which it lives and listens, of which there are some each second whatever is done.
+    pub all: u64,
+    /// Those of them that make stored data part of an object ([`Op::Commit`]).
+    pub commits: u64,
 }
 
 /// The session, and the numbers of its requests: which one is next, which are not answered yet.
@@ -121,6 +133,8 @@ impl Md {
             attach: op,
             numbers: Mutex::new(Numbers::of(attached.session)),
             servers_version: AtomicU64::new(attached.servers_version),
+            requests: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
         };
         Ok((
             Self {
@@ -153,7 +167,22 @@ impl Md {
         self.inner.metadata.session_count()
     }
 
+    /// What was asked of the service so far.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        Requests {
+            all: self.inner.requests.load(Ordering::Relaxed),
+            commits: self.inner.commits.load(Ordering::Relaxed),
+        }
+    }
+
     fn call(&self, op: Op) -> Result<Reply, MdError> {
+        if !op.listens() {
+            self.inner.requests.fetch_add(1, Ordering::Relaxed);
+        }
+        if matches!(op, Op::Commit(_)) {
+            self.inner.commits.fetch_add(1, Ordering::Relaxed);
+        }
         if !op.changes() {
             let done_below = 0;
             return self.inner.metadata.call(Request {

@@ -32,7 +32,7 @@ pub use lock::{
     HeldLocks, LockAsk, LockConflict, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
     LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks,
 };
-pub use md::Md;
+pub use md::{Md, Requests};
 pub use op::{
     Commit, Create, NewObject, Op, Pass, RenameFlags, Request, ResizeHow, Rewrite, SetAttr,
     SetTime, XattrFlags,

@@ -615,6 +615,15 @@ impl Op {
         )
     }
 
+    /// Whether the op only says that the session lives, or waits to be told something.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        matches!(
+            self,
+            Self::Heartbeat { .. } | Self::LockEvents { .. } | Self::RightEvents { .. }
+        )
+    }
+
     /// Whether the op changes files, which a read-only session may not.
     #[must_use]
     pub fn writes(&self) -> bool {

@@ -24,7 +24,7 @@ pub enum RightMode {
 }
 
 /// Cells of an object, in any order and overlapping or not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RightArea {
     /// All, of whatever rank, also beyond every size.
     All,
@@ -61,7 +61,7 @@ pub struct RightTicket(pub u64);
 pub struct RightSerial(pub u64);
 
 /// One ask.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RightAsk {
     /// Object.
     pub ino: Ino,
@@ -104,7 +104,7 @@ pub enum RightReply {
 }
 
 /// What a holder is to give.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RightRecall {
     /// Object.
     pub ino: Ino,
@@ -158,7 +158,7 @@ pub enum RightNews {
 }
 
 /// What a session gives back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RightGive {
     /// Object.
     pub ino: Ino,

@@ -14,7 +14,7 @@ use crate::api::{MAX_RIGHT_BOXES, MdError, RightArea};
 const TOO_MANY_BOXES: usize = 1 << 11;
 
 /// A set of cells; see the module's head.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Area {
     /// All, of whatever rank.
     All,

@@ -9,7 +9,7 @@ use crate::api::{RightMode, RightSerial};
 const REMEMBERED: usize = 64;
 
 /// What a session has of an object.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Held {
     /// Cells that it may read, at least.
     pub(super) read: Area,

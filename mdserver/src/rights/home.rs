@@ -10,7 +10,7 @@
 //! said that it gave up everything; one from before the home was started, which may be a strict one; and
 //! those that ended before, of which data servers may still take writes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,21 +33,21 @@ const LONGEST_POLL: Duration = Duration::from_secs(10);
 /// Rights of all sessions; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Home {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Something changed that whoever wants to know a size may wait for.
     pub(super) sized: Condvar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct State {
     /// The life that began last.
-    latest: RightsLife,
-    table: Table,
-    sessions: HashMap<SessionId, Mine>,
+    pub(super) latest: RightsLife,
+    pub(super) table: Table,
+    pub(super) sessions: BTreeMap<SessionId, Mine>,
     /// Sessions from before the home was started that may be strict, and have not begun anew.
-    before: BTreeSet<SessionId>,
+    pub(super) before: BTreeSet<SessionId>,
     /// Data servers may take writes of sessions that ended before the home was started.
-    earlier: bool,
+    pub(super) earlier: bool,
     pub(super) questions: Questions,
     closing: bool,
 }
@@ -68,7 +68,7 @@ impl Home {
         let mut state = State {
             latest: life,
             table: Table::default(),
-            sessions: HashMap::new(),
+            sessions: BTreeMap::new(),
             before,
             earlier,
             questions: Questions::default(),

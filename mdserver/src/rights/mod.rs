@@ -35,12 +35,15 @@
 //! - `area`: sets of cells; `held`: what one session has of one object; `table`: who has what, who waits, what
 //!   is recalled: pure, all three.
 //! - `session`: what is kept of a session; `home`: the table behind a lock, with lives, events and resends.
+//! - [`driven`]: the home without a service, for the model of rights.
 //! - `sizes`: questions for sizes; `ops`: the operations.
 //!
 //! Deliberately elsewhere: what a mount keeps under a right, and flushing (the mount's); names, of which nobody
 //! has rights.
 
 mod area;
+#[doc(hidden)]
+pub mod driven;
 mod held;
 mod home;
 mod ops;

@@ -28,13 +28,26 @@ pub(crate) fn ask(
     ask: &RightAsk,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    let area = Area::from_wire(&ask.area)?.bounded();
     // The state stays locked: what a grant tells of the object is what was committed when it was granted.
     let (mut state, mut home) = enter(core, session)?;
-    if let Some(reply) = home.answered(session, number(ctx))? {
+    let entry = || Ok(state.inode(&*core.kv, ask.ino)?.entry());
+    ask_in(&mut home, session, number(ctx), life, ask, entry)
+}
+
+/// The same at a home. `entry`: the object as it is now.
+pub(super) fn ask_in(
+    home: &mut Inside<'_>,
+    session: SessionId,
+    number: Number,
+    life: RightsLife,
+    ask: &RightAsk,
+    entry: impl FnOnce() -> Result<Entry, MdError>,
+) -> Result<Reply, MdError> {
+    let area = Area::from_wire(&ask.area)?.bounded();
+    if let Some(reply) = home.answered(session, number)? {
         return Ok(reply);
     }
-    let entry = state.inode(&*core.kv, ask.ino)?.entry();
+    let entry = entry()?;
     check_rank(&entry, &area)?;
     let ask = Ask {
         ino: ask.ino,
@@ -48,7 +61,7 @@ pub(crate) fn ask(
         Asked::Reset => RightReply::Reset,
     };
     let reply = Reply::Right(reply);
-    home.keep(session, number(ctx), &reply);
+    home.keep(session, number, &reply);
     Ok(reply)
 }
 
@@ -101,11 +114,23 @@ pub(crate) fn give(
     let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
     let (state, mut home) = enter(core, session)?;
     drop(state);
-    if let Some(reply) = home.answered(session, number(ctx))? {
+    give_in(&mut home, session, number(ctx), life, gives, areas)
+}
+
+/// The same at a home. `areas`: those of `gives`.
+pub(super) fn give_in(
+    home: &mut Inside<'_>,
+    session: SessionId,
+    number: Number,
+    life: RightsLife,
+    gives: Vec<RightGive>,
+    areas: Vec<Area>,
+) -> Result<Reply, MdError> {
+    if let Some(reply) = home.answered(session, number)? {
         return Ok(reply);
     }
     home.give(session, life, gives.into_iter().zip(areas));
-    home.keep(session, number(ctx), &Reply::Done);
+    home.keep(session, number, &Reply::Done);
     Ok(Reply::Done)
 }
 
@@ -113,11 +138,21 @@ pub(crate) fn give(
 pub(crate) fn reset(core: &Core, ctx: &Ctx) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let (_state, mut home) = enter(core, session)?;
-    if let Some(reply) = home.answered(session, number(ctx))? {
+    reset_in(&mut home, session, number(ctx), ctx.seq)
+}
+
+/// The same at a home. `seq`: the number of the request, also of one of which no reply is kept.
+pub(super) fn reset_in(
+    home: &mut Inside<'_>,
+    session: SessionId,
+    number: Number,
+    seq: u64,
+) -> Result<Reply, MdError> {
+    if let Some(reply) = home.answered(session, number)? {
         return Ok(reply);
     }
-    let reply = Reply::RightsBegun(home.reset(session, ctx.seq)?);
-    home.keep(session, number(ctx), &reply);
+    let reply = Reply::RightsBegun(home.reset(session, seq)?);
+    home.keep(session, number, &reply);
     Ok(reply)
 }
 
@@ -134,7 +169,16 @@ pub(crate) fn events(
     let heard = core.rights.news(session, life, seen, wait);
     // It may have ended meanwhile.
     core.state().session(session)?;
-    let news = match heard {
+    let entry = |ino| Ok(core.inode(ino)?.entry());
+    Ok(Reply::RightNews(tell(heard, entry)?))
+}
+
+/// What a poll has heard as it is told. `entry`: an object as it is now.
+pub(super) fn tell(
+    heard: Option<Heard>,
+    entry: impl Fn(Ino) -> Result<Entry, MdError>,
+) -> Result<RightNews, MdError> {
+    Ok(match heard {
         None => {
             let text = "the session did not attach as strict";
             return Err(MdError::Invalid(text.into()));
@@ -145,21 +189,23 @@ pub(crate) fn events(
             let events = events.map(|(number, what)| {
                 Ok(RightEvent {
                     number,
-                    kind: event(core, what)?,
+                    kind: event(what, &entry)?,
                 })
             });
             RightNews::Events(events.collect::<Result<_, MdError>>()?)
         }
-    };
-    Ok(Reply::RightNews(news))
+    })
 }
 
 /// An event as it is told. A grant tells of the object as it is now: at least what was committed when it was
 /// granted.
-fn event(core: &Core, what: Pending) -> Result<RightEventKind, MdError> {
+fn event(
+    what: Pending,
+    entry: &impl Fn(Ino) -> Result<Entry, MdError>,
+) -> Result<RightEventKind, MdError> {
     Ok(match what {
-        Pending::Granted(granted) => match core.inode(granted.ino) {
-            Ok(inode) => RightEventKind::Granted(grant(granted, inode.entry())),
+        Pending::Granted(granted) => match entry(granted.ino) {
+            Ok(entry) => RightEventKind::Granted(grant(granted, entry)),
             Err(MdError::NotFound) => RightEventKind::Refused(granted.ticket),
             Err(error) => return Err(error),
         },

@@ -1,12 +1,13 @@
 //! What is kept of one session: its life, its events, and the replies to requests that may come again.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Condvar;
 
 use super::table::Granted;
-use crate::api::{Ino, MdError, Reply, RightRecall, RightTicket, RightsLife};
+use crate::api::{Ino, MdError, Reply, RightRecall, RightReply, RightTicket, RightsLife};
 
 /// Most events in one reply.
 const MOST_EVENTS: usize = 256;
@@ -16,7 +17,7 @@ const MOST_UNFETCHED: usize = 1 << 14;
 const MOST_KEPT: usize = 100_000;
 
 /// An event without what is read when it is fetched: the object as it is then.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) enum Pending {
     Granted(Granted),
     Refused(RightTicket),
@@ -40,7 +41,7 @@ pub(super) struct Number {
 }
 
 /// A strict session.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Mine {
     /// The life it is in, or that is over, and whether it was alone when that began.
     pub(super) life: RightsLife,
@@ -163,6 +164,21 @@ impl Mine {
             return Err(MdError::Stale);
         }
         Ok(self.kept.get(&number.seq).cloned())
+    }
+
+    /// What tells two states apart, beside what can be seen from outside.
+    pub(super) fn hash_rest(&self, state: &mut impl Hasher) {
+        (self.events, &self.news, self.reset, self.floor).hash(state);
+        for (seq, reply) in &self.kept {
+            seq.hash(state);
+            match reply {
+                Reply::Right(RightReply::Granted(grant)) => {
+                    (grant.ticket, grant.serial, grant.mode, &grant.area).hash(state);
+                }
+                Reply::RightsBegun(begun) => (begun.life, begun.alone).hash(state),
+                other => std::mem::discriminant(other).hash(state),
+            }
+        }
     }
 
     /// Keeps a reply for a request that comes again.

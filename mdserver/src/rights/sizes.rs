@@ -14,13 +14,13 @@ use super::session::Pending;
 use crate::api::{Entry, Ino, Unflushed};
 
 /// Questions that were asked and not answered by all.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Questions {
     last: u64,
     open: BTreeMap<u64, Question>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Question {
     missing: BTreeSet<SessionId>,
     answers: Vec<Unflushed>,

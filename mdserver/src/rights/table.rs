@@ -18,7 +18,7 @@
 //!
 //! As long as the table is *frozen* asks only queue: there are sessions of which nobody knows what they have.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slabfs_model::SessionId;
 
@@ -32,7 +32,7 @@ const MANY_BOXES: usize = 256;
 const TOO_MANY_BOXES: usize = 1024;
 
 /// An ask, its area [`Area::bounded`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Ask {
     pub(super) ino: Ino,
     pub(super) mode: RightMode,
@@ -41,7 +41,7 @@ pub(super) struct Ask {
 }
 
 /// A right that was granted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Granted {
     pub(super) ino: Ino,
     pub(super) ticket: RightTicket,
@@ -51,7 +51,7 @@ pub(super) struct Granted {
 }
 
 /// What a session has to hear.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Told {
     /// An ask that waited is granted.
     Granted(Granted),
@@ -64,24 +64,24 @@ pub(super) enum Told {
 }
 
 /// All rights; see the module's head.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Table {
     frozen: bool,
-    objects: HashMap<Ino, Object>,
-    sessions: HashMap<SessionId, Present>,
+    objects: BTreeMap<Ino, Object>,
+    sessions: BTreeMap<SessionId, Present>,
     told: Vec<(SessionId, Told)>,
 }
 
 /// Where a session has or wants something.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Hash)]
 struct Present {
     /// Of its last grant.
     serial: RightSerial,
     inos: BTreeSet<Ino>,
-    tickets: HashMap<RightTicket, Ino>,
+    tickets: BTreeMap<RightTicket, Ino>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Hash)]
 struct Object {
     held: BTreeMap<SessionId, Held>,
     queue: VecDeque<(SessionId, Ask)>,

@@ -2,7 +2,9 @@
 //!
 //! Giving up, in this order, each step done again harmlessly after a crash: chunk ids it had leased
 //! and not committed are retired on all data servers (unless it detached cleanly); its openings end,
-//! and inodes without a name that nobody else has open go; its kept replies go; its record goes.
+//! and inodes without a name that nobody else has open go; its kept replies go; its record goes. The record of
+//! one that did not detach cleanly stays until its end is closed ([`super::fence`]): if the service is started
+//! anew before, that says that writes may still be on their way, and nobody gets what only it could write.
 
 use slabfs_model::{ServerId, SessionId};
 use std::time::Instant;
@@ -89,6 +91,25 @@ pub(crate) fn close_fences(core: &Core, state: &mut State, now: Instant) {
     if !state.fences.earlier_is_open() {
         core.rights.earlier_closed();
     }
+    forget_closed(core, state);
+}
+
+/// Takes out the records of sessions that were given up and are closed.
+fn forget_closed(core: &Core, state: &mut State) {
+    let closed = |id: &&SessionId| !state.fences.is_open(**id);
+    let closed: Vec<SessionId> = state.given_up.iter().filter(closed).copied().collect();
+    if closed.is_empty() {
+        return;
+    }
+    let mut batch = Batch::new();
+    for &session in &closed {
+        batch.delete(keys::session(session));
+    }
+    match core.kv.commit(batch) {
+        Ok(_) => state.given_up.retain(|id| !closed.contains(id)),
+        // The next round tries again, or the next start.
+        Err(error) => tracing::warn!(%error, "records of sessions that are over stay"),
+    }
 }
 
 /// Goes on with the ends that a stop of the service interrupted.
@@ -132,13 +153,19 @@ fn give_up(core: &Core, session: SessionId, clean: bool) -> Result<(), MdError> 
         for (key, _) in replies {
             batch.delete(key);
         }
-        if last {
+        if !last {
+            core.kv.commit(batch)?;
+            continue;
+        }
+        let mut state = core.state();
+        if !clean && state.fences.is_open(session) {
+            core.kv.commit(batch)?;
+            state.given_up.insert(session);
+        } else {
             batch.delete(keys::session(session));
+            core.kv.commit(batch)?;
         }
-        core.kv.commit(batch)?;
-        if last {
-            return Ok(());
-        }
+        return Ok(());
     }
 }
 

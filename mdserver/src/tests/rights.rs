@@ -607,6 +607,36 @@ fn who_attaches_before_writes_of_the_dead_are_refused_is_not_alone() {
     assert!(mount(&service).begun.alone);
 }
 
+/// The model found it: the record of a session that is over was gone before its end was closed, and a service
+/// that was started anew just then gave away what it might still write.
+#[test]
+fn one_that_died_shortly_before_a_restart_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    beat(&service, vec![]);
+    let (dead, next) = two(&service);
+    beat(&service, vec![]);
+    let ino = file(&next.md, "a");
+    dead.granted(ino, Write, RightArea::All);
+    dead.md.detach(false).unwrap();
+    let next = next.md.session();
+    // Twice: what is known of it is not used up by a start.
+    let service = again(service, dir.path());
+    let service = again(service, dir.path());
+    send(&service, next, 1000, Op::ResetRights).unwrap();
+    let one = mount(&service);
+    one.queued(ino, Write, RightArea::All);
+    assert_eq!(one.poll(0, NOW), [], "what it wrote may come yet");
+    beat(&service, vec![]);
+    service.settle_down().unwrap();
+    assert_eq!(one.hears_grant(0).area, RightArea::All);
+    one.md.detach(true).unwrap();
+    send(&service, next, 1001, Op::Detach { clean: true }).unwrap();
+    // Of what is closed nothing is left.
+    let service = again(service, dir.path());
+    assert!(mount(&service).begun.alone);
+}
+
 #[test]
 fn a_session_in_this_process_takes_part() {
     let service = service();

@@ -32,6 +32,7 @@ mod journal;
 mod locks;
 mod lost_replies;
 mod mapping;
+mod messages;
 mod mpi;
 mod mpi_faults;
 mod mpi_libraries;

@@ -11,43 +11,9 @@ use slabfs_mdserver::api::{MdError, RightAsk, RightGrant, RightReply, RightTicke
 
 use super::super::Client;
 use super::super::error::FsError;
-use super::cells::Cells;
 use super::held::{By, Want};
 use super::op::Op;
-use super::{Asked, Own, Phase, State};
-
-impl State {
-    /// Whether somebody has to ask for what `want` wants.
-    fn is_to_be_asked(&self, want: &Want) -> bool {
-        if !self.is_idle() || self.held.is_closing() || self.held.holds(want) {
-            return false;
-        }
-        let mode = self.held.mode_of(want);
-        !self
-            .asks
-            .iter()
-            .any(|ask| ask.mode >= mode && ask.area.covers(&want.area))
-    }
-
-    /// Asks that are queued at the home and that nobody waits for any more; they are taken out.
-    fn take_idle_asks(&mut self) -> Vec<RightTicket> {
-        let needed = |ask: &Asked| {
-            ask.in_air
-                || self
-                    .held
-                    .waiting()
-                    .any(|want| ask.mode >= self.held.mode_of(want) && ask.area.covers(&want.area))
-        };
-        let idle: Vec<RightTicket> = self
-            .asks
-            .iter()
-            .filter(|ask| !needed(ask))
-            .map(|ask| ask.ticket)
-            .collect();
-        self.asks.retain(|ask| !idle.contains(&ask.ticket));
-        idle
-    }
-}
+use super::{Own, Phase};
 
 impl Client {
     /// Waits until `want` may begin. Nothing when it may begin otherwise: the mount is alone, or pages have to be
@@ -92,21 +58,8 @@ impl Client {
             }
             if phase == Phase::Shared && state.is_to_be_asked(&want) {
                 let life = self.rights.life();
-                let ask = RightAsk {
-                    ino: own.ino,
-                    mode: state.held.mode_of(&want),
-                    area: match want.area.to_wire().pop() {
-                        Some(area) => area,
-                        None => slabfs_mdserver::api::RightArea::All,
-                    },
-                    ticket: RightTicket(self.rights.next_ticket.fetch_add(1, Ordering::Relaxed)),
-                };
-                state.asks.push(Asked {
-                    ticket: ask.ticket,
-                    mode: ask.mode,
-                    area: want.area.clone(),
-                    in_air: true,
-                });
+                let ticket = RightTicket(self.rights.next_ticket.fetch_add(1, Ordering::Relaxed));
+                let ask = state.ask(own.ino, &want, ticket);
                 drop(state);
                 let asked = self.ask(own, life, ask);
                 state = own.state.lock();
@@ -133,11 +86,7 @@ impl Client {
                 Ok(())
             }
             Ok(RightReply::Queued) => {
-                let mut state = own.state.lock();
-                // The grant may have been faster.
-                if let Some(ask) = state.asks.iter_mut().find(|ask| ask.ticket == ticket) {
-                    ask.in_air = false;
-                }
+                own.state.lock().queued(ticket);
                 own.changed.notify_all();
                 return Ok(());
             }
@@ -167,8 +116,7 @@ impl Client {
                 Err(error.into())
             }
         };
-        let mut state = own.state.lock();
-        state.asks.retain(|ask| ask.ticket != ticket);
+        own.state.lock().decided(ticket);
         own.changed.notify_all();
         result
     }
@@ -176,25 +124,9 @@ impl Client {
     /// Takes in a grant; those that waited for it begin.
     pub(super) fn granted(&self, own: &Arc<Own>, life: RightsLife, grant: RightGrant) {
         let mut state = own.state.lock();
-        let known = state.asks.iter().any(|ask| ask.ticket == grant.ticket);
-        // One that nobody remembers counts for nothing: what is held may be less than the home believes.
-        let counts = self.rights.hear(life, grant.serial) && known;
-        if counts && grant.serial <= state.gave {
-            // Whoever waits for it asks again.
-            state.asks.retain(|ask| ask.ticket != grant.ticket);
-            own.changed.notify_all();
-        } else if counts {
-            state.asks.retain(|ask| ask.ticket != grant.ticket);
-            let newer = |form: &Arc<_>| {
-                let form: &slabfs_mdserver::api::Entry = form;
-                grant.entry.attr.change >= form.attr.change
-            };
-            if state.form.as_ref().is_none_or(newer) {
-                state.form = Some(Arc::new(grant.entry));
-            }
-            state.held.grant(grant.mode, &Cells::from(&grant.area));
-            own.changed.notify_all();
-        }
+        let heard = self.rights.hear(life, grant.serial);
+        state.granted(heard, grant);
+        own.changed.notify_all();
     }
 
     /// Takes asks back that nobody waits for any more. What is granted meanwhile counts for nothing here.

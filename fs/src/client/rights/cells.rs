@@ -8,7 +8,7 @@ use slabfs_mdserver::api::{MAX_RIGHT_BOXES, RightArea};
 use slabfs_model::{Coords, Region};
 
 /// A set of cells; see the module's head.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::client) enum Cells {
     /// Whatever there is, also beyond every size.
     All,

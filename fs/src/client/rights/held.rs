@@ -25,11 +25,11 @@ use super::spans::{Span, Spans};
 const USED_BOXES: usize = 32;
 
 /// Which operation, of one object in one process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OpId(u64);
 
 /// Who wants to do something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::client) enum By {
     /// A program.
     Program,
@@ -48,7 +48,7 @@ impl By {
 }
 
 /// What an operation wants to touch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Want {
     pub(super) by: By,
     pub(super) mode: RightMode,
@@ -70,7 +70,7 @@ impl Want {
 }
 
 /// What is being taken back: only `keep` may stay of the area.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Closing {
     pub(super) keep: Option<RightMode>,
     pub(super) area: Cells,
@@ -84,7 +84,7 @@ impl Closing {
 }
 
 /// The way of the kernel to pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum Door {
     #[default]
     Open,
@@ -94,13 +94,13 @@ enum Door {
     Shut(Span),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Hash)]
 struct Running {
     id: OpId,
     want: Want,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Hash)]
 struct Waiting {
     id: OpId,
     want: Want,
@@ -108,7 +108,7 @@ struct Waiting {
 }
 
 /// See the module's head.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Held {
     /// Cells that may be read; those that may be written are among them.
     read: Cells,

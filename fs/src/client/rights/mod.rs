@@ -14,7 +14,8 @@
 //! In all phases a program's write and the kernel's pages of the same bytes exclude each other: see
 //! `beside_pages`.
 //!
-//! The parts: `cells` sets of cells, `spans` of bytes; `held` what is held of one object, what runs and who waits (both pure);
+//! The parts: `cells` sets of cells, `spans` of bytes; `held` what is held of one object, what runs and who waits;
+//! `state` that with what is asked and given (all pure, and driven by `model`, which searches what can happen);
 //! `needs` which cells a request needs; `op` entering and leaving; `ask` waiting and asking; `poll` the thread
 //! that hears of grants and recalls; `beside_pages` writes where the kernel has pages; `recall` the threads that take back and give; `reset` the end of a life.
 //!
@@ -46,19 +47,18 @@ mod poll;
 mod recall;
 mod reset;
 mod spans;
+mod state;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_mdserver::api::{
-    Entry, Ino, RightMode, RightRecall, RightSerial, RightTicket, RightsBegun, RightsLife,
-};
+use slabfs_mdserver::api::{Ino, RightSerial, RightsBegun, RightsLife};
 
 use super::Client;
 use super::object::Object;
-use held::Held;
+use state::{Line, State};
 
 pub(super) use cells::Cells;
 pub(super) use held::By;
@@ -144,48 +144,6 @@ pub(super) struct Own {
     changed: Condvar,
 }
 
-#[derive(Debug)]
-struct State {
-    held: Held,
-    /// The object is open here.
-    open: bool,
-    asks: Vec<Asked>,
-    /// To be taken back, in order.
-    recalls: VecDeque<RightRecall>,
-    /// Somebody takes back, or drops pages.
-    working: bool,
-    /// The last grant that counted when something was given: an earlier one that comes after that may have been
-    /// given by it.
-    gave: RightSerial,
-    /// The form that came with the last grant, until it is taken over.
-    form: Option<Arc<Entry>>,
-    /// The object is gone, as the home says.
-    refused: bool,
-}
-
-/// An ask that is not decided.
-#[derive(Debug)]
-struct Asked {
-    ticket: RightTicket,
-    mode: RightMode,
-    area: Cells,
-    /// It has not been answered; if it has, it is queued.
-    in_air: bool,
-}
-
-impl State {
-    fn is_idle(&self) -> bool {
-        !self.working && self.recalls.is_empty()
-    }
-}
-
-/// The latest grant of any object that was heard in a life.
-#[derive(Debug, Default)]
-struct Line {
-    life: u64,
-    heard: RightSerial,
-}
-
 /// The rights of one mount; see the module's head.
 pub(super) struct Rights {
     clock: Arc<Clock>,
@@ -204,7 +162,21 @@ pub(super) struct Rights {
     turned: Condvar,
     turning: Mutex<()>,
     asked: AtomicU64,
+    granted: AtomicU64,
     recalled: AtomicU64,
+    given: AtomicU64,
+}
+
+/// What it took to agree with other mounts.
+pub(super) struct Counts {
+    /// Asks made.
+    pub(super) asked: u64,
+    /// Grants heard.
+    pub(super) granted: u64,
+    /// Recalls heard.
+    pub(super) recalled: u64,
+    /// Givings sent.
+    pub(super) given: u64,
 }
 
 impl Rights {
@@ -226,7 +198,9 @@ impl Rights {
             turned: Condvar::new(),
             turning: Mutex::new(()),
             asked: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
             recalled: AtomicU64::new(0),
+            given: AtomicU64::new(0),
         };
         if let Some(begun) = begun {
             rights.begin(begun);
@@ -271,10 +245,7 @@ impl Rights {
     pub(super) fn disown(&self, own: &Arc<Own>) {
         let mut owns = self.owns.lock();
         let mut state = own.state.lock();
-        state.open = false;
-        state.held.lose();
-        state.asks.clear();
-        state.form = None;
+        state.disown();
         if state.is_idle() {
             drop(state);
             owns.remove(&own.ino);
@@ -315,10 +286,7 @@ impl Rights {
     pub(super) fn begin(&self, begun: RightsBegun) {
         {
             let mut line = self.line.lock();
-            *line = Line {
-                life: begun.life.0,
-                heard: RightSerial::default(),
-            };
+            *line = Line::of(begun.life);
         }
         self.life.store(begun.life.0, Ordering::SeqCst);
         self.clock.set(match begun.alone {
@@ -330,18 +298,16 @@ impl Rights {
 
     /// A grant has been heard; false if its life is over.
     fn hear(&self, life: RightsLife, serial: RightSerial) -> bool {
-        let mut line = self.line.lock();
-        let counts = line.life == life.0;
+        let counts = self.line.lock().hear(life, serial);
         if counts {
-            line.heard = line.heard.max(serial);
+            self.granted.fetch_add(1, Ordering::Relaxed);
         }
         counts
     }
 
     /// The latest grant that was heard in a life, if that is not over.
     fn heard(&self, life: RightsLife) -> Option<RightSerial> {
-        let line = self.line.lock();
-        (line.life == life.0).then_some(line.heard)
+        self.line.lock().heard(life)
     }
 
     /// Objects with rights.
@@ -350,12 +316,14 @@ impl Rights {
         self.all().iter().filter(|own| held(own)).count()
     }
 
-    /// Asks made, and recalls heard.
-    pub(super) fn counts(&self) -> (u64, u64) {
-        (
-            self.asked.load(Ordering::Relaxed),
-            self.recalled.load(Ordering::Relaxed),
-        )
+    /// Messages so far.
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            asked: self.asked.load(Ordering::Relaxed),
+            granted: self.granted.load(Ordering::Relaxed),
+            recalled: self.recalled.load(Ordering::Relaxed),
+            given: self.given.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -368,16 +336,7 @@ impl Own {
             alone: AtomicUsize::new(0),
             writing: AtomicUsize::new(0),
             paged: AtomicBool::new(false),
-            state: Mutex::new(State {
-                held: Held::default(),
-                open: false,
-                asks: Vec::new(),
-                recalls: VecDeque::new(),
-                working: false,
-                gave: RightSerial::default(),
-                form: None,
-                refused: false,
-            }),
+            state: Mutex::default(),
             changed: Condvar::new(),
         })
     }
@@ -403,3 +362,6 @@ impl Client {
         self.rights.shared()
     }
 }
+
+#[cfg(test)]
+mod model;

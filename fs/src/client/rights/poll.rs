@@ -113,9 +113,7 @@ impl Client {
     fn refused(&self, ticket: RightTicket) {
         for own in self.rights.all() {
             let mut state = own.state.lock();
-            let asks = state.asks.len();
-            state.asks.retain(|ask| ask.ticket != ticket);
-            if state.asks.len() < asks {
+            if state.decided(ticket) {
                 state.refused = true;
                 own.changed.notify_all();
             }

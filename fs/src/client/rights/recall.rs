@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
-use slabfs_mdserver::api::{MdError, RightArea, RightGive, RightRecall, RightsLife};
+use slabfs_mdserver::api::{MdError, RightRecall, RightsLife};
 use slabfs_model::layout::boxes_of_run;
 
 use super::super::Client;
@@ -20,7 +20,8 @@ use super::super::object::Object;
 use super::cells::Cells;
 use super::held::Closing;
 use super::spans::Span;
-use super::{Own, Phase, Rights, State};
+use super::state::{State, givings};
+use super::{Own, Phase, Rights};
 
 /// Threads that take back. None of them waits for another one.
 pub(in crate::client) const THREADS: usize = 8;
@@ -128,8 +129,7 @@ impl Client {
     fn clear(&self, own: &Arc<Own>, closing: &Closing, life: RightsLife) -> bool {
         let over = || life != self.rights.life() || self.rights.stopping();
         let mut state = own.state.lock();
-        // What was asked may be granted by now: those that wait for it begin first.
-        while state.asks.iter().any(|ask| ask.in_air) && !over() {
+        while state.is_asking() && !over() {
             own.changed.wait(&mut state);
         }
         if over() {
@@ -218,8 +218,7 @@ impl Client {
             let Some(serial) = self.rights.heard(life) else {
                 return;
             };
-            state.gave = serial;
-            (state.held.take_out(closing, Some(kept)), serial)
+            (state.take_out(closing, kept, serial), serial)
         };
         if closing.keep.is_none()
             && let Some(object) = own.object()
@@ -227,13 +226,8 @@ impl Client {
             object.epoch.fetch_add(1, Ordering::AcqRel);
             self.cache().forget_object(object.ino);
         }
-        let give = |area: RightArea| RightGive {
-            ino: own.ino,
-            serial,
-            keep: closing.keep,
-            area,
-        };
-        let gives: Vec<RightGive> = given.to_wire().into_iter().map(give).collect();
+        let gives = givings(own.ino, closing, &given, serial);
+        self.rights.given.fetch_add(1, Ordering::Relaxed);
         while life == self.rights.life() && !self.rights.stopping() {
             match self.md.give_rights(life, gives.clone()) {
                 Ok(()) => return,

@@ -14,8 +14,7 @@ use std::time::Duration;
 use slabfs_mdserver::api::{MdError, RightsBegun, RightsLife};
 
 use super::super::Client;
-use super::cells::Cells;
-use super::held::Closing;
+use super::state::everything;
 use super::{Own, Phase, Rights};
 
 /// Before what failed is tried again.
@@ -48,15 +47,7 @@ impl Client {
         let owns = self.rights.all();
         for own in &owns {
             let mut state = own.state.lock();
-            // Of a recall nothing is left to do. An ask that is on its way is answered in a life that is over.
-            state.recalls.clear();
-            state.asks.clear();
-            if alone {
-                state.held.own_all();
-            }
-            if !state.working {
-                state.held.close(everything());
-            }
+            state.end_life(alone);
             own.changed.notify_all();
         }
         let mut taken = Vec::new();
@@ -76,14 +67,13 @@ impl Client {
         let lost = turn != self.rights.clock.turn();
         for own in taken {
             let mut state = own.state.lock();
-            state.recalls.clear();
             match lost {
                 // What is held by now is of another session.
-                true => state.held.reopen(),
-                false => {
-                    state.held.lose();
-                    state.gave = Default::default();
+                true => {
+                    state.recalls.clear();
+                    state.held.reopen();
                 }
+                false => state.begin_life(),
             }
             state.working = false;
             drop(state);
@@ -151,21 +141,8 @@ impl Client {
             return;
         };
         for own in self.rights.all() {
-            let mut state = own.state.lock();
-            state.recalls.clear();
-            state.asks.clear();
-            state.form = None;
-            state.refused = false;
-            state.gave = Default::default();
-            state.held.lose();
+            own.state.lock().begin_session();
         }
         self.rights.begin(begun);
-    }
-}
-
-fn everything() -> Closing {
-    Closing {
-        keep: None,
-        area: Cells::All,
     }
 }

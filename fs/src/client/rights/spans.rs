@@ -5,7 +5,7 @@
 //! ones, so who touches a byte of a page overlaps what was read of it.
 
 /// `[from, to)` in bytes of the object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::client) struct Span {
     pub(in crate::client) from: u64,
     pub(in crate::client) to: u64,
@@ -36,7 +36,7 @@ impl Span {
 const MOST: usize = 256;
 
 /// A set of bytes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(super) struct Spans {
     /// In order; they do not touch.
     spans: Vec<Span>,
