@@ -346,3 +346,6 @@ impl Client {
         self.rights.shared()
     }
 }
+
+#[cfg(test)]
+mod model;

@@ -1,0 +1,617 @@
+//! All mounts, their home, data servers, and messages on their ways; and one step of any of them.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+
+use slabfs_mdserver::api::{
+    ArrayInfo, Attr, Entry, Given, Kind, MdError, RightEventKind, RightGrant, RightMode, RightNews,
+    RightReply, Time,
+};
+use slabfs_mdserver::rights::driven::Driven;
+use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Placement, SessionId, Version};
+
+use super::mount::{Answer, Asking, Call, Grant, INO, Mount, News, Out, Process, Stage};
+use super::{Bounds, Doing};
+
+/// A cell on its way to a data server.
+#[derive(Debug, Clone, Hash)]
+struct Flight {
+    mount: usize,
+    session: SessionId,
+    cell: usize,
+    value: u8,
+}
+
+/// What must not be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Wrong {
+    /// A read of what was there before the last write.
+    Old,
+    /// A data server took a write of a session that is over where another one has rights.
+    Late,
+}
+
+/// What may go wrong yet.
+#[derive(Debug, Clone, Hash)]
+struct Left {
+    deaths: u8,
+    lapses: u8,
+    restarts: u8,
+    losses: u8,
+    withdrawals: u8,
+    flushes: u8,
+}
+
+/// A step. Numbers are of mounts, then of operations, requests or flights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A mount is started.
+    Attach(usize),
+    /// An operation enters, and it does what it is for and ends.
+    Enter(usize, usize),
+    Leave(usize, usize),
+    /// The home answers a request, and the mount hears the answer.
+    Answer(usize, usize),
+    Hear(usize, usize),
+    /// A late copy of a request comes to the home.
+    Stray(usize),
+    Poll(usize),
+    Event(usize),
+    /// A data server takes a write, or refuses it.
+    Land(usize),
+    /// The home ends a session that was not heard; data servers are told so, and it hears that they obey.
+    Expire(usize),
+    Fence,
+    /// A mount that was not heard is heard again, with its session or a new one.
+    Return(usize),
+    Close(usize),
+    // What need not happen:
+    Die(usize),
+    Lapse(usize),
+    Restart,
+    LoseReply(usize, usize),
+    Withdraw(usize, usize),
+    Flush(usize),
+}
+
+impl Step {
+    /// Whether it need not happen for others to get on.
+    pub(super) fn is_mishap(self) -> bool {
+        matches!(
+            self,
+            Step::Die(_)
+                | Step::Lapse(_)
+                | Step::Restart
+                | Step::LoseReply(..)
+                | Step::Withdraw(..)
+                | Step::Flush(_)
+        )
+    }
+}
+
+#[derive(Debug, Clone, Hash)]
+#[expect(
+    clippy::derived_hash_with_manual_eq,
+    reason = "equal is what has the same hash, as the search takes it"
+)]
+pub(super) struct World {
+    home: Driven,
+    pub(super) mounts: Vec<Mount>,
+    /// Cells as data servers have them.
+    disk: Vec<u8>,
+    /// What the last write that was not lost put there, and whether one may be lost that did.
+    latest: Vec<u8>,
+    doubt: Vec<bool>,
+    /// Values given out.
+    values: u8,
+    /// Sessions that data servers refuse.
+    refused: BTreeSet<SessionId>,
+    flights: Vec<Flight>,
+    strays: Vec<Call>,
+    left: Left,
+    /// What was seen and must not be.
+    pub(super) wrong: Option<Wrong>,
+    /// What happened, so that it is known that it does.
+    pub(super) resets: u8,
+    pub(super) gave: bool,
+    pub(super) came_back: bool,
+}
+
+/// As the search tells states apart.
+impl PartialEq for World {
+    fn eq(&self, other: &World) -> bool {
+        let number = |world: &World| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            world.hash(&mut hasher);
+            hasher.finish()
+        };
+        number(self) == number(other)
+    }
+}
+
+/// The object in a rank.
+fn entry(rank: usize, change: u64) -> Entry {
+    let time = Time { sec: 0, nsec: 0 };
+    Entry {
+        attr: Attr {
+            ino: INO,
+            kind: Kind::Object,
+            mode: 0o600,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 4,
+            stored: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            change,
+        },
+        info: Some(ArrayInfo {
+            dtype: DType::BYTE,
+            dims: Coords::from_elem(4, rank),
+            max_dims: vec![MaxDim::Unlimited; rank],
+            fill: Fill::zero(),
+            layout: Layout::Grid(Coords::from_elem(4, rank)),
+            codec: Codec::None,
+            declared: true,
+            given: Given::default(),
+            holds: true,
+            generation: 1,
+            placement: Placement::Dynamic,
+            stripe: Vec::new(),
+            blocks: None,
+            tiling: Version(1),
+            chunk_limit: 64 << 20,
+        }),
+    }
+}
+
+fn lite(grant: &RightGrant) -> Grant {
+    Grant {
+        ticket: grant.ticket,
+        serial: grant.serial,
+        mode: grant.mode,
+        area: grant.area.clone(),
+        rank: grant.entry.info.as_ref().map_or(1, |info| info.dims.len()),
+        change: grant.entry.attr.change,
+    }
+}
+
+fn full(grant: Grant) -> RightGrant {
+    RightGrant {
+        ticket: grant.ticket,
+        serial: grant.serial,
+        mode: grant.mode,
+        area: grant.area,
+        entry: entry(grant.rank, grant.change),
+    }
+}
+
+impl World {
+    /// All mounts that do not come late are attached, and know of each other.
+    pub(super) fn new(bounds: &Bounds) -> World {
+        let mount = |program: &Vec<Doing>| Mount::new(program, bounds.cells, bounds.slip);
+        let mut world = World {
+            home: Driven::new(entry(1, 1), bounds.flaw),
+            mounts: bounds.programs.iter().map(mount).collect(),
+            disk: vec![0; bounds.cells],
+            latest: vec![0; bounds.cells],
+            doubt: vec![false; bounds.cells],
+            values: 0,
+            refused: BTreeSet::new(),
+            flights: Vec::new(),
+            strays: Vec::new(),
+            left: Left {
+                deaths: bounds.deaths,
+                lapses: bounds.lapses,
+                restarts: bounds.restarts,
+                losses: bounds.losses,
+                withdrawals: bounds.withdrawals,
+                flushes: bounds.flushes,
+            },
+            wrong: None,
+            resets: 0,
+            gave: false,
+            came_back: false,
+        };
+        for mount in 0..bounds.programs.len() - bounds.late {
+            world.step(Step::Attach(mount), bounds);
+            let mut steps = Vec::new();
+            loop {
+                steps.clear();
+                world.steps(bounds, &mut steps);
+                let talk = |step: &&Step| {
+                    matches!(
+                        step,
+                        Step::Poll(_) | Step::Event(_) | Step::Answer(..) | Step::Hear(..)
+                    )
+                };
+                let Some(&step) = steps.iter().find(talk) else {
+                    break;
+                };
+                world.step(step, bounds);
+            }
+        }
+        world.resets = 0;
+        world
+    }
+
+    /// Steps that can be taken.
+    pub(super) fn steps(&self, bounds: &Bounds, steps: &mut Vec<Step>) {
+        for (at, mount) in self.mounts.iter().enumerate() {
+            self.steps_of(at, mount, bounds, steps);
+        }
+        steps.extend((0..self.strays.len()).map(Step::Stray));
+        steps.extend((0..self.flights.len()).map(Step::Land));
+        if self.home.has_open_ends() {
+            steps.push(Step::Fence);
+        }
+        if self.left.restarts > 0 {
+            steps.push(Step::Restart);
+        }
+    }
+
+    fn steps_of(&self, at: usize, mount: &Mount, bounds: &Bounds, steps: &mut Vec<Step>) {
+        let lives = self.home.lives(mount.session);
+        for (number, call) in mount.calls.iter().enumerate() {
+            if call.answer.is_none() {
+                steps.push(Step::Answer(at, number));
+            } else if mount.runs() {
+                steps.push(Step::Hear(at, number));
+                if self.left.losses > 0 {
+                    steps.push(Step::LoseReply(at, number));
+                }
+            }
+        }
+        match mount.process {
+            Process::Off => return steps.push(Step::Attach(at)),
+            Process::Dead if lives => return steps.push(Step::Expire(at)),
+            Process::Dead => return,
+            Process::Lapsed => {
+                if lives {
+                    steps.push(Step::Expire(at));
+                }
+                steps.push(Step::Return(at));
+            }
+            Process::Up => {
+                if self.left.lapses > 0 {
+                    steps.push(Step::Lapse(at));
+                }
+            }
+        }
+        if !mount.inbox.is_empty() {
+            steps.push(Step::Event(at));
+        }
+        let heard = lives && self.home.has_news(mount.session, mount.life, mount.seen);
+        if mount.polls() && heard {
+            steps.push(Step::Poll(at));
+        }
+        if self.left.deaths > 0 {
+            steps.push(Step::Die(at));
+        }
+        if self.left.flushes > 0 && mount.dirty.iter().any(Option::is_some) {
+            steps.push(Step::Flush(at));
+        }
+        for (number, op) in mount.ops.iter().enumerate() {
+            match op.stage {
+                Stage::New if mount.serves() => steps.push(Step::Enter(at, number)),
+                Stage::Running(..) if mount.serves() => steps.push(Step::Leave(at, number)),
+                Stage::Waiting(..) if self.left.withdrawals > 0 => {
+                    steps.push(Step::Withdraw(at, number));
+                }
+                _ => {}
+            }
+        }
+        let done = mount.ops.iter().all(|op| matches!(op.stage, Stage::Done));
+        let clean = mount.dirty.iter().all(Option::is_none);
+        if bounds.closes && done && clean && !mount.closed && mount.life.0 != 0 && mount.serves() {
+            steps.push(Step::Close(at));
+        }
+    }
+
+    /// Whether a program waits that was begun on a mount that is there.
+    pub(super) fn somebody_waits(&self) -> bool {
+        let waits = |mount: &&Mount| {
+            let left = mount.ops.iter().any(|op| !matches!(op.stage, Stage::Done));
+            mount.runs() && left
+        };
+        self.mounts.iter().any(|mount| waits(&mount))
+    }
+
+    /// Whether mounts that live have rights that go against each other.
+    pub(super) fn rights_collide(&self) -> bool {
+        use RightMode::{Read, Write};
+        let up = || {
+            self.mounts
+                .iter()
+                .enumerate()
+                .filter(|(_, one)| one.serves())
+        };
+        let against = |one: &Mount, two: &Mount| {
+            (0..self.disk.len()).any(|cell| one.may(Write, cell) && two.may(Read, cell))
+        };
+        up().any(|(at, one)| up().any(|(other, two)| at != other && against(one, two)))
+    }
+
+    /// Whether somebody may read what another one has not brought out, and could yet.
+    pub(super) fn hides_data(&self) -> bool {
+        let lives = |one: &Mount| one.serves() && self.home.lives(one.session);
+        let hides = |at: usize, one: &Mount| {
+            (0..self.disk.len()).any(|cell| {
+                let others = self
+                    .mounts
+                    .iter()
+                    .enumerate()
+                    .filter(|(other, _)| *other != at);
+                let mut others = others.filter(|(_, two)| two.serves());
+                one.dirty[cell].is_some() && others.any(|(_, two)| two.may(RightMode::Read, cell))
+            })
+        };
+        self.mounts
+            .iter()
+            .enumerate()
+            .any(|(at, one)| lives(one) && hides(at, one))
+    }
+
+    /// Takes a step, and what follows of itself.
+    pub(super) fn step(&mut self, step: Step, bounds: &Bounds) {
+        match step {
+            Step::Attach(at) => {
+                let (session, begun) = self.home.attach();
+                let rank = self.home.rank();
+                self.mounts[at].attached(session, begun, rank);
+            }
+            Step::Enter(at, op) => self.mounts[at].enter(op),
+            Step::Leave(at, op) => self.leave(at, op),
+            Step::Answer(at, call) => {
+                let asked = self.mounts[at].calls[call].clone();
+                let answer = self.answer(&asked);
+                self.mounts[at].calls[call].answer = Some(answer);
+            }
+            Step::Hear(at, call) => {
+                if let Some(Out::Refresh) = self.mounts[at].hear(call, full) {
+                    self.mounts[at].rank = self.home.rank();
+                }
+            }
+            Step::LoseReply(at, call) => {
+                self.left.losses -= 1;
+                let call = &mut self.mounts[at].calls[call];
+                call.answer = None;
+                self.strays.push(call.clone());
+            }
+            Step::Stray(at) => {
+                let call = self.strays.remove(at);
+                self.answer(&call);
+            }
+            Step::Poll(at) => self.poll(at),
+            Step::Event(at) => self.mounts[at].event(full),
+            Step::Land(at) => self.land(at),
+            Step::Expire(at) => {
+                self.doubt_of(at);
+                self.home.end(self.mounts[at].session, false);
+            }
+            Step::Fence => {
+                for mount in self.mounts.iter().map(|mount| mount.session) {
+                    if !self.home.lives(mount) {
+                        self.refused.insert(mount);
+                    }
+                }
+                for flight in &self.flights {
+                    if !self.home.lives(flight.session) {
+                        self.refused.insert(flight.session);
+                    }
+                }
+                self.home.close_fences();
+            }
+            Step::Return(at) => self.come_back(at),
+            Step::Close(at) => self.mounts[at].close(),
+            Step::Die(at) => {
+                self.left.deaths -= 1;
+                self.doubt_of(at);
+                let mount = &mut self.mounts[at];
+                mount.lost();
+                mount.process = Process::Dead;
+                // What it has sent may still arrive; nobody hears answers.
+                mount.calls.retain(|call| call.answer.is_none());
+            }
+            Step::Lapse(at) => {
+                self.left.lapses -= 1;
+                self.mounts[at].process = Process::Lapsed;
+                self.mounts[at].cached.fill(None);
+            }
+            Step::Restart => {
+                self.left.restarts -= 1;
+                self.home.restart();
+                // Copies end with the process at the end of their connection.
+                self.strays.clear();
+            }
+            Step::Withdraw(at, op) => {
+                self.left.withdrawals -= 1;
+                self.mounts[at].withdraw(op);
+            }
+            Step::Flush(at) => {
+                self.left.flushes -= 1;
+                let mut out = Vec::new();
+                self.mounts[at].is_flushed(&mut out);
+                self.send(at, out);
+            }
+        }
+        for at in 0..self.mounts.len() {
+            if bounds.closes && !self.mounts[at].closed {
+                self.flush_for_close(at);
+            }
+            let out = self.mounts[at].settle();
+            self.send(at, out);
+        }
+    }
+
+    /// Who has done all brings out what is dirty.
+    fn flush_for_close(&mut self, at: usize) {
+        let done = |mount: &Mount| mount.ops.iter().all(|op| matches!(op.stage, Stage::Done));
+        if self.mounts[at].runs() && done(&self.mounts[at]) {
+            let mut out = Vec::new();
+            self.mounts[at].is_flushed(&mut out);
+            self.send(at, out);
+        }
+    }
+
+    fn send(&mut self, mount: usize, out: Vec<Out>) {
+        let session = self.mounts[mount].session;
+        for out in out {
+            if let Out::Store(cell, value) = out {
+                self.flights.push(Flight {
+                    mount,
+                    session,
+                    cell,
+                    value,
+                });
+            }
+        }
+    }
+
+    fn land(&mut self, at: usize) {
+        let flight = self.flights.remove(at);
+        if self.refused.contains(&flight.session) {
+            return;
+        }
+        let others = self
+            .mounts
+            .iter()
+            .filter(|one| one.session != flight.session);
+        let mut others = others.filter(|one| one.serves());
+        if !self.home.lives(flight.session)
+            && others.any(|one| one.may(RightMode::Read, flight.cell))
+        {
+            self.wrong = Some(Wrong::Late);
+        }
+        self.disk[flight.cell] = flight.value;
+        let mount = &mut self.mounts[flight.mount];
+        if mount.runs() && mount.session == flight.session {
+            mount.flying[flight.cell] = false;
+            if mount.dirty[flight.cell] == Some(flight.value) {
+                mount.dirty[flight.cell] = None;
+            }
+        }
+    }
+
+    /// What a mount has not brought out may be lost, or arrive.
+    fn doubt_of(&mut self, at: usize) {
+        let mount = &self.mounts[at];
+        for cell in 0..self.disk.len() {
+            let flies = |it: &&Flight| it.session == mount.session && it.cell == cell;
+            if mount.dirty[cell].is_some() || self.flights.iter().any(|it| flies(&it)) {
+                self.doubt[cell] = true;
+            }
+        }
+    }
+
+    /// Who looks first at what may have been lost finds out; from there on it is so.
+    fn find_out(&mut self, cell: usize) {
+        if std::mem::take(&mut self.doubt[cell]) {
+            self.latest[cell] = self.disk[cell];
+        }
+    }
+
+    fn leave(&mut self, at: usize, op: usize) {
+        let what = self.mounts[at].ops[op].what;
+        if !self.mounts[at].leave(op) {
+            return;
+        }
+        match what {
+            Doing::Read(cell) => {
+                self.find_out(cell);
+                let mount = &mut self.mounts[at];
+                let seen = mount.dirty[cell].or(mount.cached[cell]);
+                let seen = seen.unwrap_or(self.disk[cell]);
+                if mount.dirty[cell].is_none() {
+                    mount.cached[cell] = Some(seen);
+                }
+                if seen != self.latest[cell] {
+                    self.wrong = Some(Wrong::Old);
+                }
+            }
+            Doing::Write(cell) => {
+                self.find_out(cell);
+                self.values += 1;
+                let mount = &mut self.mounts[at];
+                mount.dirty[cell] = Some(self.values);
+                mount.cached[cell] = None;
+                self.latest[cell] = self.values;
+            }
+            Doing::Declare => {
+                if !self.home.lives(self.mounts[at].session) {
+                    return;
+                }
+                let rank = 3 - self.home.rank();
+                self.home.declare(rank);
+                self.mounts[at].rank = rank;
+            }
+        }
+    }
+
+    fn poll(&mut self, at: usize) {
+        let mount = &mut self.mounts[at];
+        let (session, life) = (mount.session, mount.life);
+        match self.home.news(session, life, mount.seen) {
+            Err(_) => mount.suspend(life),
+            Ok(RightNews::Reset) => mount.polled(None),
+            Ok(RightNews::Events(events)) => {
+                let news = events.into_iter().filter_map(|event| {
+                    let news = match event.kind {
+                        RightEventKind::Granted(grant) => News::Granted(lite(&grant)),
+                        RightEventKind::Refused(ticket) => News::Refused(ticket),
+                        RightEventKind::Recall(recall) => News::Recall(recall),
+                        RightEventKind::Size { .. } => return None,
+                    };
+                    Some((event.number, news))
+                });
+                mount.polled(Some(news.collect()));
+            }
+        }
+    }
+
+    fn come_back(&mut self, at: usize) {
+        if self.home.lives(self.mounts[at].session) {
+            self.mounts[at].process = Process::Up;
+            return;
+        }
+        self.came_back = true;
+        self.mounts[at].lost();
+        let (session, begun) = self.home.attach();
+        let rank = self.home.rank();
+        self.mounts[at].attached(session, begun, rank);
+    }
+
+    fn answer(&mut self, call: &Call) -> Answer {
+        let by = (call.session, call.seq, call.done_below);
+        let answer = match &call.asking {
+            Asking::Right(ask, _) => self.home.ask(by, call.life, ask).map(|reply| match reply {
+                RightReply::Granted(grant) => Answer::Granted(lite(&grant)),
+                RightReply::Queued => Answer::Queued,
+                RightReply::Reset => Answer::LifeIsOver,
+            }),
+            Asking::Give(gives) => {
+                self.gave = true;
+                let given = self.home.give(by, call.life, gives.clone());
+                given.map(|()| Answer::Done)
+            }
+            Asking::Reset => {
+                self.resets = (self.resets + 1).min(3);
+                let begun = self.home.reset(by);
+                begun.map(|begun| Answer::Begun(begun.life, begun.alone))
+            }
+            Asking::Cancel(ticket) => {
+                let done = self.home.cancel(call.session, call.life, *ticket);
+                done.map(|()| Answer::Done)
+            }
+            Asking::Release => self.home.close(call.session, INO).map(|()| Answer::Done),
+        };
+        answer.unwrap_or_else(|error| match error {
+            MdError::SessionLost => Answer::SessionLost,
+            _ => Answer::Stale,
+        })
+    }
+}
