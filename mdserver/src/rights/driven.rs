@@ -36,8 +36,6 @@ pub enum Flaw {
     GivesAwayWithoutFence,
     /// A giving takes what was granted after it was sent.
     TakesWhatIsNotGiven,
-    /// A copy of a request does again what it did.
-    KeepsNoReplies,
     /// When a second session comes, the first is not waited for.
     LeavesAloneTheFirst,
     /// A recall is not sent.
@@ -177,16 +175,6 @@ impl Driven {
         self.earlier || self.sessions.values().any(|&ended| ended) || !self.home.dead().is_empty()
     }
 
-    fn number(&self, seq: u64, done_below: u64) -> Number {
-        match self.flaw {
-            Some(Flaw::KeepsNoReplies) => Number {
-                seq: 0,
-                done_below: 0,
-            },
-            _ => Number { seq, done_below },
-        }
-    }
-
     /// [`crate::api::Op::AskRight`].
     ///
     /// # Errors
@@ -198,7 +186,7 @@ impl Driven {
         ask: &RightAsk,
     ) -> Result<RightReply, MdError> {
         self.check(session)?;
-        let number = self.number(seq, done_below);
+        let number = Number { seq, done_below };
         let entry = || Ok(self.entry.clone());
         let reply = ops::ask_in(&mut self.home.enter(), session, number, life, ask, entry)?;
         if self.flaw == Some(Flaw::GrantsBeforeItIsGiven) {
@@ -223,7 +211,7 @@ impl Driven {
         }
         let areas = gives.iter().map(|give| Area::from_wire(&give.area));
         let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
-        let number = self.number(seq, done_below);
+        let number = Number { seq, done_below };
         ops::give_in(&mut self.home.enter(), session, number, life, gives, areas)?;
         Ok(())
     }
@@ -234,7 +222,7 @@ impl Driven {
         (session, seq, done_below): (SessionId, u64, u64),
     ) -> Result<RightsBegun, MdError> {
         self.check(session)?;
-        let number = self.number(seq, done_below);
+        let number = Number { seq, done_below };
         match ops::reset_in(&mut self.home.enter(), session, number, seq)? {
             Reply::RightsBegun(begun) => Ok(begun),
             other => Err(MdError::Protocol(format!("{other:?}"))),

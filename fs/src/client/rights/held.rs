@@ -136,6 +136,14 @@ impl Held {
         !self.read.is_empty()
     }
 
+    /// Whether anything is held beyond what may stay.
+    pub(super) fn has_any(&self, keep: Option<RightMode>) -> bool {
+        match keep {
+            None => !self.read.is_empty(),
+            Some(_) => !self.write.is_empty(),
+        }
+    }
+
     /// What the kernel's pages are for: a page in a file that is open for writing may come back changed
     /// without warning.
     pub(super) fn page_mode(&self) -> RightMode {

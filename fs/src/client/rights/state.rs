@@ -137,7 +137,9 @@ impl State {
         self.held.grant(grant.mode, &Cells::from(&grant.area));
     }
 
-    /// Takes out what is closing and more, but nothing of `kept`. `heard`: the last grant of any object.
+    /// Takes out what is closing and more, but nothing of `kept`. `heard`: the last grant of any object. Where
+    /// nothing is left all is said to be given: the home may believe that there is more (of an object that was
+    /// closed a moment ago, say), and would recall it box by box.
     pub(super) fn take_out(
         &mut self,
         closing: &Closing,
@@ -145,7 +147,11 @@ impl State {
         heard: RightSerial,
     ) -> Cells {
         self.gave = heard;
-        self.held.take_out(closing, Some(kept))
+        let given = self.held.take_out(closing, Some(kept));
+        match self.held.has_any(closing.keep) {
+            true => given,
+            false => Cells::All,
+        }
     }
 
     /// A life is over; nothing begins, and of what was asked and recalled in it nothing is left to do. `alone`:

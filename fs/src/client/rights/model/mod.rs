@@ -69,10 +69,6 @@ enum Slip {
     GivesWithoutFlush,
     /// Keeps what it has read when it gives it back, and when it is granted anew.
     KeepsTheCache,
-    /// Takes what was granted before it gave, and not heard of then.
-    CountsEveryGrant,
-    /// Names a later grant than it has heard of when it gives.
-    NamesLaterGrants,
     /// Goes on when it was not heard for long.
     ServesWhenLapsed,
     /// Does not begin anew when its life is over.

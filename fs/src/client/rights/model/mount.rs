@@ -433,9 +433,6 @@ impl Mount {
 
     fn granted(&mut self, life: RightsLife, grant: slabfs_mdserver::api::RightGrant) {
         let heard = self.line.hear(life, grant.serial);
-        if self.slip == Some(Slip::CountsEveryGrant) {
-            self.own.gave = RightSerial(0);
-        }
         self.own.granted(heard, grant);
     }
 
@@ -617,11 +614,7 @@ impl Mount {
                 if recall.closing.keep.is_none() && self.slip != Some(Slip::KeepsTheCache) {
                     self.cached.fill(None);
                 }
-                let named = match self.slip {
-                    Some(Slip::NamesLaterGrants) => RightSerial(u64::MAX),
-                    _ => serial,
-                };
-                let gives = givings(INO, &recall.closing, &given, named);
+                let gives = givings(INO, &recall.closing, &given, serial);
                 Some(Taking::Told(self.call(recall.life, Asking::Give(gives))))
             }
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 use slabfs_mdserver::api::{
-    ArrayInfo, Attr, Entry, Given, Kind, MdError, RightEventKind, RightGrant, RightNews,
+    ArrayInfo, Attr, Entry, Given, Kind, MdError, RightEventKind, RightGrant, RightMode, RightNews,
     RightReply, Time,
 };
 use slabfs_mdserver::rights::driven::Driven;
@@ -20,6 +20,15 @@ struct Flight {
     session: SessionId,
     cell: usize,
     value: u8,
+}
+
+/// What must not be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Wrong {
+    /// A read of what was there before the last write.
+    Old,
+    /// A data server took a write of a session that is over where another one has rights.
+    Late,
 }
 
 /// What may go wrong yet.
@@ -81,6 +90,10 @@ impl Step {
 }
 
 #[derive(Debug, Clone, Hash)]
+#[expect(
+    clippy::derived_hash_with_manual_eq,
+    reason = "equal is what has the same hash, as the search takes it"
+)]
 pub(super) struct World {
     home: Driven,
     pub(super) mounts: Vec<Mount>,
@@ -97,7 +110,7 @@ pub(super) struct World {
     strays: Vec<Call>,
     left: Left,
     /// What was seen and must not be.
-    pub(super) wrong: Option<&'static str>,
+    pub(super) wrong: Option<Wrong>,
     /// What happened, so that it is known that it does.
     pub(super) resets: u8,
     pub(super) gave: bool,
@@ -310,7 +323,7 @@ impl World {
 
     /// Whether mounts that live have rights that go against each other.
     pub(super) fn rights_collide(&self) -> bool {
-        use slabfs_mdserver::api::RightMode::{Read, Write};
+        use RightMode::{Read, Write};
         let up = || {
             self.mounts
                 .iter()
@@ -325,7 +338,6 @@ impl World {
 
     /// Whether somebody may read what another one has not brought out, and could yet.
     pub(super) fn hides_data(&self) -> bool {
-        use slabfs_mdserver::api::RightMode::Read;
         let lives = |one: &Mount| one.serves() && self.home.lives(one.session);
         let hides = |at: usize, one: &Mount| {
             (0..self.disk.len()).any(|cell| {
@@ -335,7 +347,7 @@ impl World {
                     .enumerate()
                     .filter(|(other, _)| *other != at);
                 let mut others = others.filter(|(_, two)| two.serves());
-                one.dirty[cell].is_some() && others.any(|(_, two)| two.may(Read, cell))
+                one.dirty[cell].is_some() && others.any(|(_, two)| two.may(RightMode::Read, cell))
             })
         };
         self.mounts
@@ -465,6 +477,16 @@ impl World {
         if self.refused.contains(&flight.session) {
             return;
         }
+        let others = self
+            .mounts
+            .iter()
+            .filter(|one| one.session != flight.session);
+        let mut others = others.filter(|one| one.serves());
+        if !self.home.lives(flight.session)
+            && others.any(|one| one.may(RightMode::Read, flight.cell))
+        {
+            self.wrong = Some(Wrong::Late);
+        }
         self.disk[flight.cell] = flight.value;
         let mount = &mut self.mounts[flight.mount];
         if mount.runs() && mount.session == flight.session {
@@ -508,7 +530,7 @@ impl World {
                     mount.cached[cell] = Some(seen);
                 }
                 if seen != self.latest[cell] {
-                    self.wrong = Some("a read was old");
+                    self.wrong = Some(Wrong::Old);
                 }
             }
             Doing::Write(cell) => {
