@@ -3,7 +3,7 @@
 //!
 //! What is here of the service besides rights is the least that they rest on: which sessions live, which have
 //! ended, what of that is on disk, and what the home is told about fences. Everything else is the real thing:
-//! [`Home`] with its table, lives, events and kept replies. A state can be cloned, compared by its hash, and
+//! `Home` with its table, lives, events and kept replies. A state can be cloned, compared by its hash, and
 //! started anew from what would have been on disk.
 //!
 //! [`Flaw`]s are mistakes that the home could have been written with. The model has to see each of them.
