@@ -29,6 +29,7 @@ mod selection;
 mod space;
 mod tag;
 
+pub mod batch;
 pub mod layout;
 
 pub use codec::{Codec, CodecError};

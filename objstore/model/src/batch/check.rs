@@ -1,0 +1,409 @@
+//! A batch looked through: offsets resolved, limits kept, extents known.
+//!
+//! Offsets that count from the element before are made to count from the parent, so that each element stands for
+//! itself: it lies at its own offset from where this repetition of the parent lies, or, `fixed`, from the start.
+//! Each node knows what all below it touches: `floating`, from where one of its repetitions lies, and `fixed`,
+//! from the start. All sums are made in 128 bits and fit 64 when [`Plan::new`] returns, so that nothing that walks
+//! a plan can overflow.
+
+use super::{Batch, BatchError, MAX_DEPTH, MAX_NODES, Pattern, Place, Side};
+
+/// A half-open span, from the start or from where something lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: i64,
+    pub(super) to: i64,
+}
+
+/// One side of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lie {
+    /// From where this repetition of the parent lies; from the start if `fixed`.
+    pub(super) offset: i64,
+    pub(super) fixed: bool,
+    pub(super) stride: i64,
+    /// What is touched below, from where one repetition of this node lies; none if all of it is fixed.
+    pub(super) floating: Option<Span>,
+    /// What is touched below at places that do not move.
+    pub(super) below_fixed: Option<Span>,
+}
+
+/// What a node repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// Bytes; not 0.
+    Data(u64),
+    /// The nodes from a number up to another.
+    Vector(u32, u32),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    /// Its number as it was written down.
+    pub(super) number: u32,
+    pub(super) file: Lie,
+    pub(super) memory: Lie,
+    /// Not 0.
+    pub(super) count: u64,
+    pub(super) what: What,
+}
+
+/// A batch that was looked through and can be walked. Elements that move nothing are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub(super) nodes: Vec<Node>,
+    /// The top vector: the last nodes.
+    pub(super) top: (u32, u32),
+    bytes: u64,
+    pieces: u64,
+    file: Option<Span>,
+    memory: Option<Span>,
+}
+
+/// In 128 bits.
+#[derive(Clone, Copy)]
+struct Wide {
+    from: i128,
+    to: i128,
+}
+
+impl Wide {
+    fn join(one: Option<Wide>, other: Option<Wide>) -> Option<Wide> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(Wide {
+                from: one.from.min(other.from),
+                to: one.to.max(other.to),
+            }),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn shift(self, by: i128) -> Wide {
+        Wide {
+            from: self.from + by,
+            to: self.to + by,
+        }
+    }
+
+    /// All of `count` repetitions.
+    fn repeat(self, count: u64, stride: i64) -> Option<Wide> {
+        let last = i128::from(count - 1).checked_mul(i128::from(stride))?;
+        Some(Wide {
+            from: self.from + last.min(0),
+            to: self.to + last.max(0),
+        })
+    }
+
+    fn fit(self) -> Option<Span> {
+        Some(Span {
+            from: i64::try_from(self.from).ok()?,
+            to: i64::try_from(self.to).ok()?,
+        })
+    }
+}
+
+/// Where an element lies after those before it in its vector.
+#[derive(Clone, Copy, Default)]
+struct At {
+    offset: i64,
+    fixed: bool,
+}
+
+impl At {
+    fn next(self, place: &Place, unit: u64) -> Option<At> {
+        let own = times(place.offset, unit)?;
+        Some(match place.absolute {
+            true => At {
+                offset: own,
+                fixed: true,
+            },
+            false => At {
+                offset: self.offset.checked_add(own)?,
+                fixed: self.fixed,
+            },
+        })
+    }
+}
+
+fn times(value: i64, unit: u64) -> Option<i64> {
+    i64::try_from(i128::from(value) * i128::from(unit)).ok()
+}
+
+/// Spans of all below a vector: from where it lies, and at places that do not move.
+#[derive(Clone, Copy, Default)]
+struct Spans {
+    floating: Option<Wide>,
+    fixed: Option<Wide>,
+}
+
+impl Spans {
+    fn of_data(bytes: i64) -> Spans {
+        Spans {
+            floating: Some(Wide {
+                from: 0,
+                to: bytes.into(),
+            }),
+            fixed: None,
+        }
+    }
+
+    /// Adds a node that lies `at`, with what is below it.
+    fn add(&mut self, below: Spans, at: At, stride: i64, count: u64) -> Option<()> {
+        if let Some(span) = below.floating {
+            let own = span.repeat(count, stride)?.shift(at.offset.into());
+            own.fit()?;
+            let spans = match at.fixed {
+                true => &mut self.fixed,
+                false => &mut self.floating,
+            };
+            *spans = Wide::join(*spans, Some(own));
+        }
+        self.fixed = Wide::join(self.fixed, below.fixed);
+        Some(())
+    }
+}
+
+/// One side of a vector.
+#[derive(Clone, Copy, Default)]
+struct Touched {
+    /// What is moved.
+    data: Spans,
+    /// The same, and where vectors lie, from which that is counted: a walk goes there, too.
+    places: Spans,
+}
+
+impl Touched {
+    fn add(&mut self, below: Touched, at: At, stride: i64, count: u64) -> Option<()> {
+        let mut places = below.places;
+        places.floating = Wide::join(places.floating, Some(Wide { from: 0, to: 0 }));
+        self.data.add(below.data, at, stride, count)?;
+        self.places.add(places, at, stride, count)
+    }
+}
+
+struct Checker {
+    unit: u64,
+    seen: usize,
+    nodes: Vec<Node>,
+}
+
+/// A vector that was looked through.
+struct Vector {
+    nodes: Vec<Node>,
+    file: Touched,
+    memory: Touched,
+    bytes: u64,
+    pieces: u64,
+}
+
+impl Checker {
+    fn vector(&mut self, batches: &[Batch], depth: usize) -> Result<Vector, BatchError> {
+        if depth > MAX_DEPTH {
+            return Err(BatchError::TooDeep);
+        }
+        let mut vector = Vector {
+            nodes: Vec::new(),
+            file: Touched::default(),
+            memory: Touched::default(),
+            bytes: 0,
+            pieces: 0,
+        };
+        let (mut file, mut memory) = (At::default(), At::default());
+        for batch in batches {
+            if self.seen == MAX_NODES {
+                return Err(BatchError::TooLarge);
+            }
+            let number = self.seen as u32;
+            self.seen += 1;
+            let over = || BatchError::Overflow(number);
+            file = file.next(&batch.file, self.unit).ok_or_else(over)?;
+            memory = memory.next(&batch.memory, self.unit).ok_or_else(over)?;
+            self.element(batch, number, [file, memory], depth, &mut vector)?;
+        }
+        Ok(vector)
+    }
+
+    fn element(
+        &mut self,
+        batch: &Batch,
+        number: u32,
+        [file, memory]: [At; 2],
+        depth: usize,
+        vector: &mut Vector,
+    ) -> Result<(), BatchError> {
+        let over = || BatchError::Overflow(number);
+        let (what, below, bytes, pieces) = match &batch.pattern {
+            Pattern::Data(size) => {
+                let bytes = size.checked_mul(self.unit).ok_or_else(over)?;
+                let spans = Spans::of_data(i64::try_from(bytes).map_err(|_| over())?);
+                let touched = Touched {
+                    data: spans,
+                    places: spans,
+                };
+                (What::Data(bytes), [touched; 2], bytes, 1)
+            }
+            Pattern::Vector(batches) => {
+                let inner = self.vector(batches, depth + 1)?;
+                let from = self.nodes.len() as u32;
+                self.nodes.extend(inner.nodes);
+                let what = What::Vector(from, self.nodes.len() as u32);
+                (what, [inner.file, inner.memory], inner.bytes, inner.pieces)
+            }
+        };
+        if bytes == 0 || batch.count == 0 {
+            return Ok(());
+        }
+        let lie = |at: At, place: &Place, below: Touched| -> Option<Lie> {
+            let fit = |span: Option<Wide>| match span {
+                Some(span) => span.fit().map(Some),
+                None => Some(None),
+            };
+            Some(Lie {
+                offset: at.offset,
+                fixed: at.fixed,
+                stride: times(place.stride, self.unit)?,
+                floating: fit(below.data.floating)?,
+                below_fixed: fit(below.data.fixed)?,
+            })
+        };
+        let node = Node {
+            number,
+            file: lie(file, &batch.file, below[0]).ok_or_else(over)?,
+            memory: lie(memory, &batch.memory, below[1]).ok_or_else(over)?,
+            count: batch.count,
+            what,
+        };
+        let count = node.count;
+        let added = vector.file.add(below[0], file, node.file.stride, count);
+        added.ok_or_else(over)?;
+        let added = vector
+            .memory
+            .add(below[1], memory, node.memory.stride, count);
+        added.ok_or_else(over)?;
+        let node = joined(node);
+        let bytes = bytes.checked_mul(batch.count).ok_or_else(over)?;
+        vector.bytes = vector.bytes.checked_add(bytes).ok_or_else(over)?;
+        let pieces = u64::saturating_mul(pieces, node.count);
+        vector.pieces = vector.pieces.saturating_add(pieces);
+        if vector.bytes > i64::MAX as u64 {
+            return Err(over());
+        }
+        vector.nodes.push(node);
+        Ok(())
+    }
+}
+
+/// Pieces that lie one behind the other on both sides are one piece.
+fn joined(mut node: Node) -> Node {
+    if let What::Data(bytes) = node.what
+        && (node.count == 1
+            || (node.file.stride == bytes as i64 && node.memory.stride == bytes as i64))
+        && let Some(all) = bytes.checked_mul(node.count)
+        && let Ok(to) = i64::try_from(all)
+    {
+        let span = Some(Span { from: 0, to });
+        node.what = What::Data(all);
+        node.count = 1;
+        (node.file.stride, node.memory.stride) = (0, 0);
+        (node.file.floating, node.memory.floating) = (span, span);
+    }
+    node
+}
+
+impl Plan {
+    /// Looks a batch through. A `unit` is 1 for offsets and sizes in bytes, the size of an element for those in
+    /// elements.
+    ///
+    /// # Errors
+    /// Too many elements or levels, sums that exceed 63 bits, offsets below 0 at any repetition.
+    pub fn new(batches: &[Batch], unit: u64) -> Result<Plan, BatchError> {
+        let mut checker = Checker {
+            unit,
+            seen: 0,
+            nodes: Vec::new(),
+        };
+        let vector = checker.vector(batches, 1)?;
+        let mut nodes = checker.nodes;
+        let from = nodes.len() as u32;
+        nodes.extend(vector.nodes);
+        let top = (from, nodes.len() as u32);
+        let all = |touched: Touched| Wide::join(touched.data.floating, touched.data.fixed);
+        let fit = |span: Option<Wide>| span.and_then(Wide::fit);
+        let plan = Plan {
+            top,
+            bytes: vector.bytes,
+            pieces: vector.pieces,
+            file: fit(all(vector.file)),
+            memory: fit(all(vector.memory)),
+            nodes,
+        };
+        plan.below_start(Side::File, plan.file)?;
+        plan.below_start(Side::Memory, plan.memory)?;
+        Ok(plan)
+    }
+
+    fn below_start(&self, side: Side, span: Option<Span>) -> Result<(), BatchError> {
+        match span {
+            Some(span) if span.from < 0 => Err(BatchError::Negative {
+                element: self.lowest(side),
+                side,
+                by: span.from.unsigned_abs(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of the element of data that reaches lowest.
+    fn lowest(&self, side: Side) -> u32 {
+        let mut vector = self.top;
+        loop {
+            let nodes = &self.nodes[vector.0 as usize..vector.1 as usize];
+            let low = |node: &Node| {
+                let lie = node.side(side);
+                let last = i128::from(node.count - 1) * i128::from(lie.stride);
+                let own = lie
+                    .floating
+                    .map(|span| i128::from(span.from) + last.min(0) + i128::from(lie.offset));
+                own.into_iter()
+                    .chain(lie.below_fixed.map(|span| span.from.into()))
+                    .min()
+            };
+            let Some(node) = nodes.iter().min_by_key(|node| low(node)) else {
+                return 0;
+            };
+            match node.what {
+                What::Data(_) => return node.number,
+                What::Vector(from, to) => vector = (from, to),
+            }
+        }
+    }
+
+    /// Bytes that it moves.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Pieces that it has, those that lie one behind the other on both sides as one; at most 2^64-1.
+    pub fn pieces(&self) -> u64 {
+        self.pieces
+    }
+
+    /// From the first to behind the last byte of the object; none if nothing is moved.
+    pub fn file_span(&self) -> Option<(u64, u64)> {
+        self.file.map(|span| (span.from as u64, span.to as u64))
+    }
+
+    /// From the first to behind the last byte of the buffer: how large that must be.
+    pub fn memory_span(&self) -> Option<(u64, u64)> {
+        self.memory.map(|span| (span.from as u64, span.to as u64))
+    }
+}
+
+impl Node {
+    pub(super) fn side(&self, side: Side) -> &Lie {
+        match side {
+            Side::File => &self.file,
+            Side::Memory => &self.memory,
+        }
+    }
+}

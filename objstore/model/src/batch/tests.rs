@@ -1,0 +1,359 @@
+//! Batches against an interpreter that goes through every byte.
+
+use std::collections::HashSet;
+
+use super::*;
+use proptest::prelude::*;
+
+/// What a batch moves, straight from the definition: where each byte lies in the object and in the buffer. None if an
+/// offset is below 0.
+fn interpret(batches: &[Batch], unit: i128) -> Option<Vec<(i128, i128)>> {
+    fn vector(batches: &[Batch], unit: i128, base: [i128; 2], bytes: &mut Vec<(i128, i128)>) {
+        let mut before = base;
+        for batch in batches {
+            for (before, place) in before.iter_mut().zip([&batch.file, &batch.memory]) {
+                let from = if place.absolute { 0 } else { *before };
+                *before = from + i128::from(place.offset) * unit;
+            }
+            for number in 0..i128::from(batch.count) {
+                let strides = [&batch.file, &batch.memory].map(|place| i128::from(place.stride));
+                let at = [0, 1].map(|side| before[side] + number * strides[side] * unit);
+                match &batch.pattern {
+                    Pattern::Data(size) => {
+                        for byte in 0..i128::from(*size) * unit {
+                            bytes.push((at[0] + byte, at[1] + byte));
+                        }
+                    }
+                    Pattern::Vector(inner) => vector(inner, unit, at, bytes),
+                }
+            }
+        }
+    }
+    let mut bytes = Vec::new();
+    vector(batches, unit, [0, 0], &mut bytes);
+    let low = bytes.iter().any(|&(file, memory)| file < 0 || memory < 0);
+    (!low).then_some(bytes)
+}
+
+/// The bytes of runs, in their order.
+fn bytes_of(runs: Runs<'_>) -> Vec<(i128, i128)> {
+    let mut bytes = Vec::new();
+    for run in runs {
+        assert!(run.bytes > 0 && run.count > 0, "{run:?}");
+        for number in 0..i128::from(run.count) {
+            for byte in 0..i128::from(run.bytes) {
+                bytes.push((
+                    i128::from(run.file) + number * i128::from(run.file_stride) + byte,
+                    i128::from(run.memory) + number * i128::from(run.memory_stride) + byte,
+                ));
+            }
+        }
+    }
+    bytes
+}
+
+fn place(offsets: std::ops::Range<i64>) -> impl Strategy<Value = Place> {
+    (
+        offsets,
+        prop::bool::weighted(0.15),
+        prop_oneof![4 => 0i64..24, 1 => -12i64..12],
+    )
+        .prop_map(|(offset, absolute, stride)| Place {
+            offset,
+            absolute,
+            stride,
+        })
+}
+
+fn tree() -> impl Strategy<Value = Batch> {
+    let element = |offsets: std::ops::Range<i64>| (place(offsets.clone()), place(offsets), 0u64..4);
+    let leaf = (element(-3..30), 0u64..6).prop_map(|((file, memory, count), size)| {
+        Batch::repeated(file, memory, count, Pattern::Data(size))
+    });
+    leaf.prop_recursive(3, 12, 3, move |inner| {
+        (element(0..20), prop::collection::vec(inner, 0..4)).prop_map(
+            |((file, memory, count), vector)| {
+                Batch::repeated(file, memory, count, Pattern::Vector(vector))
+            },
+        )
+    })
+}
+
+/// Vectors of trees, begun high enough that most have no offset below 0.
+fn batches() -> impl Strategy<Value = Vec<Batch>> {
+    prop::collection::vec(tree(), 0..4).prop_map(|mut batches| {
+        if let Some(first) = batches.first_mut() {
+            first.file.offset += 40;
+            first.memory.offset += 40;
+        }
+        batches
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+
+    /// All of it, and what lies in a range, come in the order of the definition; sums and spans are right.
+    #[test]
+    fn a_walk_is_what_the_definition_says(
+        batches in batches(),
+        unit in 1u64..4,
+        from in 0u64..200,
+        len in 0u64..200,
+    ) {
+        let naive = interpret(&batches, unit.into());
+        let plan = Plan::new(&batches, unit);
+        let Some(naive) = naive else {
+            prop_assert!(matches!(plan, Err(BatchError::Negative { .. })), "{plan:?}");
+            return Ok(());
+        };
+        let plan = plan.unwrap();
+        prop_assert_eq!(plan.bytes(), naive.len() as u64);
+        let span = |side: fn(&(i128, i128)) -> i128| {
+            let bytes = naive.iter().map(side);
+            let low = bytes.clone().min()?;
+            Some((low as u64, bytes.max()? as u64 + 1))
+        };
+        prop_assert_eq!(plan.file_span(), span(|byte| byte.0));
+        prop_assert_eq!(plan.memory_span(), span(|byte| byte.1));
+        let runs: u64 = plan.all_runs().map(|run| run.count).sum();
+        prop_assert_eq!(plan.pieces(), runs);
+        prop_assert_eq!(bytes_of(plan.all_runs()), naive.clone());
+        let within = |byte: &(i128, i128)| {
+            byte.0 >= i128::from(from) && byte.0 < i128::from(from + len)
+        };
+        let naive: Vec<_> = naive.into_iter().filter(within).collect();
+        prop_assert_eq!(bytes_of(plan.runs(from, from + len)), naive);
+    }
+
+    /// Few enough pieces that all can be told.
+    #[test]
+    fn overlaps_are_told_exactly(batches in batches(), unit in 1u64..4) {
+        let Some(naive) = interpret(&batches, unit.into()) else {
+            return Ok(());
+        };
+        let mut seen = HashSet::new();
+        let overlaps = !naive.iter().all(|byte| seen.insert(byte.1));
+        let told = Plan::new(&batches, unit).unwrap().check_targets();
+        match overlaps {
+            true => prop_assert!(matches!(told, Err(BatchError::Overlap { .. })), "{told:?}"),
+            false => prop_assert_eq!(told, Ok(())),
+        }
+    }
+
+    /// Whatever is asked, an answer comes, and walks stay within what they said.
+    #[test]
+    fn wild_numbers_are_refused_or_kept(batches in wild(), unit in 1u64..9) {
+        let Ok(plan) = Plan::new(&batches, unit) else {
+            return Ok(());
+        };
+        let _ = plan.check_targets();
+        let Some((from, to)) = plan.file_span() else {
+            return Ok(());
+        };
+        let memory = plan.memory_span().unwrap();
+        for run in plan.all_runs().take(100) {
+            let last = |at: u64, stride: i64| {
+                i128::from(at) + i128::from(run.count - 1) * i128::from(stride)
+            };
+            for at in [i128::from(run.file), last(run.file, run.file_stride)] {
+                prop_assert!(at >= from.into() && at + i128::from(run.bytes) <= to.into());
+            }
+            for at in [i128::from(run.memory), last(run.memory, run.memory_stride)] {
+                prop_assert!(at >= memory.0.into() && at + i128::from(run.bytes) <= memory.1.into());
+            }
+        }
+        // The last byte is found, whatever lies before it.
+        let last: u64 = plan.runs(to - 1, to).take(1).map(|run| run.bytes).sum();
+        prop_assert_eq!(last, 1);
+    }
+}
+
+fn wild() -> impl Strategy<Value = Vec<Batch>> {
+    let number = || {
+        prop_oneof![
+            0i64..1000,
+            (0i64..63).prop_map(|bit| 1i64 << bit),
+            Just(i64::MAX),
+            -1000i64..0,
+            Just(i64::MIN),
+        ]
+    };
+    let place = move || {
+        (number(), any::<bool>(), number()).prop_map(|(offset, absolute, stride)| Place {
+            offset,
+            absolute,
+            stride,
+        })
+    };
+    let count = || prop_oneof![0u64..5, (0u64..64).prop_map(|bit| 1 << bit), Just(u64::MAX)];
+    let leaf = (place(), place(), count(), count()).prop_map(|(file, memory, count, size)| {
+        Batch::repeated(file, memory, count, Pattern::Data(size))
+    });
+    let tree = leaf.prop_recursive(4, 16, 3, move |inner| {
+        let vector = prop::collection::vec(inner, 0..4);
+        (place(), place(), count(), vector).prop_map(|(file, memory, count, vector)| {
+            Batch::repeated(file, memory, count, Pattern::Vector(vector))
+        })
+    });
+    prop::collection::vec(tree, 0..4)
+}
+
+fn bytes(batches: &[Batch]) -> Vec<(i128, i128)> {
+    bytes_of(Plan::new(batches, 1).unwrap().all_runs())
+}
+
+/// The patterns that Galley's paper names.
+#[test]
+fn a_standard_and_a_simple_strided_request() {
+    let one = Batch::data(Place::at(5), Place::at(0), 3);
+    assert_eq!(bytes(&[one]), [(5, 0), (6, 1), (7, 2)]);
+    let strided = Batch::repeated(
+        Place::at(10).every(4),
+        Place::at(0).every(2),
+        3,
+        Pattern::Data(2),
+    );
+    let expected = [(10, 0), (11, 1), (14, 2), (15, 3), (18, 4), (19, 5)];
+    assert_eq!(bytes(&[strided]), expected);
+}
+
+#[test]
+fn a_nested_strided_request_is_a_tree_of_two_levels() {
+    let inner = Batch::repeated(
+        Place::after(0).every(10),
+        Place::after(0).every(1),
+        2,
+        Pattern::Data(1),
+    );
+    let outer = Batch::repeated(
+        Place::at(3).every(100),
+        Place::at(0).every(2),
+        2,
+        Pattern::Vector(vec![inner]),
+    );
+    assert_eq!(bytes(&[outer]), [(3, 0), (13, 1), (103, 2), (113, 3)]);
+}
+
+/// Relative to the parent for the first, to the element before for the others; absolute stays where it is.
+#[test]
+fn offsets_count_from_the_element_before() {
+    let vector = vec![
+        Batch::data(Place::after(1), Place::after(0), 1),
+        Batch::data(Place::after(4), Place::after(1), 1),
+        Batch::data(Place::at(500), Place::after(1), 1),
+        Batch::data(Place::after(2), Place::after(1), 1),
+    ];
+    let outer = Batch::repeated(
+        Place::at(10).every(20),
+        Place::at(0).every(4),
+        2,
+        Pattern::Vector(vector),
+    );
+    let expected = [
+        (11, 0),
+        (15, 1),
+        (500, 2),
+        (502, 3),
+        (31, 4),
+        (35, 5),
+        (500, 6),
+        (502, 7),
+    ];
+    assert_eq!(bytes(&[outer]), expected);
+}
+
+/// Ten nodes that mean a milliard pieces are walked to any place in no time, and their targets are told apart.
+#[test]
+fn a_milliard_pieces_are_not_listed() {
+    let mut batch = Batch::repeated(
+        Place::after(0).every(16),
+        Place::after(0).every(8),
+        10,
+        Pattern::Data(8),
+    );
+    for level in 1..9u32 {
+        batch = Batch::repeated(
+            Place::after(0).every(16 * 10i64.pow(level)),
+            Place::after(0).every(8 * 10i64.pow(level)),
+            10,
+            Pattern::Vector(vec![batch]),
+        );
+    }
+    let plan = Plan::new(&[batch], 1).unwrap();
+    assert_eq!(
+        (plan.pieces(), plan.bytes()),
+        (1_000_000_000, 8_000_000_000)
+    );
+    assert_eq!(plan.nodes.len(), 9);
+    assert_eq!(plan.check_targets(), Ok(()));
+    let runs: Vec<Run> = plan.runs(15_999_999_972, 15_999_999_985).collect();
+    let places: Vec<_> = runs.iter().map(|run| (run.file, run.bytes)).collect();
+    assert_eq!(places, [(15_999_999_972, 4), (15_999_999_984, 1)]);
+}
+
+/// A transposed matrix, and the columns of a table, overlap nowhere; also where they are large.
+#[test]
+fn targets_that_interleave_are_told_apart() {
+    let transposed = Batch::repeated(
+        Place::at(0).every(8000),
+        Place::at(0).every(8),
+        100_000,
+        Pattern::Vector(vec![Batch::repeated(
+            Place::after(0).every(8),
+            Place::after(0).every(800_000),
+            1000,
+            Pattern::Data(8),
+        )]),
+    );
+    let plan = Plan::new(&[transposed], 1).unwrap();
+    assert_eq!(plan.check_targets(), Ok(()));
+    let column = |at: i64, bytes| {
+        let memory = Place::at(at).every(24);
+        Batch::repeated(Place::at(0).every(8), memory, 1 << 30, Pattern::Data(bytes))
+    };
+    let plan = Plan::new(&[column(0, 8), column(8, 12), column(20, 4)], 1).unwrap();
+    assert_eq!(plan.check_targets(), Ok(()));
+    let plan = Plan::new(&[column(0, 8), column(8, 12), column(19, 4)], 1).unwrap();
+    let overlap = BatchError::Overlap { one: 1, other: 2 };
+    assert_eq!(plan.check_targets(), Err(overlap));
+}
+
+#[test]
+fn too_much_is_refused() {
+    let one = Batch::data(Place::after(0), Place::after(0), 1);
+    let many = vec![one.clone(); MAX_NODES + 1];
+    assert_eq!(Plan::new(&many, 1), Err(BatchError::TooLarge));
+    assert!(Plan::new(&many[1..], 1).is_ok());
+    let mut deep = one;
+    for _ in 1..MAX_DEPTH {
+        deep = Batch::repeated(
+            Place::after(0),
+            Place::after(0),
+            1,
+            Pattern::Vector(vec![deep]),
+        );
+    }
+    assert!(Plan::new(std::slice::from_ref(&deep), 1).is_ok());
+    deep = Batch::repeated(
+        Place::after(0),
+        Place::after(0),
+        1,
+        Pattern::Vector(vec![deep]),
+    );
+    assert_eq!(Plan::new(&[deep], 1), Err(BatchError::TooDeep));
+    let far = Batch::data(Place::at(i64::MAX), Place::at(0), 1);
+    assert_eq!(Plan::new(&[far], 1), Err(BatchError::Overflow(0)));
+    let below = Batch::repeated(
+        Place::at(5).every(-2),
+        Place::at(0).every(1),
+        4,
+        Pattern::Data(1),
+    );
+    let negative = BatchError::Negative {
+        element: 0,
+        side: Side::File,
+        by: 1,
+    };
+    assert_eq!(Plan::new(&[below], 1), Err(negative));
+}
