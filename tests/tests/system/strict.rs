@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use slabfs_tests::file::{self, errno, named};
 use slabfs_tests::held::Held;
 use slabfs_tests::tool::{create, stats};
-use slabfs_tests::{Cluster, Random, needs_mount, poll};
+use slabfs_tests::{Cluster, Random, needs_mount, poll, soak};
 
 /// A counter of a mount.
 fn count(mount: &Path, name: &str) -> u64 {
@@ -104,6 +104,82 @@ fn selections_see_each_other() {
             assert_eq!(read_at(&part, 0, 2), [99, row + 1], "{layout}, row {row}");
         }
     }
+}
+
+/// Two mounts write over and over, each its own elements, single bytes and rows of them between those of the other;
+/// sometimes one brings them out, closes, or looks at all. Each round ends with every byte compared on both mounts. A
+/// long run goes on for as long as it was asked to.
+#[test]
+fn neighbours_write_for_a_while() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let begun = Instant::now();
+    let (mut random, mut round) = (Random::new(83), 0);
+    let seed = random.number();
+    while round < 2 || soak::time().is_some_and(|time| begun.elapsed() < time) {
+        round += 1;
+        for (layout, width) in [("bytes", 1), ("bytes", 7), ("aligned", 8), ("grid:5,7", 8)] {
+            let name = format!("{}{width}-{round}", &layout[..4]);
+            if layout != "bytes" {
+                create(&cluster.at(0, &name), "40,50", "f8", &["--layout", layout]);
+            }
+            let mut files = opened(&cluster, 2, &name);
+            files[0].write_all_at(&[0; 16_000], 0).expect("written");
+            let written: Vec<Vec<u8>> = std::thread::scope(|scope| {
+                let writers: Vec<_> = files
+                    .iter_mut()
+                    .enumerate()
+                    .map(|(who, file)| {
+                        let path = cluster.at(who, &name);
+                        let random = Random::exactly(seed.wrapping_add(2 * round + who as u64));
+                        scope.spawn(move || write_own(file, &path, who as u64, width, random))
+                    })
+                    .collect();
+                let joined = writers.into_iter().map(|writer| writer.join());
+                joined.map(|bytes| bytes.expect("no panic")).collect()
+            });
+            let wanted: Vec<u8> = (0..16_000)
+                .map(|at: usize| written[(at / width as usize) % 2][at])
+                .collect();
+            for (mount, file) in files.iter().enumerate() {
+                let seen = read_at(file, 0, 20_000);
+                let wrong = (0..16_000).find(|&at| seen.get(at) != wanted.get(at));
+                assert_eq!(
+                    wrong, None,
+                    "{layout} {width}, mount {mount}, round {round}"
+                );
+            }
+        }
+    }
+}
+
+/// Writes elements of `width` bytes whose number is `who` modulo 2; answers what they should be.
+fn write_own(file: &mut File, path: &Path, who: u64, width: u64, mut random: Random) -> Vec<u8> {
+    let mut bytes = vec![0; 16_000];
+    for _ in 0..600 {
+        let mut element = random.range(0, 16_000 / width / 2 - 1) * 2 + who;
+        for _ in 0..random.range(1, 20) {
+            let at = (element * width) as usize;
+            if at + width as usize > bytes.len() {
+                break;
+            }
+            let value = random.bytes(width as usize);
+            file.write_all_at(&value, at as u64).expect("written");
+            bytes[at..at + width as usize].copy_from_slice(&value);
+            element += 2;
+        }
+        if random.one_in(50) {
+            file.sync_all().expect("synced");
+        } else if random.one_in(50) {
+            *file = file::open(path);
+        } else if random.one_in(50) {
+            let seen = read_at(file, 0, 16_000);
+            let own = |at: &usize| (at / width as usize) % 2 == who as usize;
+            let wrong = (0..16_000).filter(own).find(|&at| seen[at] != bytes[at]);
+            assert_eq!(wrong, None, "of writer {who}, {}", path.display());
+        }
+    }
+    bytes
 }
 
 /// Two mounts write neighbouring elements, and each keeps what is its own.
