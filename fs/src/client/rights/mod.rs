@@ -248,11 +248,11 @@ impl Rights {
         state.disown();
         if state.is_idle() {
             drop(state);
-            owns.remove(&own.ino);
+            forget(&mut owns, own);
         }
     }
 
-    /// A recall is done with; its object may have been closed meanwhile.
+    /// A recall is done with; its object may have been closed meanwhile, and opened again.
     fn tidy(&self, own: &Arc<Own>) {
         let mut owns = self.owns.lock();
         let unused = {
@@ -260,7 +260,7 @@ impl Rights {
             !state.open && state.is_idle()
         };
         if unused {
-            owns.remove(&own.ino);
+            forget(&mut owns, own);
         }
     }
 
@@ -327,6 +327,17 @@ impl Rights {
     }
 }
 
+/// Takes out `own`, and not another one that has come in its place: grants would not find that any more, and a recall
+/// would be answered without it.
+fn forget(owns: &mut HashMap<Ino, Arc<Own>>, own: &Arc<Own>) {
+    if owns
+        .get(&own.ino)
+        .is_some_and(|there| Arc::ptr_eq(there, own))
+    {
+        owns.remove(&own.ino);
+    }
+}
+
 impl Own {
     fn new(ino: Ino, clock: &Arc<Clock>) -> Arc<Own> {
         Arc::new(Own {
@@ -365,3 +376,5 @@ impl Client {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;
