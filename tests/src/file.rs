@@ -146,6 +146,15 @@ pub fn map(file: &File) -> Result<MmapMut> {
     unsafe { MmapMut::map_mut(file) }
 }
 
+/// Maps the first `len` bytes of a file shared and writable.
+///
+/// # Errors
+/// Those of mmap(2).
+pub fn map_some(file: &File, len: usize) -> Result<MmapMut> {
+    // SAFETY: as above.
+    unsafe { memmap2::MmapOptions::new().len(len).map_mut(file) }
+}
+
 /// Maps a file to read only.
 ///
 /// # Errors

@@ -25,7 +25,7 @@ use super::handle::Handle;
 use super::object::Object;
 use super::payload::Payload;
 use super::place::is_full;
-use super::rights::{By, Cells, Op};
+use super::rights::{By, Cells, Op, Span};
 use super::{Client, FORM_TRIES};
 
 /// `fallocate` modes, as the kernel passes them.
@@ -99,19 +99,21 @@ impl Client {
 
     /// Sets the size.
     fn truncate(&self, object: &Object, size: u64) -> Result<(), FsError> {
-        let (_op, mut geometry) = self.enter_whole(object, By::Truncate)?;
+        let (_op, mut geometry) = self.enter_whole(object, By::Truncate, None)?;
         self.renew(object, &mut geometry)?;
         self.set_size(object, &mut geometry, size)
     }
 
-    /// Begins what changes an object's form, and locks that.
+    /// Begins what changes an object's form, and locks that. With `pages` the kernel has none of it then: what is
+    /// in them would come back at other places of the object, or none.
     fn enter_whole<'a>(
         &self,
         object: &'a Object,
         by: By,
+        pages: Option<Span>,
     ) -> Result<(Op, RwLockWriteGuard<'a, Geometry>), FsError> {
         loop {
-            let op = self.enter(object, by, RightMode::Write, None, &|_, _| Cells::All)?;
+            let op = self.enter(object, by, RightMode::Write, pages, &|_, _| Cells::All)?;
             let geometry = object.geometry.write();
             if op.covers(|| Cells::All) {
                 return Ok((op, geometry));
@@ -216,7 +218,7 @@ impl Client {
     pub fn set_dims(self: &Arc<Self>, ino: Ino, dims: Coords) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
-            let (_op, mut geometry) = self.enter_whole(&object, By::Program)?;
+            let (_op, mut geometry) = self.enter_whole(&object, By::Program, Some(Span::ALL))?;
             self.renew(&object, &mut geometry)?;
             geometry
                 .info
@@ -248,7 +250,7 @@ impl Client {
     pub fn declare(self: &Arc<Self>, ino: Ino, change: SpecChange) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
-            let (_op, mut geometry) = self.enter_whole(&object, By::Program)?;
+            let (_op, mut geometry) = self.enter_whole(&object, By::Program, Some(Span::ALL))?;
             let mut tries = 0;
             let entry = loop {
                 self.renew(&object, &mut geometry)?;
@@ -458,7 +460,7 @@ impl Handle {
 
     fn extend_to(&self, end: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
-        let (_op, mut geometry) = client.enter_whole(object, By::Program)?;
+        let (_op, mut geometry) = client.enter_whole(object, By::Program, None)?;
         client.renew(object, &mut geometry)?;
         let size = object.size(&geometry);
         if end <= size {
@@ -476,7 +478,7 @@ impl Handle {
     /// Makes `[from, to)` read as zeros and gives its room back where that is possible.
     fn punch(&self, from: u64, to: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
-        let (_op, mut geometry) = client.enter_whole(object, By::Program)?;
+        let (_op, mut geometry) = client.enter_whole(object, By::Program, None)?;
         if !geometry.info.fill.is_zero() {
             return Err(FsError::NotSupported(
                 "the object's fill value is not zero: a hole would read as the fill".into(),

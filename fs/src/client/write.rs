@@ -117,7 +117,8 @@ impl Handle {
             return Ok(None);
         };
         let _appending = self.append.then(|| self.object.appending.lock());
-        let written = self.write_following(&op, &needs, life.unwrap_or(admitted), offset, data)?;
+        let life = life.unwrap_or(admitted);
+        let written = self.write_following(&op, by, &needs, life, offset, data)?;
         Ok(written.inspect(|_| self.note_written()))
     }
 
@@ -191,7 +192,8 @@ impl Handle {
             let at = (!self.append).then_some(offset);
             let _turn = self.begin_whole(by, true, at, data.len());
             let _appending = self.append.then(|| self.object.appending.lock());
-            match self.write_following(&op, &needs, life.unwrap_or(admitted), offset, data)? {
+            let begun = life.unwrap_or(admitted);
+            match self.write_following(&op, by, &needs, begun, offset, data)? {
                 Some(written) => {
                     // Before the operation ends: others may be told of it then.
                     self.note_written();
@@ -214,6 +216,7 @@ impl Handle {
     fn write_following(
         &self,
         op: &Op,
+        by: By,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
         life: u64,
         offset: u64,
@@ -233,7 +236,7 @@ impl Handle {
                 {
                     return Ok(None);
                 }
-                self.write_shaped(&geometry, offset, data)
+                self.write_shaped(&geometry, by, offset, data)
             };
             match result {
                 Err(error) if error.is_stale() => self.client.refresh(&self.object)?,
@@ -251,10 +254,22 @@ impl Handle {
     fn write_shaped(
         &self,
         geometry: &Geometry,
+        by: By,
         offset: u64,
         data: &[u8],
     ) -> Result<Written, FsError> {
         let size = self.object.size(geometry);
+        let data = match by {
+            // Of pages the kernel brings back all that it believes to be of the object, also what dims that were
+            // set meanwhile have left out: that is gone, and what remains is stored.
+            By::PageBack => within_limit(data, offset, geometry.size_limit()),
+            By::Program | By::Truncate | By::PageOut => data,
+        };
+        if data.is_empty() {
+            return Ok(Written {
+                size_changed: false,
+            });
+        }
         let offset = if self.append { size } else { offset };
         let limit = match &self.selected {
             Some(selected) => selected.bytes,
@@ -655,6 +670,13 @@ fn writer(life: Option<u64>) -> By {
         Some(_) => By::PageBack,
         None => By::Program,
     }
+}
+
+/// What of a write lies before a limit.
+fn within_limit(data: &[u8], offset: u64, limit: u64) -> &[u8] {
+    let room = limit.saturating_sub(offset);
+    let len = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
+    &data[..len]
 }
 
 fn too_big(selection: bool, limit: u64) -> FsError {

@@ -70,6 +70,9 @@ fn hunt(mounts: u32, seed: u64) {
             }
             let (incoherent, took) = (outcome.violations.len(), start.elapsed());
             println!("round {round}, {took:?}; the history is {incoherent} times not strict");
+            if incoherent > 0 {
+                println!("{}", outcome.report());
+            }
         }
     });
     drop(cluster);

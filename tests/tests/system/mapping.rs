@@ -1,6 +1,7 @@
 //! Shared mappings, next to reads, writes and selections of the same object.
 
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use slabfs_tests::array::same;
 use slabfs_tests::tool::{create, program};
@@ -143,5 +144,49 @@ fn a_write_from_a_mapping_onto_its_own_page_is_seen_through_it() {
             [round, 1],
             "a store beside it brings nothing old back"
         );
+    }
+}
+
+/// Dims are set while pages of the object are changed: what stays of the object keeps what was stored, though a page
+/// that comes back reaches further than the object by then.
+#[test]
+fn stores_survive_other_dims() {
+    needs_mount!();
+    let up = Up::start();
+    for layout in ["aligned", "grid:7,64", "canonical"] {
+        let object = up.at(layout.replace([':', ','], "-"));
+        let max = ["--max-dims", "100,64", "--layout", layout];
+        create(&object, "50,64", "i4", &max);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut rows = 10;
+                while !over.load(Ordering::SeqCst) {
+                    rows = 10 + (rows * 7 + 1) % 90;
+                    let dims = format!("{rows},64");
+                    file::set_xattr(&object, "user.slabfs.resize", &dims, 0).expect("dims set");
+                }
+            });
+            let _over = Ends(&over);
+            let handle = file::open(&object);
+            let mut map = file::map_some(&handle, 2560).expect("mapped");
+            for number in 0..300u64 {
+                // Row 3 is always there.
+                map[800..808].copy_from_slice(&number.to_le_bytes());
+                map.flush().expect("msync");
+                let mut seen = [0; 8];
+                handle.read_exact_at(&mut seen, 800).expect("read");
+                assert_eq!(u64::from_le_bytes(seen), number, "{layout}");
+            }
+        });
+    }
+}
+
+/// However it ends, the other thread ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
