@@ -1,4 +1,4 @@
-//! Flushing: dirty runs become boxes, boxes become chunks, chunks become part of the object.
+//! Flushing: dirty runs become boxes (`slabs`), boxes become chunks, chunks become part of the object.
 //!
 //! **Data first, receipt, then commit.** A flush takes runs out of the dirty map (reads still see them),
 //! seals the streams it must, sends all data to the servers, one message a server, and commits once. Only
@@ -23,7 +23,7 @@ use super::error::FsError;
 use super::geometry::Geometry;
 use super::handle::Handle;
 use super::object::{Object, ends_of};
-use super::payload::{Payload, Slices};
+use super::payload::{Payload, Slices, slices_of};
 use super::runs::Runs;
 use super::stream::Stream;
 use super::writer::HandleId;
@@ -42,8 +42,9 @@ pub(super) enum Scope {
     Streams,
 }
 
-/// A box that is to become a chunk.
+/// A slab that is to become a chunk.
 struct NewChunk<'a> {
+    /// The box around it.
     region: Region,
     slab: Hyperslab,
     stored: StoredChunk,
@@ -400,7 +401,13 @@ impl Client {
                 self.cache().forget_runs(object.ino, taken);
             }
         } else if !taken.is_empty() {
-            self.put_boxes(geometry, &cells, taken, &mut records, &mut written)?;
+            self.put_slabs(
+                object,
+                geometry,
+                (&cells, taken),
+                &mut records,
+                &mut written,
+            )?;
             wrote = true;
         }
         object.state.lock().unsynced.extend(written);
@@ -493,24 +500,22 @@ impl Client {
         boxes
     }
 
-    /// Each box of an `aligned` object becomes a chunk; the servers get theirs at the same time. What a
+    /// Each slab of an `aligned` object becomes a chunk; the servers get theirs at the same time. What a
     /// full server refuses goes to another one.
-    fn put_boxes(
+    fn put_slabs(
         &self,
+        object: &Object,
         geometry: &Geometry,
-        cells: &[u64],
-        taken: &Runs,
+        (cells, taken): (&[u64], &Runs),
         records: &mut Vec<(Hyperslab, Stored)>,
         written: &mut BTreeSet<(ServerId, ChunkName)>,
     ) -> Result<(), FsError> {
-        let boxes = self.split(geometry, self.boxes_of(cells, taken));
-        let mut chunks = Vec::with_capacity(boxes.len());
-        for region in boxes {
-            self.counters().write.transfer(region.volume());
-            let slab = Hyperslab::from_region(&region);
-            let part = Hyperslab::whole(&region.shape);
-            let data = Payload::Runs(taken, cells).slices(&slab, &part);
-            chunks.push(self.new_chunk(geometry, &region, data)?);
+        let slabs = self.slabs_of(object, geometry, cells, taken);
+        let mut chunks = Vec::with_capacity(slabs.len());
+        for slab in slabs {
+            self.counters().write.transfer(slab.volume());
+            let data = slices_of(taken, cells, &slab);
+            chunks.push(self.new_chunk(geometry, slab, data)?);
         }
         let mut sent = self.put_chunks(&chunks);
         while let Err(StoreError::NoSpace) = sent {
@@ -535,11 +540,13 @@ impl Client {
     fn new_chunk<'a>(
         &self,
         geometry: &Geometry,
-        region: &Region,
+        slab: Hyperslab,
         data: Slices<'a>,
     ) -> Result<NewChunk<'a>, FsError> {
-        let (chunk, server) = self.place(geometry, region, region.volume())?;
-        let slab = Hyperslab::from_region(region);
+        let region = slab
+            .bounds()
+            .unwrap_or_else(|| Region::whole(&slab.packed_shape()));
+        let (chunk, server) = self.place(geometry, &region, slab.volume())?;
         let stored = StoredChunk {
             chunk,
             server,
@@ -549,7 +556,7 @@ impl Client {
             name: stored.name(),
             form: stored.form(&slab, &geometry.info),
             data,
-            region: region.clone(),
+            region,
             slab,
             stored,
         })
@@ -602,7 +609,7 @@ impl Client {
         let mut left = Vec::new();
         for chunk in refused {
             left.push((chunk.stored.server, chunk.name.clone()));
-            let (id, server) = self.place(geometry, &chunk.region, chunk.region.volume())?;
+            let (id, server) = self.place(geometry, &chunk.region, chunk.slab.volume())?;
             chunk.stored.chunk = id;
             chunk.stored.server = server;
             chunk.name = chunk.stored.name();

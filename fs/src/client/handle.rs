@@ -12,6 +12,7 @@ use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{Coords, Hyperslab, Region, Selection};
 
 use super::Client;
+use super::ahead::Ahead;
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
@@ -59,6 +60,7 @@ pub struct Handle {
     pub(super) selected: Option<Selected>,
     pub(super) stream: Mutex<Option<Arc<Stream>>>,
     pub(super) waiting: Arc<Waiting>,
+    pub(super) ahead: Ahead,
 }
 
 /// A part of a request in the object's cells, and the place of its bytes in the request's buffer.
@@ -93,6 +95,7 @@ impl Handle {
             selected,
             stream: Mutex::new(None),
             waiting: Arc::default(),
+            ahead: Ahead::default(),
         }
     }
 

@@ -4,10 +4,11 @@
 //! object's canonical order, or of a selection of it. What happens inside, by file:
 //!
 //! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
-//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `beside` where two of them meet; `flush` data first, then commit
+//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `beside` where two of them meet; `flush` data first, then commit;
+//!   `slabs` what becomes a chunk
 //! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
 //!   from that
-//! - `read`, `block_cache` committed bytes with what is newer painted over
+//! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps
 //! - `resize` whatever changes an object's form
 //! - `find` searches
 //! - `locks` advisory locks: what is held, who waits
@@ -22,6 +23,7 @@
 //! Deliberately elsewhere: names and paths (`view`), FUSE and errno (`mount`).
 
 mod adopt;
+mod ahead;
 mod beside;
 mod block_cache;
 mod drain;
@@ -46,6 +48,7 @@ mod resize;
 mod rights;
 mod runs;
 mod session;
+mod slabs;
 mod stream;
 mod whole;
 mod write;
@@ -71,6 +74,7 @@ pub use life::Caches;
 pub use locks::{Locked, Then};
 pub use rights::Consistency;
 
+use ahead::Windows;
 use block_cache::BlockCache;
 use flush::Scope;
 use life::Life;
@@ -87,7 +91,7 @@ const FORM_TRIES: usize = 16;
 pub struct ClientOptions {
     /// Bytes of unflushed data, all objects together, before writers wait.
     pub dirty_limit: u64,
-    /// Bytes of the cache for small reads of far or coded chunks.
+    /// Bytes of the cache for small reads of far or coded chunks; half as much more may be read ahead.
     pub cache_bytes: u64,
     /// Unflushed data older than this is flushed.
     pub flush_age: Duration,
@@ -133,6 +137,7 @@ pub struct Client {
     local: bool,
     objects: Mutex<HashMap<Ino, Arc<Object>>>,
     cache: BlockCache,
+    windows: Windows,
     /// Bytes of unflushed data.
     dirty: AtomicI64,
     /// Flushes that had something to bring out.
@@ -219,6 +224,10 @@ impl Client {
 
     fn cache(&self) -> &BlockCache {
         &self.cache
+    }
+
+    fn windows(&self) -> &Windows {
+        &self.windows
     }
 
     fn chunk_limit(&self) -> u64 {

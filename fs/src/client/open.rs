@@ -280,6 +280,7 @@ impl Handle {
     pub fn release(&self) -> Result<(), FsError> {
         let flushed = self.flush();
         *self.stream.lock() = None;
+        self.client.windows().forget(self.id);
         if self.writable {
             self.client.writer_is_done(&self.object);
         }

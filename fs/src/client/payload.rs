@@ -71,15 +71,19 @@ impl<'a> Payload<'a> {
             }
             Payload::Runs(runs, cells) => {
                 // The runs hold boxes of cells; `part` of a box, moved by its offset, is cells again.
-                let moved = super::geometry::moved(part, slab);
-                for_each_run(cells, &moved, &mut |at, len| {
-                    parts.extend(
-                        runs.pieces(at as u64, (at + len) as u64)
-                            .map(|(_, bytes)| bytes),
-                    );
-                });
+                return slices_of(runs, cells, &super::geometry::moved(part, slab));
             }
         }
         Slices::Borrowed(parts).settle(len)
     }
+}
+
+/// The bytes of these cells of an object that has `cells`; the runs hold all of them.
+pub(super) fn slices_of<'a>(runs: &'a Runs, cells: &[u64], slab: &Hyperslab) -> Slices<'a> {
+    let mut parts: Vec<&'a [u8]> = Vec::new();
+    for_each_run(cells, slab, &mut |at, len| {
+        let pieces = runs.pieces(at as u64, (at + len) as u64);
+        parts.extend(pieces.map(|(_, bytes)| bytes));
+    });
+    Slices::Borrowed(parts).settle(slab.volume() as usize)
 }

@@ -54,7 +54,7 @@ struct Piece {
     want: Hyperslab,
     /// Which cells of the chunk.
     chunk: Hyperslab,
-    /// The chunk is a lattice: what lies under it is not cut, it is painted over it.
+    /// The chunk is a lattice with gaps: what lies under it is not cut, it is painted over it.
     over: bool,
     server: ServerId,
     name: ChunkName,
@@ -76,11 +76,7 @@ impl Handle {
         if self.client.local() {
             return false;
         }
-        if self.selected.is_some()
-            || len as u64 > BLOCK
-            || self.client.lapsed()
-            || self.due(offset, len)
-        {
+        if self.selected.is_some() || self.client.lapsed() || self.due(offset, len) {
             return true;
         }
         let Some(geometry) = self.object.geometry.try_read() else {
@@ -91,10 +87,13 @@ impl Handle {
         if !state.streams.is_empty() || state.taken.is_some() {
             return true;
         }
-        if state.runs.covers(offset, end) {
+        if !state.runs.overlaps(offset, end) && self.is_ahead(offset, len) {
             return false;
         }
-        !self.client.cache().holds(self.object.ino, offset, end)
+        if len as u64 > BLOCK {
+            return true;
+        }
+        !state.runs.covers(offset, end) && !self.client.cache().holds(self.object.ino, offset, end)
     }
 
     /// Whether it is time to ask whether another mount has changed the object: now and then, and when a
@@ -270,6 +269,10 @@ impl Handle {
         }
         let len = (end - offset) as usize;
         self.client.counters().read.transfer(len as u64);
+        if let Some((window, range)) = self.ahead(&geometry, size, offset, len) {
+            sink.give(window.bytes(range));
+            return Ok(true);
+        }
         let wants = self.wants(&geometry, size, offset, len as u64)?;
         let cached =
             self.selected.is_none() && self.client.is_for_cache(object, &geometry, offset, len);
@@ -447,7 +450,7 @@ impl Client {
                         server: stored.server,
                         name: stored.name(),
                         form: stored.form(&part.record.slab, &geometry.info),
-                        over: !part.record.slab.is_box(),
+                        over: !part.solid,
                         want: part.want,
                         chunk: part.chunk,
                     }),
@@ -486,7 +489,7 @@ impl Client {
     }
 
     /// Reads what is committed of `slab`, packed, into `out`.
-    fn read_committed(
+    pub(super) fn read_committed(
         &self,
         object: &Object,
         geometry: &Geometry,
@@ -529,8 +532,8 @@ impl Client {
         first: u64,
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        // Parts of boxes are disjoint and may be read in any order. As soon as a lattice is among them,
-        // parts may overlap and are painted in theirs.
+        // Solid parts are disjoint and may be read in any order. As soon as a lattice with gaps is among
+        // them, parts may overlap and are painted in theirs.
         let disjoint = !pieces.iter().any(|piece| piece.over);
         let mut direct: Vec<(usize, usize, usize)> = Vec::new();
         let mut detours: Vec<(usize, Vec<u8>)> = Vec::new();

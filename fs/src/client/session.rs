@@ -14,6 +14,7 @@ use slabfs_mdserver::api::{Beat, Md, MdError, Metadata, ServerInfo};
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::{Addr, Moment};
 
+use super::ahead::Windows;
 use super::block_cache::BlockCache;
 use super::error::FsError;
 use super::flush::Scope;
@@ -70,6 +71,7 @@ impl Client {
         let client = Arc::new(Client {
             md,
             cache: BlockCache::new(options.cache_bytes),
+            windows: Windows::new(options.cache_bytes / 2),
             servers,
             local,
             objects: Mutex::default(),

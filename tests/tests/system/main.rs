@@ -52,6 +52,7 @@ mod servers;
 mod sparse;
 mod streams;
 mod strict;
+mod strides;
 mod suites;
 mod syncing;
 mod table;

@@ -10,13 +10,16 @@
 //! [`Placement`](crate::Placement) says which data server gets a chunk; its arithmetic is in [`placement`].
 //!
 //! [`coalesce`](coalesce()) is the way into the first: it turns the dirty byte runs of a flush into few
-//! boxes. All geometry here is in cells.
+//! boxes, and [`join_steps`] makes lattices of small ones at equal steps; [`ladder`](ladder()) finds what
+//! reads at equal steps ask for. All geometry here is in cells.
 //!
 //! Deliberately elsewhere: who stores the records (`slabfs-mdserver`), who moves the bytes
 //! (`slabfs-objstore`), and the text of a layout ([`crate::Layout`]).
 
 pub mod coalesce;
 pub mod grid;
+pub mod ladder;
+pub mod lattice;
 pub mod placement;
 pub mod tiling;
 
@@ -25,5 +28,7 @@ mod rtree;
 
 pub use coalesce::{Run, boxes_of_run, coalesce};
 pub use grid::{Grid, GridPart};
+pub use ladder::ladder;
+pub use lattice::{Steps, join_steps};
 pub use placement::{Blocks, object_server};
 pub use tiling::{Part, Record, Tiling, TilingError};

@@ -11,6 +11,7 @@
 //! Deliberately elsewhere: what a record points at. `T` is a chunk's place to the metadata service and
 //! the client, and nothing to the geometry.
 
+mod crowd;
 mod holes;
 mod image;
 mod overlay;
@@ -48,6 +49,9 @@ pub struct Part<'a, T> {
     pub want: Hyperslab,
     /// Where they come from: coordinates in the chunk, which are packed coordinates of its slab.
     pub chunk: Hyperslab,
+    /// No other solid part of the plan has cells of it. Parts of boxes are solid, and those of lattices
+    /// that the selection meets in step.
+    pub solid: bool,
 }
 
 /// Why a record cannot go into a tiling.

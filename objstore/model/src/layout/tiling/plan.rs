@@ -20,8 +20,8 @@ use smallvec::SmallVec;
 impl<T> Tiling<T> {
     /// Which parts of which chunks show in `want`, and what of it no chunk holds.
     ///
-    /// `parts` come oldest first, to be painted in that order; parts of boxes do not overlap, those of
-    /// lattices paint over older ones. `holes` are boxes of `want`'s packed coordinates, to be filled
+    /// `parts` come oldest first, to be painted in that order; solid ones do not overlap, the others
+    /// paint over older ones. `holes` are boxes of `want`'s packed coordinates, to be filled
     /// before anything is painted: cells that only lattices hold count as holes. Both are appended to.
     /// Nothing of a selection of another rank is in the tiling: it is one hole.
     ///
@@ -53,7 +53,7 @@ impl<T> Tiling<T> {
             };
             what_shows(&overlay, index, &mut pieces, &mut spare);
             for piece in pieces.iter() {
-                push_parts(record, want, piece, parts);
+                push_parts(record, hit.solid, want, piece, parts);
                 if hit.solid {
                     solid.push(piece);
                 }
@@ -113,6 +113,7 @@ pub(super) fn cut_all(pieces: &mut Boxes, cut: &[u64], spare: &mut Boxes) {
 /// The parts of `record` in the box `piece` of `want`'s packed coordinates.
 fn push_parts<'a, T>(
     record: &'a Record<T>,
+    solid: bool,
     want: &Hyperslab,
     piece: &[u64],
     parts: &mut Vec<Part<'a, T>>,
@@ -125,6 +126,7 @@ fn push_parts<'a, T>(
             record,
             want: no_axes(),
             chunk: no_axes(),
+            solid,
         };
         for axis in 0..rank {
             let (from, len) = (piece[axis], piece[rank + axis] - piece[axis]);
@@ -148,6 +150,7 @@ fn push_parts<'a, T>(
                 record,
                 want: Hyperslab::from_region(&packed),
                 chunk,
+                solid,
             });
             continue;
         }
@@ -160,6 +163,7 @@ fn push_parts<'a, T>(
                 record,
                 want: in_want,
                 chunk,
+                solid,
             });
         }
     }

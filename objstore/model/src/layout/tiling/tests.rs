@@ -54,7 +54,7 @@ fn read(tiling: &Tiling<()>, want: &Hyperslab) -> Vec<u8> {
         let fill = vec![FILL; hole.volume() as usize];
         scatter(&fill, &Hyperslab::from_region(hole), &mut out, &shape);
     }
-    let (mut last, mut boxed) = (None, vec![false; out.len()]);
+    let (mut last, mut solid) = (None, vec![false; out.len()]);
     for part in &parts {
         assert!(last <= Some(part.record.order), "oldest first");
         last = Some(part.record.order);
@@ -68,11 +68,12 @@ fn read(tiling: &Tiling<()>, want: &Hyperslab) -> Vec<u8> {
             &mut bytes,
         );
         scatter(&bytes, &part.want, &mut out, &shape);
-        if part.record.slab.is_box() {
+        assert!(part.solid || !part.record.slab.is_box());
+        if part.solid {
             for point in cells(&part.want) {
                 let at = offset(&shape, &point);
-                assert!(!boxed[at], "parts of boxes overlap");
-                boxed[at] = true;
+                assert!(!solid[at], "solid parts overlap");
+                solid[at] = true;
             }
         }
     }

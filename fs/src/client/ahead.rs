@@ -1,0 +1,351 @@
+//! Reading ahead at equal steps: what a program reads row by row is fetched many rows at once.
+//!
+//! An MPI library reads a box of an array, or every n-th piece, with a `pread` a piece: of one length, at equal
+//! distances. From the third such read of a handle on, what is missing is fetched as one selection
+//! (`layout::ladder`) of 256 KiB, then twice as much each time it was read to its end, up to 4 MiB. That is the
+//! handle's *window*; reads that lie in one of its pieces are answered from it. A jump between two runs of reads
+//! alike (the planes of a box of three axes) is taken for the beginning of another such run.
+//!
+//! A window holds committed bytes only, as the block cache does, and goes by the same rule: it was begun at an
+//! epoch of the object, and whoever changes committed bytes, or gives up the right to read them, moves that. What
+//! is newer in this mount is looked for before a window is.
+//!
+//! The windows of a mount share a bound, half of `--cache`: with many readers each has less; the oldest goes first.
+//!
+//! Deliberately not here: reads one behind the other (small ones come in blocks, large ones gain nothing), and
+//! fetching before it is asked for.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use slabfs_model::layout::ladder;
+
+use super::geometry::Geometry;
+use super::handle::Handle;
+use super::object::Object;
+use super::writer::HandleId;
+
+/// Bytes of a handle's first window, and the most.
+const FIRST: u64 = 256 << 10;
+const MOST: u64 = 4 << 20;
+
+/// Equal steps, one behind the other, after which the next is expected.
+const ENOUGH: u32 = 2;
+
+/// Pieces at equal steps, as they were committed at an epoch of the object.
+#[derive(Debug)]
+pub(super) struct Window {
+    of: HandleId,
+    epoch: u64,
+    /// The first byte of the first piece.
+    first: u64,
+    /// Bytes of a piece.
+    len: u64,
+    /// From one piece to the next.
+    step: u64,
+    /// The pieces, one behind the other.
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    fn find(&self, offset: u64, len: usize) -> Option<Range<usize>> {
+        let from = offset.checked_sub(self.first)?;
+        let (piece, within) = (from / self.step, from % self.step);
+        if within + len as u64 > self.len {
+            return None;
+        }
+        let at = usize::try_from(piece.checked_mul(self.len)? + within).ok()?;
+        let end = at.checked_add(len)?;
+        (end <= self.bytes.len()).then_some(at..end)
+    }
+}
+
+/// The windows of all handles.
+#[derive(Debug)]
+pub(super) struct Windows {
+    /// One a handle at most, the oldest first.
+    held: Mutex<VecDeque<Arc<Window>>>,
+    /// Bytes they may have together.
+    limit: u64,
+}
+
+impl Windows {
+    /// Windows of at most `limit` bytes in all.
+    pub(super) fn new(limit: u64) -> Windows {
+        Windows {
+            held: Mutex::default(),
+            limit,
+        }
+    }
+
+    /// Takes a handle's window out; gives its memory, if nobody reads it any more, and how large the next may be.
+    fn take(&self, of: HandleId) -> (Vec<u8>, u64) {
+        let mut held = self.held.lock();
+        let at = held.iter().position(|window| window.of == of);
+        let old = at.and_then(|at| held.remove(at));
+        let share = self.limit / (held.len() as u64 + 1);
+        drop(held);
+        let bytes = old.and_then(|old| Arc::try_unwrap(old).ok());
+        (bytes.map(|old| old.bytes).unwrap_or_default(), share)
+    }
+
+    fn put(&self, window: Arc<Window>) {
+        let mut held = self.held.lock();
+        held.push_back(window);
+        let mut bytes: u64 = held.iter().map(|window| window.bytes.len() as u64).sum();
+        while bytes > self.limit && held.len() > 1 {
+            bytes -= held.pop_front().map_or(0, |old| old.bytes.len() as u64);
+        }
+    }
+
+    /// A handle reads no more.
+    pub(super) fn forget(&self, of: HandleId) {
+        self.held.lock().retain(|window| window.of != of);
+    }
+}
+
+/// How the reads of a handle go on, and its window.
+#[derive(Debug, Default)]
+pub(super) struct Ahead(Mutex<Pattern>);
+
+/// The last reads.
+#[derive(Debug, Default)]
+struct Pattern {
+    at: u64,
+    len: u64,
+    /// From the last but one to the last.
+    step: u64,
+    /// How often that step was made, one behind the other.
+    steps: u32,
+    /// What this run of reads is expected to have still, if one like it went before.
+    left: Option<u64>,
+    /// Reads of this run.
+    run: u64,
+    /// Where the window ends, and how large it was.
+    end: u64,
+    size: u64,
+    window: Weak<Window>,
+}
+
+impl Pattern {
+    /// Takes a read into account.
+    fn note(&mut self, at: u64, len: u64) {
+        if at == self.at && len == self.len {
+            return;
+        }
+        let step = at.checked_sub(self.at).filter(|_| len == self.len);
+        match step {
+            Some(step) if step == self.step => {
+                self.steps = self.steps.saturating_add(1);
+                self.run += 1;
+                self.left = self.left.map(|left| left.saturating_sub(1));
+            }
+            // Another run like the one before.
+            Some(_) if self.steps >= ENOUGH && self.left.is_none_or(|left| left <= 1) => {
+                self.left = Some(self.run);
+                self.run = 1;
+                self.end = at;
+            }
+            Some(step) => {
+                self.step = step;
+                self.steps = 1;
+                self.run = 2;
+                self.left = None;
+            }
+            None => {
+                *self = Pattern {
+                    len,
+                    run: 1,
+                    window: std::mem::take(&mut self.window),
+                    ..Pattern::default()
+                };
+            }
+        }
+        self.at = at;
+    }
+
+    /// The step at which the next reads are expected, and the bytes worth a window that begins with this one;
+    /// nothing where no step is expected or the reads have no gaps.
+    fn wish(&self) -> Option<(u64, u64)> {
+        if self.steps < ENOUGH || self.step <= self.len || self.len == 0 {
+            return None;
+        }
+        let size = match self.end == self.at {
+            true => (self.size * 2).clamp(FIRST, MOST),
+            false => FIRST,
+        };
+        let left = self.left.map_or(u64::MAX, |left| left * self.len);
+        Some((self.step, size.min(left)))
+    }
+}
+
+impl Ahead {
+    fn window(&self, object: &Object) -> Option<Arc<Window>> {
+        let window = self.0.lock().window.upgrade()?;
+        (window.epoch == object.epoch.load(Ordering::Acquire)).then_some(window)
+    }
+}
+
+impl Handle {
+    /// Whether a read would be answered from the window. Says nothing of what is newer.
+    pub(super) fn is_ahead(&self, offset: u64, len: usize) -> bool {
+        let window = self.ahead.window(&self.object);
+        window.is_some_and(|window| window.find(offset, len).is_some())
+    }
+
+    /// The window with the bytes of this read, and where in it they are: the one that is here, or a new one where
+    /// the reads before make one worth while. The caller has begun to read, and `len` ends within `size`.
+    pub(super) fn ahead(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        len: usize,
+    ) -> Option<(Arc<Window>, Range<usize>)> {
+        if self.client.local() || self.selected.is_some() {
+            return None;
+        }
+        self.ahead.0.lock().note(offset, len as u64);
+        let object = &*self.object;
+        let end = offset + len as u64;
+        {
+            let state = object.state.lock();
+            let newer = state.taken.is_some() || !state.streams.is_empty();
+            if newer || state.runs.overlaps(offset, end) {
+                return None;
+            }
+        }
+        // After that look: what has been flushed since has moved the epoch.
+        if let Some(window) = self.ahead.window(object)
+            && let Some(range) = window.find(offset, len)
+        {
+            return Some((window, range));
+        }
+        let wish = self.ahead.0.lock().wish();
+        let (step, bytes) = wish?;
+        if self.client.cache().holds(object.ino, offset, end) {
+            return None;
+        }
+        let (mut buffer, share) = self.client.windows().take(self.id);
+        let count = bytes.min(share) / len as u64;
+        let cells = geometry.cells_at(size);
+        let (slab, pieces) = ladder(&cells, offset, len as u64, step, count)?;
+        let epoch = object.epoch.load(Ordering::Acquire);
+        buffer.resize(len * pieces as usize, 0);
+        let read = self
+            .client
+            .read_committed(object, geometry, &slab, &mut buffer);
+        if let Err(error) = read {
+            // Whatever is wrong may lie beside what was asked for: who asks for it finds out.
+            tracing::debug!(object = %object.ino, %error, "not read ahead");
+            return None;
+        }
+        let window = Arc::new(Window {
+            of: self.id,
+            epoch,
+            first: offset,
+            len: len as u64,
+            step,
+            bytes: buffer,
+        });
+        {
+            let mut pattern = self.ahead.0.lock();
+            pattern.end = offset + pieces * step;
+            pattern.size = window.bytes.len() as u64;
+            pattern.window = Arc::downgrade(&window);
+        }
+        self.client.windows().put(window.clone());
+        Some((window, 0..len))
+    }
+}
+
+impl Window {
+    /// Its bytes in this range.
+    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.bytes[range]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pattern: &mut Pattern, reads: impl IntoIterator<Item = u64>) -> Option<(u64, u64)> {
+        for at in reads {
+            pattern.note(at, 10);
+        }
+        pattern.wish()
+    }
+
+    #[test]
+    fn equal_steps_are_learned_and_forgotten() {
+        let mut pattern = Pattern::default();
+        assert_eq!(read(&mut pattern, [500, 600]), None);
+        assert_eq!(read(&mut pattern, [700]), Some((100, FIRST)));
+        // The same read again changes nothing.
+        assert_eq!(read(&mut pattern, [700]), Some((100, FIRST)));
+        // Read to the end of a window: the next is larger.
+        (pattern.end, pattern.size) = (800, FIRST);
+        assert_eq!(read(&mut pattern, [800]), Some((100, 2 * FIRST)));
+        (pattern.end, pattern.size) = (900, MOST);
+        assert_eq!(read(&mut pattern, [900]), Some((100, MOST)));
+        // Backwards, of another length, without gaps.
+        assert_eq!(read(&mut pattern, [100]), None);
+        assert_eq!(read(&mut pattern, [200, 300]), Some((100, FIRST)));
+        pattern.note(400, 11);
+        assert_eq!(pattern.wish(), None);
+        assert_eq!(read(&mut pattern, [0, 10, 20, 30]), None);
+    }
+
+    #[test]
+    fn a_jump_is_another_run_of_the_same_length() {
+        let mut pattern = Pattern::default();
+        read(&mut pattern, [0, 100, 200, 300]);
+        assert_eq!(read(&mut pattern, [1000]), Some((100, 40)));
+        assert_eq!(read(&mut pattern, [1100]), Some((100, 30)));
+        assert_eq!(read(&mut pattern, [1200, 1300]), Some((100, 10)));
+        assert_eq!(read(&mut pattern, [2000]), Some((100, 40)));
+        // It was not: nothing is expected until a step is learned again.
+        assert_eq!(read(&mut pattern, [2070]), None);
+        assert_eq!(read(&mut pattern, [2140]), Some((70, FIRST)));
+    }
+
+    fn window(of: u64, bytes: usize) -> Arc<Window> {
+        Arc::new(Window {
+            of: HandleId(of),
+            epoch: 0,
+            first: 1000,
+            len: 10,
+            step: 100,
+            bytes: vec![0; bytes],
+        })
+    }
+
+    #[test]
+    fn a_window_has_its_pieces_only() {
+        let window = window(1, 30);
+        assert_eq!(window.find(1000, 10), Some(0..10));
+        assert_eq!(window.find(1203, 5), Some(23..28));
+        for (offset, len) in [(999, 2), (1000, 11), (1109, 2), (1050, 1), (1300, 1)] {
+            assert_eq!(window.find(offset, len), None);
+        }
+    }
+
+    #[test]
+    fn windows_share_a_bound() {
+        let windows = Windows::new(100);
+        assert_eq!(windows.take(HandleId(1)).1, 100);
+        windows.put(window(1, 60));
+        assert_eq!(windows.take(HandleId(2)).1, 50);
+        windows.put(window(2, 50));
+        // The oldest had to go.
+        assert_eq!(windows.held.lock().len(), 1);
+        assert_eq!(windows.take(HandleId(2)).0.len(), 50);
+        windows.put(window(3, 50));
+        windows.forget(HandleId(3));
+        assert!(windows.held.lock().is_empty());
+    }
+}

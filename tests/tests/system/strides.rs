@@ -1,0 +1,236 @@
+//! Reads and writes at equal steps, as MPI libraries make them: how few chunks and requests they are, and that
+//! the bytes are right whatever lies over each other.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use slabfs_tests::array::same;
+use slabfs_tests::file;
+use slabfs_tests::tool::{create, info, stats};
+use slabfs_tests::{Cluster, Random, needs_mount};
+
+const PIECE: usize = 4096;
+
+/// Every `ranks`-th piece of the file, from the `rank`-th on.
+fn write_pieces(file: &File, rank: usize, ranks: usize, bytes: &[u8]) {
+    for at in (rank * PIECE..bytes.len()).step_by(ranks * PIECE) {
+        file.write_all_at(&bytes[at..at + PIECE], at as u64)
+            .expect("written");
+    }
+}
+
+fn chunks(path: &Path) -> u64 {
+    info(path)["chunks"].as_u64().expect("a number of chunks")
+}
+
+/// What a mount has asked data servers for so far.
+fn asked(mount: &Path) -> (u64, u64) {
+    let read = &stats(mount)["read"];
+    let number = |key: &str| read[key].as_u64().expect("a counter");
+    (number("server_ops"), number("bytes_sent"))
+}
+
+#[test]
+fn pieces_of_ranks_in_turn_are_a_chunk_a_rank() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let mut random = Random::new(1);
+    let bytes = random.bytes(256 * PIECE);
+    create(
+        &cluster.at(0, "a"),
+        &(bytes.len() / 4).to_string(),
+        "f4",
+        &[],
+    );
+    for round in 0..3 {
+        let ranks: Vec<File> = (0..4)
+            .map(|rank| file::open(&cluster.at(rank / 2, "a")))
+            .collect();
+        for (rank, file) in ranks.iter().enumerate() {
+            write_pieces(file, rank, 4, &bytes);
+        }
+        for file in ranks {
+            file::close(file).expect("closed");
+        }
+        // Written over, the same pieces are the same chunks.
+        assert_eq!(chunks(&cluster.at(0, "a")), 4, "round {round}");
+        for mount in 0..2 {
+            same("whole", &file::read(&cluster.at(mount, "a")), &bytes);
+        }
+    }
+    // Small pieces far apart, few of them, are boxes as before.
+    create(&cluster.at(0, "few"), "1048576", "u1", &[]);
+    let few = file::open(&cluster.at(0, "few"));
+    for at in [0, 100, 200, 300, 400, 500, 600] {
+        few.write_all_at(b"piece", at).expect("written");
+    }
+    file::close(few).expect("closed");
+    assert_eq!(chunks(&cluster.at(0, "few")), 7);
+}
+
+/// Lattices of many steps over each other, boxes between them: the bytes are right, and what is stored stays
+/// bounded although nothing is ever merged.
+#[test]
+fn many_steps_over_each_other() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 2);
+    let mut random = Random::new(2);
+    for dims in ["40000", "200,200", "8,50,100"] {
+        let name = dims.replace(',', "x");
+        create(&cluster.at(0, &name), dims, "u1", &[]);
+        let mut wanted = vec![0; 40_000];
+        for round in 0..60_u32 {
+            let mount = random.range(0, 2) as usize;
+            let file = file::open(&cluster.at(mount, &name));
+            let len = random.range(1, 40) as usize;
+            let step = len + random.range(1, 60) as usize;
+            let mut at = random.range(0, 2000) as usize;
+            let end = random.range(at as u64, 40_000) as usize;
+            while at + len < end {
+                let bytes = vec![round as u8 + 1; len];
+                file.write_all_at(&bytes, at as u64).expect("written");
+                wanted[at..at + len].copy_from_slice(&bytes);
+                at += step;
+            }
+            file::close(file).expect("closed");
+            if round % 10 == 9 {
+                for mount in 0..2 {
+                    let what = format!("{dims}, round {round}, mount {mount}");
+                    same(&what, &file::read(&cluster.at(mount, &name)), &wanted);
+                }
+            }
+        }
+        // Within the number of pieces: a byte is in few chunks, or in boxes, which hide what is old.
+        let stored = info(&cluster.at(0, &name))["stored"]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{}", info(&cluster.at(0, &name))));
+        assert!(stored < 40_000 * 12, "{dims}: {stored} bytes are stored");
+    }
+    cluster.stop_and_fsck().ok();
+}
+
+/// The same step again and again, each time from elsewhere: each is in step with those before, and hides what it
+/// covers.
+#[test]
+fn the_same_step_does_not_pile_up() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 1);
+    create(&cluster.at(0, "a"), "100000", "u1", &[]);
+    let mut random = Random::new(3);
+    for _ in 0..100 {
+        let file = file::open(&cluster.at(0, "a"));
+        let from = random.range(0, 800);
+        for piece in from..random.range(from, 1001) {
+            file.write_all_at(&[piece as u8; 50], piece * 100)
+                .expect("written");
+        }
+        file::close(file).expect("closed");
+    }
+    // Those that are partly hidden by others: a chain of ends, not a hundred.
+    let left = chunks(&cluster.at(0, "a"));
+    assert!(left < 40, "{left} chunks");
+}
+
+/// Rows of a box, every n-th piece, and the rows of a box in planes: read a piece at a time, fetched many at a time.
+#[test]
+fn reads_at_equal_steps_are_few_requests() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let mut random = Random::new(4);
+    let bytes = random.bytes(4 << 20);
+    for layout in ["aligned", "grid:7,128,64"] {
+        let name = &layout[..4];
+        create(
+            &cluster.at(0, name),
+            "16,256,256",
+            "f4",
+            &["--layout", layout],
+        );
+        file::write(&cluster.at(0, name), &bytes);
+        // Of length, step, and rows a plane with the step from plane to plane.
+        for (len, step, rows, plane) in [
+            (700, 1024, 4000, 0),
+            (900, 16384, 250, 0),
+            (300, 1024, 100, 256 * 1024),
+        ] {
+            let file = File::open(cluster.at(1, name)).expect("opened");
+            let before = asked(&cluster.mnt(1));
+            let planes = if plane == 0 { 1 } else { 15 };
+            for start in (0..planes).map(|at| 52 + at * plane) {
+                for row in 0..rows {
+                    let at = start + row * step;
+                    let mut found = vec![0; len];
+                    file.read_exact_at(&mut found, at as u64).expect("read");
+                    same(
+                        &format!("{layout}, {len} at {at}"),
+                        &found,
+                        &bytes[at..][..len],
+                    );
+                }
+            }
+            let after = asked(&cluster.mnt(1));
+            let (ops, moved) = (after.0 - before.0, after.1 - before.1);
+            let (reads, selected) = (planes * rows, planes * rows * len);
+            let what = format!("{layout}: {ops} pieces, {moved} bytes for {reads} reads of {len}");
+            // A part of each chunk for each window.
+            assert!(ops as usize <= reads / 4, "{what}");
+            // What is fetched beyond the last row is bounded by what was read.
+            assert!(moved as usize <= selected * 3 + (256 << 10), "{what}");
+        }
+    }
+}
+
+/// What was read ahead is not given when it is old: other handles of the same mount and of another one write
+/// between the reads.
+#[test]
+fn what_was_read_ahead_is_never_old() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let mut random = Random::new(5);
+    for layout in ["aligned", "grid:16,64", "bytes"] {
+        let name = &layout[..4];
+        if layout == "bytes" {
+            drop(file::open_new(&cluster.at(0, name)));
+        } else {
+            create(&cluster.at(0, name), "256,256", "u1", &["--layout", layout]);
+        }
+        let mut wanted = random.bytes(1 << 16);
+        file::write(&cluster.at(0, name), &wanted);
+        let writers: Vec<File> = (0..2)
+            .map(|mount| file::open(&cluster.at(mount, name)))
+            .collect();
+        for round in 0..30 {
+            let file = File::open(cluster.at(1, name)).expect("opened");
+            let (len, step) = (
+                random.range(1, 200) as usize,
+                256 * random.range(1, 3) as usize,
+            );
+            let mut at = random.range(0, 50) as usize;
+            while at + len <= wanted.len() {
+                if random.one_in(4) {
+                    // Mostly where the window is.
+                    let from = (at + random.range(0, 2000) as usize).min((1 << 16) - 300);
+                    let count = random.range(1, 300) as usize;
+                    let bytes = random.bytes(count);
+                    let who = random.range(0, 2) as usize;
+                    writers[who]
+                        .write_all_at(&bytes, from as u64)
+                        .expect("written");
+                    wanted[from..from + bytes.len()].copy_from_slice(&bytes);
+                    if random.one_in(3) {
+                        writers[who].sync_all().expect("synced");
+                    }
+                }
+                let mut found = vec![0; len];
+                file.read_exact_at(&mut found, at as u64).expect("read");
+                same(
+                    &format!("{layout}, round {round}, {len} at {at}"),
+                    &found,
+                    &wanted[at..][..len],
+                );
+                at += step;
+            }
+        }
+    }
+}
