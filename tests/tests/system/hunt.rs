@@ -1,5 +1,5 @@
 //! Everything at once on one object from four mounts, while the kernel is short of memory: nothing may
-//! hang and nothing may fail. What they see of each other is for `history` to judge.
+//! hang and nothing may fail, and what they see of each other is strict.
 //!
 //! The shortage is a limit of a cgroup around the mounts where one may be set (cgroup v2, superuser), else
 //! the kernel is told again and again to drop its caches. `SLABFS_SOAK_SECONDS` says how long it goes on.
@@ -62,17 +62,17 @@ fn hunt(mounts: u32, seed: u64) {
                     seed,
                 },
             );
-            outcome.expect_no_failures();
+            match mounts {
+                // A read through a selection does not see what is changed in a mapping on its own mount.
+                1 => outcome.expect_no_failures(),
+                _ => outcome.expect_fine(),
+            }
             let late = outcome.longer_than(DEADLINE);
             assert!(late.is_empty(), "{late:#?} of {outcome}");
             if soak.is_none_or(|soak| start.elapsed() > soak) {
                 break;
             }
-            let (incoherent, took) = (outcome.violations.len(), start.elapsed());
-            println!("round {round}, {took:?}; the history is {incoherent} times not strict");
-            if incoherent > 0 {
-                println!("{}", outcome.report());
-            }
+            println!("round {round}, {:?}", start.elapsed());
         }
     });
     drop(cluster);
