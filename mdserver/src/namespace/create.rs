@@ -24,8 +24,7 @@ const SETGID: u32 = 0o2000;
 /// Makes an inode with a name.
 pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, MdError> {
     check_name(&create.name)?;
-    core.ensure_ids(1, 0)?;
-    let mut txn = core.begin(ctx)?;
+    let mut txn = core.begin_making(ctx, 1)?;
     let mut parent = txn.directory(create.parent)?;
     if let Some(found) = txn.find(&parent, &create.name)? {
         return existing(txn, &create, found.ino);
