@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::api::{Ino, LockLife, MdError, RightsLife, Time};
+use crate::api::{Ino, LockLife, MdError, RightsLife, SharedInfo, Time};
 use crate::brief;
 use crate::cache::Cache;
 use crate::dump::Dumps;
@@ -111,6 +111,8 @@ pub(crate) struct State {
     /// Sessions of which nothing is left but their records: those stay until their ends are closed.
     pub(crate) given_up: BTreeSet<SessionId>,
     pub(crate) opens: HashMap<Ino, Holders>,
+    /// What a new file was the last time, for the next one that is alike.
+    pub(crate) new_file: Option<SharedInfo>,
     /// Reservations that count no more.
     pub(crate) closed: Closed,
     /// Objects with chunks that wait for a settle.
@@ -187,6 +189,7 @@ impl State {
             unclean: false,
             given_up: BTreeSet::new(),
             opens: HashMap::new(),
+            new_file: None,
             closed: Closed::new(),
             waiting: HashSet::new(),
             servers: Servers::new(),
