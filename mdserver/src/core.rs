@@ -28,7 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::api::{Ino, LockLife, MdError, RightsLife, Time};
+use crate::api::{Ino, LockLife, MdError, RightsLife, SharedInfo, Time};
+use crate::brief;
 use crate::cache::Cache;
 use crate::dump::Dumps;
 use crate::keys;
@@ -110,6 +111,8 @@ pub(crate) struct State {
     /// Sessions of which nothing is left but their records: those stay until their ends are closed.
     pub(crate) given_up: BTreeSet<SessionId>,
     pub(crate) opens: HashMap<Ino, Holders>,
+    /// What a new file was the last time, for the next one that is alike.
+    pub(crate) new_file: Option<SharedInfo>,
     /// Reservations that count no more.
     pub(crate) closed: Closed,
     /// Objects with chunks that wait for a settle.
@@ -163,12 +166,12 @@ impl From<crate::api::SpecError> for MdError {
 impl Seen {
     /// A copy of an inode.
     pub(crate) fn inode(&self, ino: Ino) -> Option<Arc<Inode>> {
-        self.inodes.lock().get(&ino)
+        brief::lock(&self.inodes).get(&ino)
     }
 
     /// A copy of a slot, or that it is empty.
     pub(crate) fn slot(&self, parent: Ino, at: u64) -> Option<Option<Arc<Slot>>> {
-        self.slots.lock().get(&(parent, at))
+        brief::lock(&self.slots).get(&(parent, at))
     }
 }
 
@@ -186,6 +189,7 @@ impl State {
             unclean: false,
             given_up: BTreeSet::new(),
             opens: HashMap::new(),
+            new_file: None,
             closed: Closed::new(),
             waiting: HashSet::new(),
             servers: Servers::new(),
@@ -203,7 +207,7 @@ impl State {
         let key = keys::inode(ino);
         let bytes = kv.get(&key)?.ok_or(MdError::NotFound)?;
         let inode: Arc<Inode> = Arc::new(decode(&key, &bytes)?);
-        self.seen.inodes.lock().insert(ino, Arc::clone(&inode));
+        brief::lock(&self.seen.inodes).insert(ino, Arc::clone(&inode));
         Ok(inode)
     }
 
@@ -222,7 +226,7 @@ impl State {
             Some(bytes) => Some(Arc::new(decode::<Slot>(&key, &bytes)?)),
             None => None,
         };
-        self.seen.slots.lock().insert((parent, at), slot.clone());
+        brief::lock(&self.seen.slots).insert((parent, at), slot.clone());
         Ok(slot)
     }
 
@@ -232,16 +236,16 @@ impl State {
         inodes: impl Iterator<Item = (Ino, Arc<Inode>)>,
         slots: impl Iterator<Item = SlotChange>,
     ) {
-        let mut seen = self.seen.inodes.lock();
+        let mut seen = brief::lock(&self.seen.inodes);
         inodes.for_each(|(ino, inode)| seen.insert(ino, inode));
         drop(seen);
-        let mut seen = self.seen.slots.lock();
+        let mut seen = brief::lock(&self.seen.slots);
         slots.for_each(|(at, slot)| seen.insert(at, slot));
     }
 
     /// Forgets an inode that is about to change.
     pub(crate) fn forget_inode(&mut self, ino: Ino) {
-        self.seen.inodes.lock().remove(&ino);
+        brief::lock(&self.seen.inodes).remove(&ino);
     }
 
     /// Forgets what is about to change.
@@ -250,10 +254,10 @@ impl State {
         inodes: impl Iterator<Item = Ino>,
         slots: impl Iterator<Item = (Ino, u64)>,
     ) {
-        let mut seen = self.seen.inodes.lock();
+        let mut seen = brief::lock(&self.seen.inodes);
         inodes.for_each(|ino| seen.remove(&ino));
         drop(seen);
-        let mut seen = self.seen.slots.lock();
+        let mut seen = brief::lock(&self.seen.slots);
         slots.for_each(|at| seen.remove(&at));
     }
 
@@ -298,7 +302,7 @@ impl Core {
 
     /// The state, locked.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        brief::lock(&self.state)
     }
 
     /// An inode as it is now.
@@ -363,9 +367,21 @@ impl Core {
         Ok(())
     }
 
+    /// Begins a transaction that may give so many inode numbers, if the caller's session lives.
+    pub(crate) fn begin_making(&self, ctx: &Ctx, inos: u64) -> Result<Txn<'_>, MdError> {
+        let txn = self.begin(ctx)?;
+        let ids = &txn.state.ids;
+        if ids.ino + inos <= ids.ino_limit {
+            return Ok(txn);
+        }
+        drop(txn);
+        self.ensure_ids(inos, 0)?;
+        self.begin(ctx)
+    }
+
     /// Begins a transaction, if the caller's session lives.
     pub(crate) fn begin(&self, ctx: &Ctx) -> Result<Txn<'_>, MdError> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         if let Some(session) = ctx.session {
             state.session(session)?;
         }

@@ -23,6 +23,7 @@ pub mod server;
 pub mod service;
 pub mod tags;
 
+mod brief;
 mod cache;
 mod core;
 mod keys;

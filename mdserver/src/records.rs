@@ -14,7 +14,7 @@ use slabfs_model::{Hyperslab, Region, ServerId, SessionId};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-use crate::api::{ArrayInfo, Attr, Defaults, Entry, Ino, MdError, SpecChange, Stored};
+use crate::api::{Attr, Defaults, Entry, Ino, MdError, SharedInfo, SpecChange, Stored};
 
 /// The format of each record.
 const FORMAT: u8 = 1;
@@ -105,7 +105,7 @@ mod shared {
 /// What is particular to an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Object {
-    pub(crate) info: ArrayInfo,
+    pub(crate) info: SharedInfo,
     /// Of one that nobody declared yet: what its container's defaults make of it then.
     pub(crate) inherited: Option<Box<SpecChange>>,
     /// Order of the next record of the tiling; never given twice, over all generations.

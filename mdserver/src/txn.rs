@@ -130,7 +130,7 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// A new inode number; [`Core::ensure_ids`] comes first.
+    /// A new inode number; [`Core::begin_making`] sees to it that there are enough.
     pub(crate) fn new_ino(&mut self) -> Result<Ino, MdError> {
         let ids = &mut self.state.ids;
         if ids.ino >= ids.ino_limit {

@@ -4,7 +4,7 @@
 //! and that truncation, declaration and news from the metadata service take alone: while a request runs,
 //! the form of its object does not change under it.
 
-use slabfs_mdserver::api::{ArrayInfo, Attr, Entry};
+use slabfs_mdserver::api::{Attr, Entry, SharedInfo};
 use slabfs_model::layout::Blocks;
 use slabfs_model::layout::grid::Grid;
 use slabfs_model::{Coords, Hyperslab, Layout, MaxDim, Placement};
@@ -15,7 +15,7 @@ use super::error::FsError;
 #[derive(Debug, Clone)]
 pub(super) struct Geometry {
     /// dtype, dims, layout and so on.
-    pub(super) info: ArrayInfo,
+    pub(super) info: SharedInfo,
     /// Mode, owner, times and committed size.
     pub(super) attr: Attr,
     /// Cells: dims with the last axis in bytes, as committed.

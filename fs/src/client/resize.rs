@@ -294,7 +294,7 @@ impl Client {
         };
         let mut entry = Entry {
             attr: geometry.attr.clone(),
-            info: Some(info.clone()),
+            info: Some(info.clone().into()),
         };
         if info.layout != Layout::Aligned {
             let spare = self.md().spare_generation(object.ino, info.placement)?;

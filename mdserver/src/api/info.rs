@@ -1,6 +1,9 @@
 //! What the service knows of an object as an array, and the size rules that follow from it.
 
-use serde::{Deserialize, Serialize};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use slabfs_model::{
     Codec, Coords, DType, Fill, Layout, MaxDim, Placement, ServerId, Space, Version,
 };
@@ -55,6 +58,49 @@ pub struct ArrayInfo {
     pub tiling: Version,
     /// Largest chunk of the `aligned` layout, in bytes.
     pub chunk_limit: u64,
+}
+
+/// An [`ArrayInfo`] that is shared until somebody changes it: the service's copies, its replies in this
+/// process and the mount's form of the object are one, and so are those of new files, which are all alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedInfo(Arc<ArrayInfo>);
+
+impl From<ArrayInfo> for SharedInfo {
+    fn from(info: ArrayInfo) -> Self {
+        Self(Arc::new(info))
+    }
+}
+
+impl From<SharedInfo> for ArrayInfo {
+    fn from(shared: SharedInfo) -> Self {
+        Arc::unwrap_or_clone(shared.0)
+    }
+}
+
+impl Deref for SharedInfo {
+    type Target = ArrayInfo;
+    fn deref(&self) -> &ArrayInfo {
+        &self.0
+    }
+}
+
+/// What is changed is a copy of its own from then on.
+impl DerefMut for SharedInfo {
+    fn deref_mut(&mut self) -> &mut ArrayInfo {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl Serialize for SharedInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for SharedInfo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ArrayInfo::deserialize(deserializer).map(Self::from)
+    }
 }
 
 /// What setting an object's size to a number of bytes means.

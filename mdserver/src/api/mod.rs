@@ -27,7 +27,7 @@ mod types;
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;
 pub use find::{Caller, Find, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
-pub use info::{ArrayInfo, Given, Truncate};
+pub use info::{ArrayInfo, Given, SharedInfo, Truncate};
 pub use lock::{
     HeldLocks, LockAsk, LockConflict, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
     LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks,

@@ -6,7 +6,7 @@ use slabfs_objstore::server::ServerOrders;
 
 use super::defaults::Defaults;
 use super::find::Found;
-use super::info::ArrayInfo;
+use super::info::SharedInfo;
 use super::lock::{LockLife, LockNews, LockReply, LostLocks};
 use super::right::{RightNews, RightReply, RightsBegun};
 use super::tags::TagsPage;
@@ -19,7 +19,7 @@ pub struct Entry {
     /// Attributes.
     pub attr: Attr,
     /// Present for [`super::Kind::Object`] only.
-    pub info: Option<ArrayInfo>,
+    pub info: Option<SharedInfo>,
 }
 
 /// One entry of a directory.
@@ -146,7 +146,7 @@ pub struct CommitReply {
     /// Attributes now.
     pub attr: Attr,
     /// The array now.
-    pub info: ArrayInfo,
+    pub info: SharedInfo,
     /// Orders of older records (or of records of this commit) that are wholly hidden and gone.
     pub dropped: Vec<u64>,
 }

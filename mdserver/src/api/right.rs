@@ -90,10 +90,6 @@ pub struct RightGrant {
 
 /// Reply of [`super::Op::AskRight`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most are grants, and few are kept"
-)]
 pub enum RightReply {
     /// It has it.
     Granted(RightGrant),
@@ -118,10 +114,6 @@ pub struct RightRecall {
 
 /// What a session hears from its home.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most are grants, and few are kept"
-)]
 pub enum RightEventKind {
     /// A queued ask is granted.
     Granted(RightGrant),

@@ -19,6 +19,7 @@ use super::signals::Signals;
 use super::start::Started;
 use super::sync::GroupSync;
 use super::{Batch, BeforeCheckpoint, KvError, Lsn, Pair, Recovery};
+use crate::brief;
 use nix::fcntl::Flock;
 use parking_lot::{Mutex, RwLock};
 use std::fs::File;
@@ -156,7 +157,7 @@ impl Engine {
         }
         loop {
             let turns = {
-                let tables = self.tables.read();
+                let tables = brief::read(&self.tables);
                 if let Some(value) = tables.get(key) {
                     return Ok(value);
                 }
@@ -165,7 +166,7 @@ impl Engine {
             // Not remembered: this is as quick as that.
             if self.base.read().surely_lacks(key) {
                 // What lies under the tables may have changed over, and what it had be in them.
-                if self.tables.read().turns() == turns {
+                if brief::read(&self.tables).turns() == turns {
                     return Ok(None);
                 }
                 continue;
@@ -190,10 +191,10 @@ impl Engine {
         self.check_open()?;
         self.wait_for_room()?;
         let mut draft = Draft::record(&batch);
-        let mut journal = self.journal.lock();
+        let mut journal = brief::lock(&self.journal);
         let lsn = journal.append(&mut draft, self.group.synced())?;
         let pending = {
-            let mut tables = self.tables.write();
+            let mut tables = brief::write(&self.tables);
             tables.commit(batch, lsn);
             tables.bytes()
         };

@@ -9,7 +9,7 @@ use super::check_name;
 use super::directory::add_subdirectory;
 use crate::api::{
     ArrayInfo, Attr, CREATOR_RESERVE, Create, Created, Defaults, Given, Ino, Kind, MAX_LINKS,
-    MAX_SYMLINK, MdError, Reply, SpecChange, inherit,
+    MAX_SYMLINK, MdError, Reply, SharedInfo, SpecChange, inherit,
 };
 use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode, Named, Object, Xattrs};
@@ -24,8 +24,7 @@ const SETGID: u32 = 0o2000;
 /// Makes an inode with a name.
 pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, MdError> {
     check_name(&create.name)?;
-    core.ensure_ids(1, 0)?;
-    let mut txn = core.begin(ctx)?;
+    let mut txn = core.begin_making(ctx, 1)?;
     let mut parent = txn.directory(create.parent)?;
     if let Some(found) = txn.find(&parent, &create.name)? {
         return existing(txn, &create, found.ino);
@@ -197,25 +196,41 @@ fn body(
                 Some(session) => smallvec![(session, CREATOR_RESERVE)],
                 None => smallvec![],
             };
-            let mut object = new_object(txn);
-            object.reserves = reserves;
             let given = defaults
                 .map(|all| &all.spec)
                 .filter(|given| !given.is_empty());
-            if given.is_some() || !spec.is_empty() {
+            let mut object = if given.is_none() && spec.is_empty() {
+                new_file(txn, ino)?
+            } else {
+                let mut object = empty_object(byte_info(&txn.core.options).into());
                 object.take(given.unwrap_or(&SpecChange::default()), spec, txn)?;
-            }
-            txn.choose_stripe(ino, &mut object)?;
+                txn.choose_stripe(ino, &mut object)?;
+                object
+            };
+            object.reserves = reserves;
             Body::Object(Box::new(object))
         }
         Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Node,
     })
 }
 
-/// An empty byte object that has no servers yet.
-fn new_object(txn: &Txn<'_>) -> Object {
-    let options = &txn.core.options;
-    let info = ArrayInfo {
+/// An empty byte object with its servers. All that have the same share what they are.
+fn new_file(txn: &mut Txn<'_>, ino: Ino) -> Result<Object, MdError> {
+    let stripe = txn.stripe_for(ino, Placement::default())?;
+    if let Some(info) = &txn.state.new_file
+        && info.stripe == stripe
+    {
+        return Ok(empty_object(info.clone()));
+    }
+    let mut object = empty_object(byte_info(&txn.core.options).into());
+    object.take_stripe(stripe);
+    txn.state.new_file = Some(object.info.clone());
+    Ok(object)
+}
+
+/// What an empty byte object is that has no servers yet.
+fn byte_info(options: &ServiceOptions) -> ArrayInfo {
+    ArrayInfo {
         dtype: DType::BYTE,
         dims: Coords::from_slice(&[0]),
         max_dims: vec![MaxDim::Unlimited],
@@ -231,7 +246,10 @@ fn new_object(txn: &Txn<'_>) -> Object {
         blocks: None,
         tiling: Version(1),
         chunk_limit: options.chunk_limit,
-    };
+    }
+}
+
+fn empty_object(info: SharedInfo) -> Object {
     Object {
         info,
         inherited: None,
@@ -259,7 +277,7 @@ impl Object {
     ) -> Result<(), MdError> {
         let layout = byte_layout(&txn.core.options);
         let (resolved, waits) = inherit(defaults, change, &self.info, &layout)?;
-        self.info = resolved.info;
+        self.info = resolved.info.into();
         self.inherited = waits.map(Box::new);
         Ok(())
     }

@@ -23,8 +23,7 @@ pub(crate) fn create_many(
         )));
     }
     check_tags(&objects)?;
-    core.ensure_ids(objects.len() as u64, 0)?;
-    let mut txn = core.begin(ctx)?;
+    let mut txn = core.begin_making(ctx, objects.len() as u64)?;
     // A container is copied, counted up and stored once, however many are made in it.
     let mut parents: SmallVec<[Arc<Inode>; 2]> = SmallVec::new();
     let mut made = Vec::with_capacity(objects.len());

@@ -121,7 +121,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
             let key = keys::inode(self.inode.attr.ino);
             self.noted(decode(&key, &self.bytes))
         });
-        whole.as_ref()?.object().ok().map(|object| &object.info)
+        whole.as_ref()?.object().ok().map(|object| &*object.info)
     }
 
     fn noted<T>(&self, result: Result<T, MdError>) -> Option<T> {

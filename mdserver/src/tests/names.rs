@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::support::*;
 use crate::api::{
-    Ino, Kind, MAX_XATTR_VALUE, Md, MdError, ROOT, RenameFlags, SetAttr, SetTime, Time, XattrFlags,
+    Ino, Kind, MAX_XATTR_VALUE, Md, MdError, ROOT, RenameFlags, SetAttr, SetTime, SpecChange, Time,
+    XattrFlags,
 };
 
 #[test]
@@ -25,6 +26,27 @@ fn create_lookup_unlink() {
     md.unlink(ROOT, b"a").unwrap();
     assert_eq!(md.lookup(ROOT, b"a"), Err(MdError::NotFound));
     assert_eq!(md.getattr(ino), Err(MdError::NotFound));
+}
+
+#[test]
+fn files_that_are_alike_change_apart() {
+    let (_service, md) = ready();
+    let (a, b) = (file(&md, "a"), file(&md, "b"));
+    let seen = |ino| info(md.getattr(ino).unwrap());
+    let held = md.getattr(a).unwrap();
+    let alike = seen(b);
+    assert_eq!(seen(a), alike);
+    let dims = Some(slabfs_model::Coords::from_slice(&[4, 4]));
+    let change = SpecChange {
+        dims,
+        ..SpecChange::default()
+    };
+    md.declare(a, change, None).unwrap();
+    assert_ne!(seen(a), alike);
+    assert_eq!(seen(b), alike);
+    assert_eq!(info(held), alike, "what was answered stays");
+    let c = file(&md, "c");
+    assert_eq!(seen(c), alike);
 }
 
 #[test]

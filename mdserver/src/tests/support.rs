@@ -118,7 +118,7 @@ pub(crate) fn file(md: &Md, name: &str) -> Ino {
 }
 
 pub(crate) fn info(entry: Entry) -> ArrayInfo {
-    entry.info.unwrap()
+    entry.info.unwrap().into()
 }
 
 /// An `aligned` array of bytes.

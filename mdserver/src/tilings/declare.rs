@@ -114,7 +114,7 @@ fn take_info(object: &mut Object, mut info: crate::api::ArrayInfo) {
     info.tiling = Version(object.info.tiling.0 + 1);
     info.stripe = std::mem::take(&mut object.info.stripe);
     info.blocks = object.info.blocks.take();
-    object.info = info;
+    object.info = info.into();
 }
 
 type Parts = std::collections::BTreeMap<u64, crate::records::LeaseRecord>;

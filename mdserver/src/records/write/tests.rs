@@ -160,7 +160,7 @@ fn objects() -> impl Strategy<Value = Object> {
     let inherited = prop::option::of(specs().prop_map(Box::new));
     (info(), inherited, numbers, reserves, clearing, servers()).prop_map(
         |(info, inherited, numbers, reserves, clearing, strays)| Object {
-            info,
+            info: info.into(),
             inherited,
             next_order: numbers.0,
             spare: numbers.1,

@@ -149,23 +149,26 @@ fn entry(rank: usize, change: u64) -> Entry {
             crtime: time,
             change,
         },
-        info: Some(ArrayInfo {
-            dtype: DType::BYTE,
-            dims: Coords::from_elem(4, rank),
-            max_dims: vec![MaxDim::Unlimited; rank],
-            fill: Fill::zero(),
-            layout: Layout::Grid(Coords::from_elem(4, rank)),
-            codec: Codec::None,
-            declared: true,
-            given: Given::default(),
-            holds: true,
-            generation: 1,
-            placement: Placement::Dynamic,
-            stripe: Vec::new(),
-            blocks: None,
-            tiling: Version(1),
-            chunk_limit: 64 << 20,
-        }),
+        info: Some(
+            ArrayInfo {
+                dtype: DType::BYTE,
+                dims: Coords::from_elem(4, rank),
+                max_dims: vec![MaxDim::Unlimited; rank],
+                fill: Fill::zero(),
+                layout: Layout::Grid(Coords::from_elem(4, rank)),
+                codec: Codec::None,
+                declared: true,
+                given: Given::default(),
+                holds: true,
+                generation: 1,
+                placement: Placement::Dynamic,
+                stripe: Vec::new(),
+                blocks: None,
+                tiling: Version(1),
+                chunk_limit: 64 << 20,
+            }
+            .into(),
+        ),
     }
 }
 
