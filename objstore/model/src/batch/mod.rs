@@ -14,9 +14,9 @@
 //! each its repetitions in turn. Of two pieces of a write that name the same bytes of the object the later
 //! one counts.
 //!
-//! The life of a batch: written down as `[Batch]`, looked through once by [`Plan::new`] ([`check`]: overflow,
-//! offsets below 0, limits), then walked by ranges of the object without being listed ([`walk`]); what a read
-//! must not do, name bytes of memory twice, is in [`overlap`]. A plan has as many nodes as the batch has, whatever
+//! The life of a batch: written down as `[Batch]`, looked through once by [`Plan::new`] (`check`: overflow,
+//! offsets below 0, limits), then walked by ranges of the object without being listed (`walk`); what a read
+//! must not do, name bytes of memory twice, is in `overlap`. A plan has as many nodes as the batch has, whatever
 //! the number of pieces.
 
 mod check;
