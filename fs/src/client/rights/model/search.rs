@@ -4,7 +4,7 @@
 //! which there is only so much, or counts something up, so no state comes twice in a run. So nobody waits for
 //! ever in any run if nobody waits where it ends.
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model, Property};
 
 use super::world::{Step, World, Wrong};
 use super::{Bounds, Doing, Flaw, Slip};
@@ -90,23 +90,31 @@ fn two(programs: [&[Doing]; 2]) -> Bounds {
     }
 }
 
-/// Searches all states. What holds always has to hold, and what is `seen` sometimes to be seen.
+/// Searches all states, breadth first: what goes wrong comes with the fewest steps. What holds always has to hold,
+/// and what is `seen` sometimes to be seen.
 #[track_caller]
 fn holds(bounds: Bounds, seen: &[&'static str]) {
-    search(bounds, seen, MOST, NO_END);
+    to_depth(bounds, seen, NO_END);
 }
 
+/// The same up to a number of steps.
 #[track_caller]
-fn search(bounds: Bounds, seen: &[&'static str], most: usize, depth: usize) {
+fn to_depth(bounds: Bounds, seen: &[&'static str], depth: usize) {
     let text = format!("{bounds:?}");
-    let checker = bounds
+    let found = prepared(bounds, MOST).target_max_depth(depth);
+    judge(&found.spawn_bfs().join(), &text, seen, MOST);
+}
+
+fn prepared(bounds: Bounds, most: usize) -> CheckerBuilder<Bounds> {
+    bounds
         .checker()
         .threads(2)
         .target_state_count(most)
-        .target_max_depth(depth)
         .finish_when(HasDiscoveries::AnyFailures)
-        .spawn_bfs()
-        .join();
+}
+
+#[track_caller]
+fn judge(checker: &impl Checker<Bounds>, text: &str, seen: &[&'static str], most: usize) {
     println!(
         "{} states, {} of them different, up to {} steps: {text}",
         checker.state_count(),
@@ -213,7 +221,7 @@ fn a_holder_dies_and_the_home_is_started_anew() {
         ..pair()
     };
     // All of it takes minutes: tools/soak.
-    search(bounds, &[], MOST, 16);
+    to_depth(bounds, &[], 16);
 }
 
 #[test]
@@ -353,10 +361,13 @@ fn a_mount_that_serves_when_it_has_lapsed_is_seen() {
     fails(slips(Slip::ServesWhenLapsed, lapsed), &[CONFLICT, OLD]);
 }
 
-/// As [`holds`], for longer: tools/soak.
+/// As [`holds`], for longer: tools/soak. Depth first, which keeps of a state no more than its fingerprint; breadth
+/// first these have more states waiting than fit into memory.
 #[track_caller]
 fn holds_far(bounds: Bounds, seen: &[&'static str]) {
-    search(bounds, seen, MOST_FAR, NO_END);
+    let text = format!("{bounds:?}");
+    let found = prepared(bounds, MOST_FAR).spawn_dfs().join();
+    judge(&found, &text, seen, MOST_FAR);
 }
 
 #[test]
