@@ -9,6 +9,7 @@
 //! A window holds committed bytes only, as the block cache does, and goes by the same rule: it was begun at an
 //! epoch of the object, and whoever changes committed bytes, or gives up the right to read them, moves that. What
 //! is newer in this mount is looked for before a window is.
+//! What is read ahead no right is held to: whoever reads it later asks first, and a grant moves the epoch.
 //!
 //! The windows of a mount share a bound, half of `--cache`: with many readers each has less; the oldest goes first.
 //!
