@@ -52,7 +52,7 @@ fn everything_killed_at_random_moments() {
             "round {round}: {operations} operations, {lived} servers killed under them, {spoiled}"
         );
         if soak.is_some() && round % 25 == 24 {
-            forget_the_dead(&cluster);
+            forget_the_dead(&cluster, round + 1);
         }
         match soak {
             Some(time) if start.elapsed() < time => {}
@@ -170,11 +170,11 @@ fn check(cluster: &Cluster, round: u64, spoiled: &str) {
     );
 }
 
-/// Waits until the sessions of the killed mounts are over, and what they had leased is swept.
-fn forget_the_dead(cluster: &Cluster) {
-    let over = || cluster.md().log().matches("session was not heard").count();
-    let before = over();
-    poll::until_true("the sessions of killed mounts to end", || over() > before);
+/// Waits until the sessions of the mounts killed so far, one a round, are over, and what they had leased is
+/// swept. Most are by now: the mount of the next round had to wait for that.
+fn forget_the_dead(cluster: &Cluster, killed: u64) {
+    let over = || cluster.md().log().matches("session was not heard").count() as u64;
+    poll::until_true("the sessions of killed mounts to end", || over() >= killed);
 }
 
 fn start_all(cluster: &mut Cluster, random: &mut Random) {
