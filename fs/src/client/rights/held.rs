@@ -10,8 +10,8 @@
 //!   of pages go on while they are being dropped, since the drop may be waiting for just them; behind the shut
 //!   door they wait, and no drop is begun then (docs/decisions/rights.md, "Mapped pages").
 //! - So does what sets the size: the kernel sends no page back until it has ended, so the drop waits for it.
-//! - A write of a program runs in bytes of which the kernel has no page, and no page of them is handed out while
-//!   it runs: see `beside_pages`.
+//! - A write of a program runs in bytes of which the kernel has no page, and no page of them is handed out, or on its
+//!   way back, while it runs: see `beside_pages`.
 //!
 //! "Used" is what operations of programs touched lately: it stays when more is given than has to be. Lately is
 //! counted in givings, not in time: who does not use what others ask for again and again gives all of it.
@@ -88,8 +88,8 @@ impl Closing {
 enum Door {
     #[default]
     Open,
-    /// Pages are being dropped: whatever the kernel wants of pages is done.
-    Dropping,
+    /// Pages of these bytes are being dropped: whatever the kernel wants of pages is done.
+    Dropping(Span),
     /// To pages of these bytes.
     Shut(Span),
 }
@@ -189,9 +189,11 @@ impl Held {
             closing.is_some_and(|closing| closing.stops(mode, &want.area))
         };
         match (want.by, self.door) {
-            (By::Program, _) => !stopped() && !self.has_pages_under(want),
+            (By::Program, _) => {
+                !stopped() && !self.has_pages_under(want) && !self.is_brought_back(want)
+            }
             (By::PageOut, _) if self.is_written(want) => false,
-            (_, Door::Dropping) => true,
+            (_, Door::Dropping(_)) => true,
             // It need not wait for pages: the next drop lets it in, if there is one.
             (By::Truncate, _) => !stopped(),
             (_, Door::Shut(span)) if want.touches(span) => false,
@@ -209,6 +211,20 @@ impl Held {
     pub(super) fn has_pages_under(&self, want: &Want) -> bool {
         let written = want.written();
         written.is_some_and(|span| self.out.overlaps(span))
+    }
+
+    /// Whether changed pages may be on their way to where `want`, the write of a program, goes: those of a drop
+    /// that goes on, though they count as handed out no more. They are older, and must come in before.
+    fn is_brought_back(&self, want: &Want) -> bool {
+        let Some(span) = want.written() else {
+            return false;
+        };
+        let dropping = matches!(self.door, Door::Dropping(of) if of.overlaps(span));
+        let mut back = self
+            .running
+            .iter()
+            .filter(|one| one.want.by == By::PageBack);
+        dropping || back.any(|one| one.want.touches(span))
     }
 
     fn next_id(&mut self) -> OpId {
@@ -355,7 +371,7 @@ impl Held {
 
     /// A drop of the pages of `span` begins.
     pub(super) fn drop_begins(&mut self, span: Span) {
-        self.door = Door::Dropping;
+        self.door = Door::Dropping(span);
         self.out.remove(span);
         self.let_in();
     }

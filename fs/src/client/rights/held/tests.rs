@@ -349,3 +349,30 @@ fn a_write_that_waits_for_a_right_begins_before_a_page_does() {
     held.let_in();
     assert!(!held.take_begun(again) && held.holds(&at(By::Program, 50, 1)));
 }
+
+/// Somebody else takes back other cells, for which all pages have to go.
+#[test]
+fn a_write_waits_for_pages_that_are_being_dropped_for_others() {
+    let mut held = Held::default();
+    held.grant(RightMode::Write, &Cells::All);
+    let page = held.begin(&at(By::PageOut, 0, 100)).unwrap();
+    held.end(page);
+    held.close(closing(None, cells(3, 1)));
+    let write = Want {
+        area: cells(0, 1),
+        ..at(By::Program, 50, 1)
+    };
+    let waits = held.wait(write.clone());
+    held.drop_begins(Span::ALL);
+    assert!(held.begin(&write).is_none() && !held.take_begun(waits));
+    // What was stored into the page is older than the write.
+    let back = held.begin(&at(By::PageBack, 0, 100)).unwrap();
+    held.drop_ended(Span::ALL);
+    assert!(held.begin(&write).is_none() && !held.take_begun(waits));
+    held.end(back);
+    assert!(held.take_begun(waits));
+    held.end(waits);
+    held.take_out(&closing(None, cells(3, 1)), None);
+    held.reopen();
+    assert!(held.begin(&write).is_some());
+}
