@@ -43,6 +43,7 @@ impl Client {
                 _ if state.held.has_pages_under(&want) && state.held.holds(&want) => Some(Ok(None)),
                 _ if own.clock.turn() != turn => Some(Ok(None)),
                 _ if state.refused => Some(Err(FsError::Gone)),
+                _ if state.is_stuck(&want) => Some(Err(FsError::Lost)),
                 _ if self.rights.stopping() || Instant::now() >= until => {
                     Some(Err(FsError::Withheld(self.others_timeout())))
                 }

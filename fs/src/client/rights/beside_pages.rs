@@ -92,7 +92,7 @@ impl Client {
             return Ok(None);
         }
         state.working = true;
-        while state.held.has_pages_under(want) {
+        while state.held.has_pages_under(want) && turn == own.clock.turn() {
             state = self.drop_once(own, state, span);
         }
         // Nothing if the session was lost meanwhile.
@@ -101,7 +101,7 @@ impl Client {
             false => None,
         };
         state.held.reopen();
-        state.working = false;
+        state.work_ends();
         own.changed.notify_all();
         let more = !state.recalls.is_empty();
         drop(state);

@@ -48,6 +48,8 @@ impl Rights {
         state.recalls.push_back(recall);
         if first {
             self.call(own.clone());
+        } else if state.old_work {
+            own.changed.notify_all();
         }
     }
 
@@ -95,7 +97,7 @@ impl Client {
             drop(state);
             self.handle_recall(own, recall);
             state = own.state.lock();
-            state.working = false;
+            state.work_ends();
             own.changed.notify_all();
         }
         drop(state);
@@ -143,18 +145,21 @@ impl Client {
         if over() {
             return false;
         }
-        drop(self.drop_pages(own, state));
+        while state.held.has_pages() && !over() {
+            state = self.drop_once(own, state, Span::ALL);
+        }
         !over()
     }
 
     /// Lets the kernel drop the pages that were handed out, if any were; nobody gets at pages then, until all
-    /// is opened again. The life may be over in the middle of it, and it is done all the same.
+    /// is opened again. Those of a session that is lost meanwhile are not its own any more.
     pub(super) fn drop_pages<'a>(
         &self,
         own: &'a Arc<Own>,
         mut state: MutexGuard<'a, State>,
     ) -> MutexGuard<'a, State> {
-        while state.held.has_pages() {
+        let turn = own.clock.turn();
+        while state.held.has_pages() && turn == own.clock.turn() {
             state = self.drop_once(own, state, Span::ALL);
         }
         state
@@ -260,7 +265,7 @@ impl Client {
         state.working = true;
         state = self.drop_pages(own, state);
         state.held.reopen();
-        state.working = false;
+        state.work_ends();
         own.changed.notify_all();
         let more = !state.recalls.is_empty();
         drop(state);

@@ -68,16 +68,18 @@ impl Client {
         for own in taken {
             let mut state = own.state.lock();
             match lost {
-                // What is held by now is of another session.
-                true => {
-                    state.recalls.clear();
-                    state.held.reopen();
-                }
+                // What is held by now is of another session, and so is what may have been recalled since.
+                true => state.held.reopen(),
                 false => state.begin_life(),
             }
-            state.working = false;
+            state.work_ends();
+            own.changed.notify_all();
+            let more = !state.recalls.is_empty();
             drop(state);
-            self.rights.tidy(own);
+            match more {
+                true => self.rights.call(own.clone()),
+                false => self.rights.tidy(own),
+            }
         }
         if let Some(begun) = begun.filter(|_| !lost) {
             tracing::info!(alone = begun.alone, "rights begin anew");

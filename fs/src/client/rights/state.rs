@@ -13,7 +13,7 @@ use slabfs_mdserver::api::{
 };
 
 use super::cells::Cells;
-use super::held::{Closing, Held, Want};
+use super::held::{By, Closing, Held, Want};
 
 /// See the module's head.
 #[derive(Debug, Default, Clone)]
@@ -26,6 +26,9 @@ pub(super) struct State {
     pub(super) recalls: VecDeque<RightRecall>,
     /// Somebody takes back, or drops pages.
     pub(super) working: bool,
+    /// And has begun so in a session that is lost: the kernel may wait there for pages that it has asked for, and
+    /// these wait for a right of the session that goes on.
+    pub(super) old_work: bool,
     /// The last grant that counted when something was given: an earlier one that comes after that may have been
     /// given by it.
     pub(super) gave: RightSerial,
@@ -50,9 +53,23 @@ impl State {
         !self.working && self.recalls.is_empty()
     }
 
-    /// Whether somebody has to ask for what `want` wants. Nothing is asked while something is taken back.
+    /// What was done is done; nobody takes back any more.
+    pub(super) fn work_ends(&mut self) {
+        self.working = false;
+        self.old_work = false;
+    }
+
+    /// Whether a page that the kernel has asked for cannot be had before a drop has ended that waits for just
+    /// that. It has to ask anew.
+    pub(super) fn is_stuck(&self, want: &Want) -> bool {
+        self.old_work && !self.recalls.is_empty() && want.by == By::PageOut
+    }
+
+    /// Whether somebody has to ask for what `want` wants. Nothing is asked while something is taken back, but
+    /// what is left of a lost session takes nothing back.
     pub(super) fn is_to_be_asked(&self, want: &Want) -> bool {
-        if !self.is_idle() || self.held.is_closing() || self.held.holds(want) {
+        let idle = self.is_idle() || self.old_work && self.recalls.is_empty();
+        if !idle || self.held.is_closing() || self.held.holds(want) {
             return false;
         }
         let mode = self.held.mode_of(want);
@@ -178,6 +195,7 @@ impl State {
     /// The session is another one: what was under way in the name of the old one does not count.
     pub(super) fn begin_session(&mut self) {
         self.begin_life();
+        self.old_work = self.working;
         self.asks.clear();
         self.form = None;
         self.refused = false;

@@ -190,7 +190,7 @@ impl std::hash::Hash for Mount {
             &own.held,
             own.open,
             &own.asks,
-            own.working,
+            (own.working, own.old_work),
             own.gave,
             own.refused,
         )
@@ -502,7 +502,7 @@ impl Mount {
         match answer {
             Answer::Begun(life, alone) => {
                 self.own.begin_life();
-                self.own.working = false;
+                self.own.work_ends();
                 self.begin(RightsBegun { life, alone });
             }
             Answer::SessionLost => self.lost_reset(),
@@ -515,16 +515,15 @@ impl Mount {
     }
 
     fn lost_reset(&mut self) {
-        self.own.recalls.clear();
         self.own.held.reopen();
-        self.own.working = false;
+        self.own.work_ends();
     }
 
     /// A recall is done with.
     fn reopen(&mut self) {
         self.recall = None;
         self.own.held.reopen();
-        self.own.working = false;
+        self.own.work_ends();
     }
 
     /// Everything is done that waits for nothing but this mount.
