@@ -38,6 +38,12 @@ pub enum FsError {
     /// The session is over, and what was not flushed in it is lost.
     #[error("the metadata service gave up this mount's session; what was not flushed is lost")]
     Lost,
+    /// A lock that was taken through the handle is lost with its session.
+    #[error(
+        "a lock that this program holds was lost with the mount's session, and others may have written since; take \
+         it again and read anew what it is for"
+    )]
+    Unlocked,
     /// The metadata service has not answered, so that others may have what this mount had.
     #[error("the metadata service has not answered this mount; waited for {0:?}")]
     Lapsed(Duration),

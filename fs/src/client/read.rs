@@ -155,7 +155,7 @@ impl Handle {
                 &needs,
             )?;
             let _turn = self.begin_whole(by, false, Some(offset), len);
-            if self.read_in(&op, &needs, offset, len, sink)? {
+            if self.read_in(&op, by, &needs, offset, len, sink)? {
                 return Ok(());
             }
         }
@@ -191,7 +191,7 @@ impl Handle {
         let Some(_turn) = self.try_begin_whole(by, false, Some(offset), len) else {
             return Ok(false);
         };
-        self.read_in(&op, &needs, offset, len, sink)
+        self.read_in(&op, by, &needs, offset, len, sink)
     }
 
     /// The bytes of a page.
@@ -219,6 +219,7 @@ impl Handle {
     fn read_in(
         &self,
         op: &Op,
+        by: By,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
         offset: u64,
         len: usize,
@@ -226,7 +227,7 @@ impl Handle {
     ) -> Result<bool, FsError> {
         let mut last = None;
         for _ in 0..FORM_TRIES {
-            match self.read_shaped(op, needs, offset, len, sink) {
+            match self.read_shaped(op, by, needs, offset, len, sink) {
                 // A chunk that was there when the tiling was read has been replaced since.
                 Err(FsError::Store(StoreError::Missing(name))) => {
                     // The same chunk twice in a row is not replaced, it is gone.
@@ -247,6 +248,7 @@ impl Handle {
     fn read_shaped(
         &self,
         op: &Op,
+        by: By,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
         offset: u64,
         len: usize,
@@ -257,6 +259,9 @@ impl Handle {
         let size = object.size(&geometry);
         if !op.covers(|| needs(&geometry, size)) {
             return Ok(false);
+        }
+        if by == By::Program {
+            self.waiting.check_locks()?;
         }
         let end = match &self.selected {
             Some(selected) => selected.bytes,

@@ -236,6 +236,9 @@ impl Handle {
                 {
                     return Ok(None);
                 }
+                if by == By::Program {
+                    self.waiting.check_locks()?;
+                }
                 self.write_shaped(&geometry, by, offset, data)
             };
             match result {

@@ -144,7 +144,7 @@ fn client_number(error: &FsError) -> Errno {
         FsError::NotSupported(_) => Errno::EOPNOTSUPP,
         FsError::NoSuchExtent => Errno::ENXIO,
         FsError::Unsettled(_) => Errno::EBUSY,
-        FsError::Lost | FsError::Lapsed(_) | FsError::Withheld(_) => Errno::EIO,
+        FsError::Lost | FsError::Unlocked | FsError::Lapsed(_) | FsError::Withheld(_) => Errno::EIO,
         FsError::Gone => Errno::ESTALE,
     }
 }

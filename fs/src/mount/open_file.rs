@@ -80,6 +80,11 @@ impl OpenFile {
         }
     }
 
+    /// A lock is about to be asked for through it.
+    pub(super) fn note_locker(&self, client: &Client) {
+        client.note_locker(self.id, &self.handle);
+    }
+
     /// Whether it shows a selection.
     pub(super) fn is_selection(&self) -> bool {
         self.selection.is_some()

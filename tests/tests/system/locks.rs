@@ -3,6 +3,7 @@
 //! To a lock this process is somebody else on each mount. Where more is needed, `locker.py` is.
 
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::{fs::File, io};
@@ -414,4 +415,34 @@ fn a_signal_to_the_mount_costs_nobody_a_lock() {
     cluster.mount(0).signal(Signal::SIGCONT);
     try_record(&one, NONE, 0, 10).expect("given up");
     wait_record(&two, EXCLUSIVE, 0, 10).expect("free");
+}
+
+/// What a program has read under a lock that was lost with the session is not what it writes back.
+#[test]
+fn a_lock_that_is_lost_is_told_to_who_goes_on() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    let beside = file::open(&cluster.at(0, "f"));
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    one.write_all_at(b"100", 0).expect("written");
+    one.sync_all().expect("synced");
+    cluster.mount(0).signal(Signal::SIGSTOP);
+    wait_record(&two, EXCLUSIVE, 0, 10).expect("the session of the other is over");
+    two.write_all_at(b"150", 0).expect("written");
+    two.sync_all().expect("synced");
+    try_record(&two, NONE, 0, 10).expect("given up");
+    cluster.mount(0).signal(Signal::SIGCONT);
+    assert_eq!(errno(one.write_all_at(b"101", 0)), Errno::EIO);
+    let mut bytes = [0; 3];
+    assert_eq!(errno(one.read_exact_at(&mut bytes, 0)), Errno::EIO);
+    // Who had no lock has lost none.
+    beside.read_exact_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"150");
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    one.read_exact_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"150");
+    one.write_all_at(b"151", 0).expect("written");
+    two.read_exact_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"151");
 }

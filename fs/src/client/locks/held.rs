@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slabfs_mdserver::api::{
-    HeldLocks, LockAsk, LockFile, LockKind, LockMode, LockOutcome, LockOwner, LockSpan, LockWant,
-    LostLocks,
+    HeldLocks, Ino, LockAsk, LockFile, LockKind, LockMode, LockOutcome, LockOwner, LockSpan,
+    LockWant, LostLocks,
 };
 use slabfs_mdserver::locks::Spans;
 use smallvec::SmallVec;
@@ -151,6 +151,16 @@ impl Held {
             })
             .map(|change| change.owner);
         held.chain(early).collect()
+    }
+
+    /// The objects on which something is held, and through which open files that was taken.
+    pub(super) fn opens(&self) -> BTreeSet<(Ino, u64)> {
+        let places = self.places.iter();
+        let opens = places.flat_map(|((file, _), owners)| {
+            let opens = owners.values().flat_map(|mine| mine.opens.iter());
+            opens.map(|open| (file.ino, *open))
+        });
+        opens.collect()
     }
 
     /// What is held, to be told.

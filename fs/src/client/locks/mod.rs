@@ -27,7 +27,8 @@ mod held;
 mod poll;
 mod tell;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_mdserver::api::{
@@ -36,6 +37,8 @@ use slabfs_mdserver::api::{
 };
 
 use super::Client;
+use super::handle::Handle;
+use super::writer::Waiting;
 use held::{Held, Key};
 
 /// What a request for a lock comes to.
@@ -76,6 +79,8 @@ struct State {
     held: Held,
     /// Owners whose open files are closed, and whose locks are about to be given up.
     closing: HashSet<(Key, LockOwner)>,
+    /// Handles through which locks were asked for, by the number of the open file.
+    lockers: HashMap<u64, Weak<Waiting>>,
     /// Number of the last event seen.
     seen: u64,
     next_ticket: u64,
@@ -96,6 +101,7 @@ impl Default for State {
             telling: false,
             held: Held::default(),
             closing: HashSet::new(),
+            lockers: HashMap::new(),
             seen: 0,
             next_ticket: 1,
             waits: BTreeMap::new(),
@@ -238,6 +244,18 @@ impl Client {
             },
         );
         self.ask_for(ticket);
+    }
+
+    /// A lock is about to be asked for through `handle`, which is behind the open file `open`. If it is lost with the
+    /// session, reads and writes of the handle fail until a lock is asked for through it again: what the program has
+    /// read under the lost one may be out of date, and must not be written back.
+    pub fn note_locker(&self, open: u64, handle: &Handle) {
+        handle.waiting.set_unlocked(false);
+        let mut state = self.locks.state.lock();
+        if state.lockers.len() == state.lockers.capacity() {
+            state.lockers.retain(|_, handle| handle.strong_count() > 0);
+        }
+        state.lockers.insert(open, Arc::downgrade(&handle.waiting));
     }
 
     /// A signal has arrived for whoever waits for a request: takes it back. If it is decided meanwhile, that

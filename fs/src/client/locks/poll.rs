@@ -1,5 +1,6 @@
 //! The thread that waits for all that wait, and does what could not be done before.
 
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::{LockAsk, LockEvent, LockLife, LockNews, LockOutcome, MdError};
@@ -134,8 +135,11 @@ impl Client {
         self.fail_waits(&MdError::SessionLost);
         let mut state = self.locks.state.lock();
         state.end_life();
-        if !state.held.is_empty() {
-            tracing::error!("locks held on this mount are lost with its session");
+        for (ino, open) in state.held.opens() {
+            tracing::error!(object = %ino, "a lock held on this mount is lost with its session");
+            if let Some(handle) = state.lockers.get(&open).and_then(Weak::upgrade) {
+                handle.set_unlocked(true);
+            }
         }
         state.held = Default::default();
         self.locks.changed.notify_all();

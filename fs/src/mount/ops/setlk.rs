@@ -96,6 +96,9 @@ pub(in crate::mount) fn answer(
                 Some(mode) if sleep => LockWant::Wait(mode),
                 Some(mode) => LockWant::Try(mode),
             };
+            if let (Open::File(file), false) = (&*open, want == LockWant::Unlock) {
+                file.note_locker(&shared.client);
+            }
             wanted.ask(&open, want, ticket)
         });
     let (ask, open) = match asked {
