@@ -94,7 +94,7 @@ impl Client {
         match self.keep_open(ino) {
             Some(object) => self.sync_object(&object),
             None => {
-                self.settle_closed();
+                self.settle_closed()?;
                 Ok(self.md().sync()?)
             }
         }

@@ -241,7 +241,7 @@ impl Client {
             self.tell_releases();
             if settled.elapsed() >= SETTLE_EVERY {
                 settled = Instant::now();
-                self.settle_closed();
+                self.try_settle_closed();
                 self.settle_open();
             }
         }
@@ -283,7 +283,10 @@ impl Client {
     }
 
     /// Brings what closed objects left unsynced onto the disks, and settles it.
-    pub(super) fn settle_closed(&self) {
+    ///
+    /// # Errors
+    /// Of the servers; what is not on disk is tried again the next time.
+    pub(super) fn settle_closed(&self) -> Result<(), FsError> {
         let _one = self.settling_closed.lock();
         // They stay in the list while they are on their way: an `fsync` of an object that was opened again
         // has to find them.
@@ -293,15 +296,20 @@ impl Client {
             (waiting.len(), chunks)
         };
         if count == 0 {
-            return;
+            return Ok(());
         }
-        if let Err(error) = self.sync_chunks(&chunks) {
-            tracing::warn!(%error, "closed objects are not on disk yet; trying again");
-            return;
-        }
+        self.sync_chunks(&chunks)?;
         let done: Vec<Settling> = self.settling.lock().drain(..count).collect();
         for one in &done {
             self.settle_one(one);
+        }
+        Ok(())
+    }
+
+    /// The same in the background.
+    fn try_settle_closed(&self) {
+        if let Err(error) = self.settle_closed() {
+            tracing::warn!(%error, "closed objects are not on disk yet; trying again");
         }
     }
 
@@ -338,7 +346,7 @@ impl Client {
             let synced = self.sync_object(&object);
             first = first.and(synced);
         }
-        self.settle_closed();
+        first = first.and(self.settle_closed());
         self.md.sync()?;
         first
     }

@@ -256,5 +256,10 @@ fn umount_does_not_lose_in_silence() {
     cluster.start_server(0);
     drop(written);
     assert_eq!(file::read(&mnt.join("a"))[..4], [7; 4], "nothing was lost");
+    // Of what is closed the server has taken all, and may not have it on its disk.
+    file::write(&mnt.join("b"), [8; 100]);
+    cluster.kill_server(0);
+    umount(&[]).fails(1, &["stays mounted", "--force", "slabfs servers"]);
+    cluster.start_server(0);
     umount(&[]).ok();
 }
