@@ -16,6 +16,8 @@ pub struct Counters {
     pub read: Side,
     /// Writes.
     pub write: Side,
+    /// Messages to servers of other processes; one that is sent again counts once.
+    pub messages: AtomicU64,
 }
 
 /// Counters of one direction.
@@ -39,6 +41,7 @@ impl Counters {
         CountersSnapshot {
             read: self.read.snapshot(),
             write: self.write.snapshot(),
+            messages: self.messages.load(Relaxed),
         }
     }
 }
@@ -75,6 +78,8 @@ pub struct CountersSnapshot {
     pub read: SideSnapshot,
     /// Writes.
     pub write: SideSnapshot,
+    /// See [`Counters::messages`].
+    pub messages: u64,
 }
 
 /// [`Side`] at one moment.

@@ -6,6 +6,7 @@
 //! keep their order.
 
 use std::io::IoSlice;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -153,6 +154,9 @@ impl Servers {
         let server = job.server;
         let mut pause = super::AGAIN;
         for message in &mut job.messages {
+            if matches!(table.get(&server), Some(Target::Remote(_))) {
+                self.counters.messages.fetch_add(1, Relaxed);
+            }
             match target(table, server).map_err(|e| (message.first(), e))? {
                 Target::Local(store) => message.local(store.as_ref())?,
                 Target::Remote(pool) => loop {
