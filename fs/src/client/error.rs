@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use slabfs_mdserver::api::MdError;
+use slabfs_model::DType;
 use slabfs_objstore::StoreError;
 use thiserror::Error;
 
@@ -53,6 +54,19 @@ pub enum FsError {
     /// The object was removed while this mount's session was over.
     #[error("the object was removed while this mount was not attached")]
     Gone,
+    /// The transfer was cancelled before anything of it was done.
+    #[error("the transfer was cancelled")]
+    Cancelled,
+    /// An element of a transfer has no counterpart in the type it was to become.
+    #[error("element {index} of the selection is {value}, which dtype {dtype} has not got")]
+    NotRepresentable {
+        /// Which element, counted in row-major order of the selection.
+        index: u64,
+        /// Its value.
+        value: String,
+        /// The type it was to become.
+        dtype: DType,
+    },
     /// The object changed its form again and again while a request tried to follow.
     #[error("the object keeps changing its form: {0}")]
     Unsettled(String),

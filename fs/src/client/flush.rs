@@ -43,14 +43,14 @@ pub(super) enum Scope {
 }
 
 /// A slab that is to become a chunk.
-struct NewChunk<'a> {
+pub(super) struct NewChunk<'a> {
     /// The box around it.
     region: Region,
-    slab: Hyperslab,
-    stored: StoredChunk,
-    name: ChunkName,
-    form: ChunkForm,
-    data: Slices<'a>,
+    pub(super) slab: Hyperslab,
+    pub(super) stored: StoredChunk,
+    pub(super) name: ChunkName,
+    pub(super) form: ChunkForm,
+    pub(super) data: Slices<'a>,
 }
 
 impl Handle {
@@ -517,19 +517,7 @@ impl Client {
             let data = slices_of(taken, cells, &slab);
             chunks.push(self.new_chunk(geometry, slab, data)?);
         }
-        let mut sent = self.put_chunks(&chunks);
-        while let Err(StoreError::NoSpace) = sent {
-            // Each round finds one server or more full; with the last of them it ends.
-            if let Err(error) = self.put_elsewhere(geometry, &mut chunks) {
-                self.discard_new(&chunks);
-                return Err(error);
-            }
-            sent = self.put_chunks(&chunks);
-        }
-        if let Err(error) = sent {
-            self.discard_new(&chunks);
-            return Err(error.into());
-        }
+        self.send_chunks(geometry, &mut chunks)?;
         for chunk in chunks {
             written.insert((chunk.stored.server, chunk.name));
             records.push((chunk.slab, Stored::Chunk(chunk.stored)));
@@ -537,7 +525,29 @@ impl Client {
         Ok(())
     }
 
-    fn new_chunk<'a>(
+    /// Sends chunks to where they were placed, or elsewhere where there is no room. On an error none is kept.
+    pub(super) fn send_chunks(
+        &self,
+        geometry: &Geometry,
+        chunks: &mut [NewChunk<'_>],
+    ) -> Result<(), FsError> {
+        let mut sent = self.put_chunks(chunks);
+        while let Err(StoreError::NoSpace) = sent {
+            // Each round finds one server or more full; with the last of them it ends.
+            if let Err(error) = self.put_elsewhere(geometry, chunks) {
+                self.discard_new(chunks);
+                return Err(error);
+            }
+            sent = self.put_chunks(chunks);
+        }
+        if let Err(error) = sent {
+            self.discard_new(chunks);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn new_chunk<'a>(
         &self,
         geometry: &Geometry,
         slab: Hyperslab,
@@ -618,7 +628,7 @@ impl Client {
         Ok(())
     }
 
-    fn discard_new(&self, chunks: &[NewChunk<'_>]) {
+    pub(super) fn discard_new(&self, chunks: &[NewChunk<'_>]) {
         let names: Vec<(ServerId, ChunkName)> = chunks
             .iter()
             .map(|chunk| (chunk.stored.server, chunk.name.clone()))
@@ -692,7 +702,7 @@ impl Client {
     }
 
     /// Puts the records of an own commit into the tiling this mount knows.
-    fn insert_records(
+    pub(super) fn insert_records(
         &self,
         object: &Object,
         geometry: &Geometry,
@@ -799,7 +809,7 @@ impl Client {
 
 /// Whether something that reaches as far as one of `ends` lies partly outside the object as a commit left
 /// it: another mount made it smaller meanwhile.
-fn is_cut<'a>(
+pub(super) fn is_cut<'a>(
     reply: &CommitReply,
     ends: impl IntoIterator<Item = &'a Coords>,
 ) -> Result<bool, FsError> {

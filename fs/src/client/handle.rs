@@ -5,6 +5,7 @@
 //! background wait here and are told once, at the next `fsync` or `close`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use slabfs_mdserver::api::Ino;
@@ -61,6 +62,10 @@ pub struct Handle {
     pub(super) stream: Mutex<Option<Arc<Stream>>>,
     pub(super) waiting: Arc<Waiting>,
     pub(super) ahead: Ahead,
+    /// Transfers that were started and have not ended.
+    pub(super) transfers: AtomicU64,
+    /// It is at its end: no transfer starts any more.
+    pub(super) released: AtomicBool,
 }
 
 /// A part of a request in the object's cells, and the place of its bytes in the request's buffer.
@@ -96,6 +101,8 @@ impl Handle {
             stream: Mutex::new(None),
             waiting: Arc::default(),
             ahead: Ahead::default(),
+            transfers: AtomicU64::new(0),
+            released: AtomicBool::new(false),
         }
     }
 

@@ -9,6 +9,7 @@
 //! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
 //!   from that
 //! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps
+//! - `transfer` regions between the caller's memory and objects, many under way at the same time
 //! - `resize` whatever changes an object's form
 //! - `find` searches
 //! - `locks` advisory locks: what is held, who waits
@@ -50,6 +51,7 @@ mod runs;
 mod session;
 mod slabs;
 mod stream;
+pub mod transfer;
 mod whole;
 mod write;
 mod writer;
@@ -82,6 +84,7 @@ use locks::Locks;
 use object::{Object, State};
 use place::{Known, LeasedIds, Places};
 use rights::Rights;
+use transfer::Transfers;
 
 /// How often a request looks at an object's form anew before it gives up.
 const FORM_TRIES: usize = 16;
@@ -109,6 +112,10 @@ pub struct ClientOptions {
     pub host: Option<String>,
     /// What this mount and others see of each other.
     pub consistency: Consistency,
+    /// Bytes of transfers that are under way before others wait for them to start; each counts for 4 KiB more.
+    pub transfer_limit: u64,
+    /// Threads that run transfers, at most; made when they are needed.
+    pub transfer_threads: usize,
 }
 
 impl Default for ClientOptions {
@@ -124,6 +131,8 @@ impl Default for ClientOptions {
             io_timeout: Duration::from_secs(30),
             host: None,
             consistency: Consistency::default(),
+            transfer_limit: 1 << 30,
+            transfer_threads: 4,
         }
     }
 }
@@ -168,6 +177,7 @@ pub struct Client {
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
     locks: Locks,
     rights: Rights,
+    transfers: Transfers,
     life: Life,
     /// The lease of the session; zero where it lives as long as this process.
     lease_time: Mutex<Duration>,
@@ -243,12 +253,16 @@ impl Client {
     pub fn stats(&self) -> serde_json::Value {
         let rights = self.rights.counts();
         let requests = self.md.requests();
+        let (transfers, under_way, transfer_bytes) = self.transfers.gauges();
         serde_json::json!({
             "counters": self.counters().snapshot(),
             "dirty_bytes": self.dirty.load(Ordering::Relaxed).max(0),
             "flushes": self.flushes.load(Ordering::Relaxed),
             "commits": requests.commits,
             "metadata_requests": requests.all,
+            "transfers": transfers,
+            "transfers_running": under_way,
+            "transfer_bytes": transfer_bytes,
             "open_objects": self.objects.lock().len(),
             "locks_held": self.locks.held(),
             "locks_waiting": self.locks.waiting(),

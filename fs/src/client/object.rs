@@ -8,8 +8,9 @@
 //!    (truncate, declare, punch, news from the metadata service).
 //! 3. `flushing`: shared by writes that go to data servers directly (in place, or into a stream); alone by
 //!    a flush. So a flush never carries older bytes over what a direct write just put there.
-//! 4. `state`: the dirty runs, the open streams and what waits for a sync; held for moments.
-//! 5. `tiling`: the chunks of an `aligned` object.
+//! 4. `committing`: one commit of transfers at a time, so that each finds the tiling its reply goes on from.
+//! 5. `state`: the dirty runs, the open streams and what waits for a sync; held for moments.
+//! 6. `tiling`: the chunks of an `aligned` object.
 //!
 //! What a read sees, newest last: the committed chunks, the open streams, the runs a flush has taken out,
 //! the dirty runs. Direct writes trim the runs under them after the bytes are on the server.
@@ -43,6 +44,7 @@ pub(super) struct Object {
     pub(super) syncing: Mutex<()>,
     pub(super) geometry: RwLock<Geometry>,
     pub(super) flushing: RwLock<()>,
+    pub(super) committing: Mutex<()>,
     pub(super) state: Mutex<State>,
     pub(super) tiling: RwLock<Chunks>,
     /// The size unflushed writes of this mount give the object; 0 if they leave it as it is.
@@ -110,6 +112,7 @@ impl Object {
             syncing: Mutex::new(()),
             geometry: RwLock::new(Geometry::new(entry)?),
             flushing: RwLock::new(()),
+            committing: Mutex::new(()),
             state: Mutex::new(State::default()),
             tiling: RwLock::new(Chunks {
                 version: None,

@@ -273,11 +273,14 @@ impl Client {
 }
 
 impl Handle {
-    /// Ends the handle: what it wrote since its last flush (through a mapping, say) is flushed.
+    /// Ends the handle: transfers that were started are waited for, and what it wrote since its last flush
+    /// (through a mapping, say) is flushed.
     ///
     /// # Errors
     /// Of that flush; the handle is gone all the same.
     pub fn release(&self) -> Result<(), FsError> {
+        self.released.store(true, Ordering::Release);
+        self.client.transfers().wait_for(self);
         let flushed = self.flush();
         *self.stream.lock() = None;
         self.client.windows().forget(self.id);

@@ -32,6 +32,14 @@ pub(super) enum Slices<'a> {
 }
 
 impl Slices<'_> {
+    /// The slices.
+    pub(super) fn parts(&self) -> Vec<&[u8]> {
+        match self {
+            Slices::Borrowed(parts) => parts.clone(),
+            Slices::Owned(bytes) => vec![bytes],
+        }
+    }
+
     /// The same, for a vectored write.
     pub(super) fn io(&self) -> Vec<IoSlice<'_>> {
         match self {
@@ -40,7 +48,8 @@ impl Slices<'_> {
         }
     }
 
-    fn settle(self, len: usize) -> Self {
+    /// Gathered, if that costs less than handling the slices.
+    pub(super) fn settle(self, len: usize) -> Self {
         match self {
             Slices::Borrowed(parts) if parts.len() > 8 && len / parts.len() < GATHER_BELOW => {
                 let mut bytes = Vec::with_capacity(len);

@@ -49,25 +49,45 @@ thread_local! {
 }
 
 /// One part of a request in one chunk.
-struct Piece {
+#[derive(Debug)]
+pub(super) struct Piece {
     /// Where in the request's packed box the cells go.
     want: Hyperslab,
     /// Which cells of the chunk.
     chunk: Hyperslab,
     /// The chunk is a lattice with gaps: what lies under it is not cut, it is painted over it.
     over: bool,
-    server: ServerId,
+    pub(super) server: ServerId,
     name: ChunkName,
     form: ChunkForm,
 }
 
 /// What a request finds of the committed object.
-#[derive(Default)]
-struct Plan {
+#[derive(Debug, Default)]
+pub(super) struct Plan {
     /// Oldest first.
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
     /// Packed boxes nothing is stored for.
     holes: Vec<Region>,
+}
+
+/// What a request finds that is newer than what is committed.
+#[derive(Debug, Default)]
+pub(super) struct Newer {
+    streams: Vec<Arc<Stream>>,
+    /// Where in the packed bytes, and what.
+    patches: Vec<(usize, Vec<u8>)>,
+    /// Dirty bytes are all of it: nothing else is looked at.
+    pub(super) covers: bool,
+}
+
+/// Where the pieces of a plan are read to.
+#[derive(Debug)]
+pub(super) struct Laid {
+    /// Where they lie together in the packed bytes: first byte, length, piece; in this order.
+    direct: Vec<(usize, usize, usize)>,
+    /// Others, by way of their own bytes.
+    detours: Vec<(usize, Vec<u8>)>,
 }
 
 impl Handle {
@@ -389,53 +409,72 @@ impl Client {
         slab: &Hyperslab,
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        let cells = geometry.cells_at(size);
-        // One look at everything that is newer, before the committed bytes are read: a flush that ends
-        // meanwhile then cannot hide anything.
-        let mut streams: Vec<Arc<Stream>> = Vec::new();
-        let mut patches: Vec<(usize, Vec<u8>)> = Vec::new();
-        let mut covered = 0;
-        {
-            let state = object.state.lock();
-            streams.extend(
-                state
-                    .streams
-                    .iter()
-                    .filter(|stream| stream.may_hold(slab))
-                    .cloned(),
-            );
-            let taken = state.taken.as_ref().filter(|taken| !taken.is_empty());
-            if taken.is_some() || !state.runs.is_empty() {
-                let mut at = 0;
-                for_each_run(&cells, slab, &mut |start, len| {
-                    let (from, to) = (start as u64, (start + len) as u64);
-                    if let Some(taken) = taken {
-                        for (offset, bytes) in taken.pieces(from, to) {
-                            patches.push((at + (offset - from) as usize, bytes.to_vec()));
-                        }
-                    }
-                    for (offset, bytes) in state.runs.pieces(from, to) {
-                        covered += bytes.len();
-                        patches.push((at + (offset - from) as usize, bytes.to_vec()));
-                    }
-                    at += len;
-                });
-            }
-        }
-        if covered < out.len() {
+        let newer = self.newer(object, geometry, size, slab);
+        if !newer.covers {
             self.read_committed(object, geometry, slab, out)?;
-            for stream in &streams {
+        }
+        self.paint_newer(&newer, slab, out)
+    }
+
+    /// One look at everything that is newer, before the committed bytes are read: a flush that ends
+    /// meanwhile then cannot hide anything.
+    pub(super) fn newer(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        size: u64,
+        slab: &Hyperslab,
+    ) -> Newer {
+        let state = object.state.lock();
+        let holding = state.streams.iter().filter(|stream| stream.may_hold(slab));
+        let mut newer = Newer {
+            streams: holding.cloned().collect(),
+            ..Newer::default()
+        };
+        let taken = state.taken.as_ref().filter(|taken| !taken.is_empty());
+        if taken.is_some() || !state.runs.is_empty() {
+            let cells = geometry.cells_at(size);
+            let (mut at, mut covered) = (0, 0);
+            for_each_run(&cells, slab, &mut |start, len| {
+                let (from, to) = (start as u64, (start + len) as u64);
+                if let Some(taken) = taken {
+                    for (offset, bytes) in taken.pieces(from, to) {
+                        let place = at + (offset - from) as usize;
+                        newer.patches.push((place, bytes.to_vec()));
+                    }
+                }
+                for (offset, bytes) in state.runs.pieces(from, to) {
+                    covered += bytes.len();
+                    let place = at + (offset - from) as usize;
+                    newer.patches.push((place, bytes.to_vec()));
+                }
+                at += len;
+            });
+            newer.covers = covered >= at;
+        }
+        newer
+    }
+
+    /// Paints it over the committed bytes of `slab`.
+    pub(super) fn paint_newer(
+        &self,
+        newer: &Newer,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        if !newer.covers {
+            for stream in &newer.streams {
                 self.paint_stream(stream, slab, out)?;
             }
         }
-        for (at, bytes) in patches {
-            out[at..at + bytes.len()].copy_from_slice(&bytes);
+        for (at, bytes) in &newer.patches {
+            out[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         Ok(())
     }
 
     /// Finds the chunks of `slab`.
-    fn plan(
+    pub(super) fn plan(
         &self,
         object: &Object,
         geometry: &Geometry,
@@ -506,13 +545,16 @@ impl Client {
         for piece in &plan.pieces {
             self.ensure_known(piece.server)?;
         }
-        let shape = slab.packed_shape();
-        // The last axis of a selection may begin inside an element only where it is cut there.
-        let first = slab.axes.last().map_or(0, |axis| axis.start);
-        for hole in &plan.holes {
-            paint_fill(out, &shape, &Hyperslab::from_region(hole), geometry, first);
-        }
-        self.read_pieces(&plan.pieces, geometry, &shape, first, out)
+        let mut laid = plan.lay(slab);
+        plan.fill_holes(geometry, slab, out);
+        let mut requests = Vec::with_capacity(plan.pieces.len());
+        plan.requests(&mut laid, out, &mut requests);
+        self.servers()
+            .read(&mut requests)
+            .map_err(|(_, error)| error)?;
+        let found: Vec<bool> = requests.iter().map(|request| request.found).collect();
+        drop(requests);
+        self.settle_read(geometry, &plan, slab, laid, &found, out)
     }
 
     /// A chunk of a grid that is not on a server which is being emptied may be elsewhere by now: then the
@@ -528,59 +570,32 @@ impl Client {
         Err(StoreError::Missing(piece.name.clone()).into())
     }
 
-    /// One request a server; pieces that land together in `out` are read into it, others by a detour.
-    fn read_pieces(
+    /// Takes over what was read of a plan: `found` tells of its requests whether there was such a chunk.
+    pub(super) fn settle_read(
         &self,
-        pieces: &[Piece],
         geometry: &Geometry,
-        shape: &Coords,
-        first: u64,
+        plan: &Plan,
+        slab: &Hyperslab,
+        laid: Laid,
+        found: &[bool],
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        // Solid parts are disjoint and may be read in any order. As soon as a lattice with gaps is among
-        // them, parts may overlap and are painted in theirs.
-        let disjoint = !pieces.iter().any(|piece| piece.over);
-        let mut direct: Vec<(usize, usize, usize)> = Vec::new();
-        let mut detours: Vec<(usize, Vec<u8>)> = Vec::new();
-        for (index, piece) in pieces.iter().enumerate() {
-            match dense_range(shape, &piece.want).filter(|_| disjoint) {
-                Some((at, len)) => direct.push((at, len, index)),
-                None => detours.push((index, vec![0; piece.want.volume() as usize])),
-            }
-        }
-        direct.sort_unstable();
-        let mut requests: Vec<ReadPiece<'_>> = Vec::with_capacity(pieces.len());
-        let mut order = Vec::with_capacity(pieces.len());
-        let mut rest = &mut *out;
-        let mut passed = 0;
-        for (at, len, index) in &direct {
-            let (_, tail) = std::mem::take(&mut rest).split_at_mut(at - passed);
-            let (part, tail) = tail.split_at_mut(*len);
-            rest = tail;
-            passed = at + len;
-            requests.push(request(&pieces[*index], part));
-            order.push(*index);
-        }
-        for (index, bytes) in &mut detours {
-            requests.push(request(&pieces[*index], bytes));
-            order.push(*index);
-        }
-        self.servers()
-            .read(&mut requests)
-            .map_err(|(_, error)| error)?;
-        let missing: Vec<usize> = requests
-            .iter()
-            .zip(&order)
-            .filter(|(request, _)| !request.found)
-            .map(|(_, index)| *index)
+        let pieces = &plan.pieces;
+        let missing: Vec<usize> = laid
+            .order()
+            .zip(found)
+            .filter(|(_, found)| !**found)
+            .map(|(index, _)| index)
             .collect();
-        drop(requests);
         // A place of a grid that nobody wrote is fill; a chunk that the tiling names has to be there.
         if let Some(index) = missing
             .iter()
             .find(|index| matches!(pieces[**index].name, ChunkName::Free(_)))
         {
             return Err(StoreError::Missing(pieces[*index].name.clone()).into());
+        }
+        if missing.is_empty() && laid.detours.is_empty() {
+            return Ok(());
         }
         let draining = self.known.lock().draining.clone();
         if let Some(index) = missing
@@ -589,12 +604,13 @@ impl Client {
         {
             self.unless_moved(geometry, &pieces[*index])?;
         }
+        let (shape, first) = packed_form(slab);
         for index in &missing {
-            paint_fill(out, shape, &pieces[*index].want, geometry, first);
+            paint_fill(out, &shape, &pieces[*index].want, geometry, first);
         }
-        for (index, bytes) in detours {
+        for (index, bytes) in laid.detours {
             if !missing.contains(&index) {
-                scatter(&bytes, &pieces[index].want, out, shape);
+                scatter(&bytes, &pieces[index].want, out, &shape);
             }
         }
         Ok(())
@@ -837,6 +853,79 @@ impl Client {
     }
 }
 
+impl Plan {
+    /// Where the pieces of `slab` are read to: those that land together in the packed bytes go there, others take
+    /// a detour.
+    pub(super) fn lay(&self, slab: &Hyperslab) -> Laid {
+        let shape = slab.packed_shape();
+        // Solid parts are disjoint and may be read in any order. As soon as a lattice with gaps is among
+        // them, parts may overlap and are painted in theirs.
+        let disjoint = !self.pieces.iter().any(|piece| piece.over);
+        let mut laid = Laid {
+            direct: Vec::new(),
+            detours: Vec::new(),
+        };
+        for (index, piece) in self.pieces.iter().enumerate() {
+            match dense_range(&shape, &piece.want).filter(|_| disjoint) {
+                Some((at, len)) => laid.direct.push((at, len, index)),
+                None => {
+                    let bytes = vec![0; piece.want.volume() as usize];
+                    laid.detours.push((index, bytes));
+                }
+            }
+        }
+        laid.direct.sort_unstable();
+        laid
+    }
+
+    /// Fills what nothing is stored for.
+    pub(super) fn fill_holes(&self, geometry: &Geometry, slab: &Hyperslab, out: &mut [u8]) {
+        if self.holes.is_empty() {
+            return;
+        }
+        let (shape, first) = packed_form(slab);
+        for hole in &self.holes {
+            paint_fill(out, &shape, &Hyperslab::from_region(hole), geometry, first);
+        }
+    }
+
+    /// Appends the requests for the packed bytes `out`, in the order of [`Laid::order`].
+    pub(super) fn requests<'a>(
+        &'a self,
+        laid: &'a mut Laid,
+        out: &'a mut [u8],
+        requests: &mut Vec<ReadPiece<'a>>,
+    ) {
+        let mut rest = out;
+        let mut passed = 0;
+        for (at, len, index) in &laid.direct {
+            let (_, tail) = std::mem::take(&mut rest).split_at_mut(at - passed);
+            let (part, tail) = tail.split_at_mut(*len);
+            rest = tail;
+            passed = at + len;
+            requests.push(request(&self.pieces[*index], part));
+        }
+        for (index, bytes) in &mut laid.detours {
+            requests.push(request(&self.pieces[*index], bytes));
+        }
+    }
+}
+
+impl Laid {
+    /// The pieces, in the order in which they are asked for.
+    fn order(&self) -> impl Iterator<Item = usize> {
+        let direct = self.direct.iter().map(|(_, _, index)| *index);
+        direct.chain(self.detours.iter().map(|(index, _)| *index))
+    }
+}
+
+/// The packed shape of a slab, and the cell its last axis begins with: inside an element only where a selection
+/// is cut there.
+fn packed_form(slab: &Hyperslab) -> (Coords, u64) {
+    let first = slab.axes.last().map_or(0, |axis| axis.start);
+    (slab.packed_shape(), first)
+}
+
 fn request<'a>(piece: &'a Piece, out: &'a mut [u8]) -> ReadPiece<'a> {
     ReadPiece {
         server: piece.server,
@@ -849,7 +938,7 @@ fn request<'a>(piece: &'a Piece, out: &'a mut [u8]) -> ReadPiece<'a> {
 }
 
 /// Where `slab` lies in a dense buffer of `shape`, if its bytes lie together there.
-fn dense_range(shape: &[u64], slab: &Hyperslab) -> Option<(usize, usize)> {
+pub(super) fn dense_range(shape: &[u64], slab: &Hyperslab) -> Option<(usize, usize)> {
     let region = slab.as_region()?;
     let mut at = 0u64;
     let mut whole = true;

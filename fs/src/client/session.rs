@@ -23,6 +23,7 @@ use super::locks::Locks;
 use super::object::Object;
 use super::place::Known;
 use super::rights::{self, Consistency, Rights};
+use super::transfer::Transfers;
 use super::{Client, ClientOptions, Settling};
 
 /// How often the metadata service is told that the session lives, and how often at most.
@@ -94,6 +95,7 @@ impl Client {
             threads: Mutex::default(),
             locks: Locks::new(attached.locks),
             rights: Rights::new(attached.rights),
+            transfers: Transfers::default(),
             life: Life::new(sent, lease),
             lease_time: Mutex::new(lease),
             attached: RwLock::default(),
@@ -118,7 +120,7 @@ impl Client {
         Ok(client)
     }
 
-    fn spawn(
+    pub(super) fn spawn(
         self: &Arc<Self>,
         name: &str,
         run: impl FnOnce(&Arc<Client>) + Send + 'static,
@@ -351,11 +353,12 @@ impl Client {
         first
     }
 
-    /// Ends the session: everything is flushed and synced, and the background threads are joined.
+    /// Ends the session: transfers that were started end, everything is flushed and synced, and the background threads are joined.
     ///
     /// # Errors
     /// When something could not be brought out; it is lost then, and the log names the objects.
     pub fn stop(&self) -> Result<(), FsError> {
+        self.transfers.close();
         {
             let mut stopping = self.stopping.lock();
             if *stopping {

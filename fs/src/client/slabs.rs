@@ -56,7 +56,12 @@ impl Client {
     }
 
     /// Whether too many lattices lie where one of these is to be.
-    fn is_crowded(&self, object: &Object, geometry: &Geometry, slabs: &[Hyperslab]) -> bool {
+    pub(super) fn is_crowded(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slabs: &[Hyperslab],
+    ) -> bool {
         let crowded = self.with_tiling(object, geometry, |tiling| {
             slabs
                 .iter()

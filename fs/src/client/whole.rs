@@ -12,6 +12,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_model::{Hyperslab, Region};
+use smallvec::{SmallVec, smallvec};
 
 use super::geometry::Geometry;
 use super::handle::Handle;
@@ -28,6 +29,19 @@ pub(super) struct Touched {
 }
 
 impl Touched {
+    /// All of a selection of an object: its cells, and the box around them.
+    pub(super) fn selected(
+        object: &Object,
+        geometry: &Geometry,
+        slab: &Hyperslab,
+        bounds: &Region,
+    ) -> Touched {
+        Touched {
+            bytes: around(object, geometry, bounds),
+            selected: Some(Box::new((slab.clone(), bounds.clone(), Span::ALL))),
+        }
+    }
+
     fn overlaps(&self, other: &Touched) -> bool {
         if !self.bytes.overlaps(other.bytes) {
             return false;
@@ -44,7 +58,7 @@ impl Touched {
 struct Listed {
     id: u64,
     writes: bool,
-    touched: Touched,
+    touched: SmallVec<[Touched; 1]>,
 }
 
 /// The requests of an object that run or wait, in the order of their coming.
@@ -57,12 +71,15 @@ struct List {
 
 impl List {
     /// Whether one that came before `before` is in the way.
-    fn is_in_the_way(&self, before: u64, writes: bool, touched: &Touched) -> bool {
+    fn is_in_the_way(&self, before: u64, writes: bool, touched: &[Touched]) -> bool {
         let mut earlier = self.requests.iter().take_while(|one| one.id < before);
-        earlier.any(|one| (writes || one.writes) && one.touched.overlaps(touched))
+        earlier.any(|one| {
+            let overlaps = |other| one.touched.iter().any(|own| own.overlaps(other));
+            (writes || one.writes) && touched.iter().any(overlaps)
+        })
     }
 
-    fn add(&mut self, writes: bool, touched: Touched) -> u64 {
+    fn add(&mut self, writes: bool, touched: SmallVec<[Touched; 1]>) -> u64 {
         self.last += 1;
         self.requests.push(Listed {
             id: self.last,
@@ -87,6 +104,16 @@ pub(super) struct Turn<'a>(Option<(&'a Whole, u64)>);
 impl Whole {
     /// Begins a request if none is in its way.
     pub(super) fn try_begin(&self, writes: bool, touched: Touched) -> Option<Turn<'_>> {
+        self.try_begin_all(writes, smallvec![touched])
+    }
+
+    /// Begins several requests as one that touches all they do: they are listed in one moment, so that none of
+    /// them waits for somebody who waits for another.
+    pub(super) fn try_begin_all(
+        &self,
+        writes: bool,
+        touched: SmallVec<[Touched; 1]>,
+    ) -> Option<Turn<'_>> {
         let mut list = self.list.lock();
         if list.is_in_the_way(u64::MAX, writes, &touched) {
             return None;
@@ -97,6 +124,11 @@ impl Whole {
 
     /// Begins a request when those before it that are in its way have ended.
     pub(super) fn begin(&self, writes: bool, touched: Touched) -> Turn<'_> {
+        self.begin_all(writes, smallvec![touched])
+    }
+
+    /// The same for several as one.
+    pub(super) fn begin_all(&self, writes: bool, touched: SmallVec<[Touched; 1]>) -> Turn<'_> {
         let mut list = self.list.lock();
         let id = list.add(writes, touched.clone());
         while list.is_in_the_way(id, writes, &touched) {
@@ -235,6 +267,24 @@ mod tests {
         assert!(!left(Span::of(0, 10)).overlaps(&left(Span::of(10, 10))));
         assert!(left(Span::of(0, 10)).overlaps(&left(Span::of(9, 10))));
         assert!(right.overlaps(&plain(99, 1)) && !right.overlaps(&plain(100, 1)));
+    }
+
+    #[test]
+    fn several_as_one_touch_all_they_do() {
+        let whole = Whole::default();
+        let both = whole
+            .try_begin_all(true, smallvec![plain(0, 5), plain(20, 5)])
+            .unwrap();
+        assert!(whole.try_begin(false, plain(24, 9)).is_none());
+        let between = whole.try_begin(true, plain(5, 15)).unwrap();
+        assert!(
+            whole
+                .try_begin_all(false, smallvec![plain(40, 1), plain(6, 1)])
+                .is_none()
+        );
+        drop(both);
+        assert!(whole.try_begin(true, plain(20, 5)).is_some());
+        drop(between);
     }
 
     #[test]

@@ -19,12 +19,13 @@ use slabfs_model::{Coords, Hyperslab, Region, for_each_run};
 use slabfs_objstore::client::{WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName};
 
+use super::Client;
 use super::beside::Running;
 use super::error::FsError;
 use super::flush::Scope;
 use super::geometry::Geometry;
 use super::handle::{Handle, Want, Written};
-use super::object::ends_of;
+use super::object::{Object, ends_of};
 use super::payload::Payload;
 use super::place::is_full;
 use super::read::FRESH_FOR;
@@ -66,9 +67,7 @@ impl Handle {
 
     /// Whether it is time to ask whether another mount has changed the object's form.
     fn form_due(&self) -> bool {
-        !self.client.strict()
-            && !self.client.alone()
-            && self.object.checked.lock().elapsed() > FRESH_FOR
+        self.client.form_due(&self.object)
     }
 
     /// Writes `data` at `offset` of the handle's space; an appending handle takes the end instead.
@@ -122,7 +121,8 @@ impl Handle {
         Ok(written.inspect(|_| self.note_written()))
     }
 
-    fn check(&self) -> Result<(), FsError> {
+    /// Whether it may write.
+    pub(super) fn check(&self) -> Result<(), FsError> {
         match self.writable {
             true => Ok(()),
             false => Err(FsError::ReadOnly("the file is not open for writing".into())),
@@ -648,6 +648,13 @@ impl Handle {
         }
         self.client.counters().write.transfer(data.len() as u64);
         Ok(())
+    }
+}
+
+impl Client {
+    /// Whether it is time to ask whether another mount has changed an object's form.
+    pub(super) fn form_due(&self, object: &Object) -> bool {
+        !self.strict() && !self.alone() && object.checked.lock().elapsed() > FRESH_FOR
     }
 }
 

@@ -146,6 +146,8 @@ fn client_number(error: &FsError) -> Errno {
         FsError::Unsettled(_) => Errno::EBUSY,
         FsError::Lost | FsError::Unlocked | FsError::Lapsed(_) | FsError::Withheld(_) => Errno::EIO,
         FsError::Gone => Errno::ESTALE,
+        FsError::Cancelled => Errno::ECANCELED,
+        FsError::NotRepresentable { .. } => Errno::ERANGE,
     }
 }
 

@@ -33,7 +33,7 @@ impl From<&RightArea> for Cells {
 
 impl Cells {
     /// The cells of boxes, which may overlap; more of them than one request can name become the box around.
-    pub(super) fn of(boxes: impl IntoIterator<Item = Region>) -> Cells {
+    pub(in crate::client) fn of(boxes: impl IntoIterator<Item = Region>) -> Cells {
         let mut cells = Cells::default();
         for region in boxes {
             cells.add_box(region);

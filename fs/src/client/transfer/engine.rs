@@ -1,0 +1,275 @@
+//! The engine: the queue of a client's transfers, the threads that take batches out of it, and how much may
+//! be started.
+//!
+//! Threads are made when there is work and none is free, up to a number that is set, and stay. Each takes all
+//! that may run, up to a size, and is with that until it has ended; what is started meanwhile by many callers
+//! goes together in the next batch.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use parking_lot::{Condvar, Mutex};
+use slabfs_mdserver::api::Ino;
+
+use super::super::Client;
+use super::super::error::FsError;
+use super::super::handle::Handle;
+use super::core::{Begun, Core, Counted, Phase};
+use super::queue::{Number, Queue};
+use super::run;
+
+/// What a transfer costs beside its bytes, in what is bounded: its state, and that of its parts.
+const EACH: u64 = 4 << 10;
+
+/// Bytes of a batch for each data server: messages about so large find warm memory on both sides, and larger
+/// regions go alone, which a data server sends from where they lie.
+const A_SERVER: u64 = 4 << 20;
+
+/// The transfers of a client; see the module's head.
+#[derive(Debug, Default)]
+pub(in crate::client) struct Transfers {
+    state: Mutex<State>,
+    /// There is work.
+    work: Condvar,
+    /// Some have ended.
+    room: Condvar,
+    /// How many there are, started or not.
+    count: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: Queue<Arc<Core>>,
+    /// Started and not ended: how many, and what they count for.
+    flying: u64,
+    bytes: u64,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+    /// Who wants to start more than there is room for.
+    wakers: Vec<Waker>,
+}
+
+/// What became of an attempt to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Started {
+    Yes,
+    /// So much is under way that it has to wait.
+    NoRoom,
+}
+
+impl State {
+    /// A transfer is not under way any more.
+    fn landed(&mut self, core: &Core) {
+        self.flying -= 1;
+        self.bytes -= core.moved() + EACH;
+        core.plan.handle.transfers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Transfers {
+    pub(super) fn counted(&self) -> Counted {
+        Counted::of(&self.count)
+    }
+
+    /// Transfers that exist; those that are under way, and their bytes.
+    pub(in crate::client) fn gauges(&self) -> (u64, u64, u64) {
+        let state = self.state.lock();
+        let bytes = state.bytes.saturating_sub(state.flying * EACH);
+        (self.count.load(Ordering::Relaxed), state.flying, bytes)
+    }
+
+    /// Takes a transfer that waits out of the queue, and ends it; false if it does not wait.
+    pub(super) fn withdraw(&self, core: &Arc<Core>) -> bool {
+        let (found, wakers) = {
+            let mut state = self.state.lock();
+            let Some(found) = state.queue.withdraw(|one| Arc::ptr_eq(one, core)) else {
+                return false;
+            };
+            state.landed(&found);
+            (found, self.settle(&mut state))
+        };
+        Begun::of(found).end(Err(FsError::Cancelled));
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Some are not under way any more. Gives back who is to be woken when the lock is not held.
+    fn settle(&self, state: &mut State) -> Vec<Waker> {
+        self.room.notify_all();
+        if state.queue.has_waiting() && state.idle > 0 {
+            self.work.notify_one();
+        }
+        std::mem::take(&mut state.wakers)
+    }
+
+    /// Transfers of one batch have ended, with these results.
+    pub(super) fn end(&self, done: Vec<(Begun, Result<(), FsError>)>) {
+        if done.is_empty() {
+            return;
+        }
+        let mut numbers: BTreeMap<Ino, Vec<Number>> = BTreeMap::new();
+        for (begun, _) in &done {
+            if let Some(number) = begun.number() {
+                let ino = begun.plan.handle.object.ino;
+                numbers.entry(ino).or_default().push(number);
+            }
+        }
+        let wakers = {
+            let mut state = self.state.lock();
+            for (ino, numbers) in &mut numbers {
+                numbers.sort_unstable();
+                state.queue.end(*ino, numbers);
+            }
+            done.iter().for_each(|(begun, _)| state.landed(begun));
+            self.settle(&mut state)
+        };
+        for (begun, result) in done {
+            begun.end(result);
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The same of one whose thread has panicked.
+    pub(super) fn forget(&self, begun: &Begun) {
+        let wakers = {
+            let mut state = self.state.lock();
+            if let Some(number) = begun.number() {
+                state.queue.end(begun.plan.handle.object.ino, &[number]);
+            }
+            state.landed(begun);
+            self.settle(&mut state)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until nothing of a handle that will start no more is under way.
+    pub(in crate::client) fn wait_for(&self, handle: &Handle) {
+        let mut state = self.state.lock();
+        while handle.transfers.load(Ordering::Acquire) > 0 {
+            self.room.wait(&mut state);
+        }
+    }
+
+    /// Lets nothing more start, and waits for what was.
+    pub(in crate::client) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        self.room.notify_all();
+        while state.flying > 0 {
+            self.room.wait(&mut state);
+        }
+        self.work.notify_all();
+    }
+}
+
+impl Client {
+    /// Starts transfers that were not: the writes first, then the reads. With `waker`, or without waiting,
+    /// nothing is done while there is no room for all of them.
+    pub(super) fn launch(
+        self: &Arc<Self>,
+        cores: &[&Arc<Core>],
+        waker: Option<&Waker>,
+    ) -> Result<Started, FsError> {
+        let transfers = self.transfers();
+        let new = || cores.iter().filter(|core| core.phase() == Phase::Created);
+        let (count, bytes) = new().fold((0, 0u64), |(count, bytes), core| {
+            (count + 1, bytes.saturating_add(core.moved()))
+        });
+        if count == 0 {
+            return Ok(Started::Yes);
+        }
+        let bytes = bytes.saturating_add(count * EACH);
+        let mut state = transfers.state.lock();
+        loop {
+            if state.closed {
+                return Err(FsError::Invalid("this client has been stopped".into()));
+            }
+            // Under the lock: whoever releases a handle says so first, and then looks here for what runs.
+            if new().any(|core| core.plan.handle.released.load(Ordering::Acquire)) {
+                return Err(FsError::Invalid("the handle has been released".into()));
+            }
+            let room = self.options.transfer_limit.saturating_sub(state.bytes);
+            if state.flying == 0 || bytes <= room {
+                break;
+            }
+            let Some(waker) = waker else {
+                transfers.room.wait(&mut state);
+                continue;
+            };
+            if !state.wakers.iter().any(|known| known.will_wake(waker)) {
+                state.wakers.push(waker.clone());
+            }
+            return Ok(Started::NoRoom);
+        }
+        for writes in [true, false] {
+            for core in cores.iter().filter(|core| core.plan.writes == writes) {
+                let queue = &mut state.queue;
+                let claim = core.claim();
+                let at = core.moved();
+                if core.queue(|| queue.push(claim, (*core).clone())) {
+                    core.plan.handle.transfers.fetch_add(1, Ordering::AcqRel);
+                    state.flying += 1;
+                    state.bytes += at + EACH;
+                }
+            }
+        }
+        let more = state.idle == 0 && state.threads < self.options.transfer_threads.max(1);
+        if more {
+            state.threads += 1;
+        }
+        let none = state.threads == usize::from(more);
+        transfers.work.notify_one();
+        drop(state);
+        if more && let Err(error) = self.spawn("slabfs-transfer", |client| client.serve_transfers())
+        {
+            tracing::warn!(%error, "a transfer thread is missing");
+            transfers.state.lock().threads -= 1;
+            if none {
+                // Nobody else would.
+                while self.serve_batch(false) {}
+            }
+        }
+        Ok(Started::Yes)
+    }
+
+    pub(in crate::client) fn transfers(&self) -> &Transfers {
+        &self.transfers
+    }
+
+    fn serve_transfers(self: &Arc<Self>) {
+        while self.serve_batch(true) {}
+    }
+
+    /// Runs the next batch; false if there is none, and none to wait for.
+    fn serve_batch(self: &Arc<Self>, wait: bool) -> bool {
+        let most = A_SERVER * (self.servers().known().len().clamp(1, 64) as u64);
+        let transfers = self.transfers();
+        let batch = {
+            let mut state = transfers.state.lock();
+            loop {
+                let batch = state.queue.take(most);
+                if !batch.is_empty() {
+                    if state.queue.has_waiting() && state.idle > 0 {
+                        transfers.work.notify_one();
+                    }
+                    break batch;
+                }
+                if !wait || (state.closed && state.flying == 0) {
+                    return false;
+                }
+                state.idle += 1;
+                transfers.work.wait(&mut state);
+                state.idle -= 1;
+            }
+        };
+        let batch = batch.into_iter().map(|(_, core)| Begun::of(core)).collect();
+        if catch_unwind(AssertUnwindSafe(|| run::run(self, batch))).is_err() {
+            tracing::error!("a panic over transfers: they have ended with an error");
+        }
+        true
+    }
+}

@@ -1,0 +1,205 @@
+//! Reads: planned together, one message a server, received into the caller's memory where that lies together.
+//!
+//! Of each transfer, as of every read: first a look at what is newer on this mount, then the committed bytes, then
+//! the newer ones painted over them. What goes wrong with the message as a whole is found out transfer by
+//! transfer.
+
+use slabfs_model::scatter;
+use slabfs_objstore::client::ReadPiece;
+
+use super::super::Client;
+use super::super::error::FsError;
+use super::super::geometry::Geometry;
+use super::super::object::Object;
+use super::super::read::{Laid, Newer, Plan};
+use super::convert::Conversion;
+use super::core::Begun;
+use super::put::{first_away, note_away};
+use super::run::{Group, Hold, Verdict};
+
+/// One transfer on its way.
+struct Item<'a> {
+    object: &'a Object,
+    geometry: &'a Geometry,
+    newer: Newer,
+    plan: Plan,
+    laid: Option<Laid>,
+    convert: Option<Conversion>,
+    verdict: Option<Verdict>,
+}
+
+/// Runs the reads of objects that were entered; gives back what has to be done again.
+pub(super) fn get(client: &Client, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
+    let (mut groups, holds): (Vec<Group>, Vec<Hold<'_>>) = held.into_iter().unzip();
+    let objects: Vec<_> = groups.iter().map(|group| group.object.clone()).collect();
+    let verdicts = {
+        let mut items: Vec<Item<'_>> = Vec::new();
+        let mut own: Vec<Option<Vec<u8>>> = Vec::new();
+        for ((group, hold), object) in groups.iter().zip(&holds).zip(&objects) {
+            for begun in &group.items {
+                let item = client.plan_read(object, &hold.geometry, begun);
+                let direct = item.convert.is_none() && begun.plan.memory.run.is_some();
+                let bytes = begun.moved() as usize;
+                own.push((!direct && item.verdict.is_none()).then(|| vec![0; bytes]));
+                items.push(item);
+            }
+        }
+        let begun = || groups_items(&groups);
+        let slabs: Vec<_> = begun().map(|begun| begun.plan.slab.clone()).collect();
+        let mut outs: Vec<&mut [u8]> = Vec::with_capacity(items.len());
+        let all = groups.iter_mut().flat_map(|group| &mut group.items);
+        for (begun, own) in all.zip(&mut own) {
+            outs.push(match (own, begun.plan.memory.run) {
+                (Some(own), _) => own,
+                (None, Some((at, len))) => &mut begun.bytes_mut()[at..at + len],
+                (None, None) => &mut [],
+            });
+        }
+        client.receive(&mut items, &slabs, &mut outs);
+        drop(outs);
+        let all = groups.iter_mut().flat_map(|group| &mut group.items);
+        let ended = items.into_iter().zip(all).zip(own);
+        ended
+            .map(|((item, begun), own)| match item.verdict {
+                Some(verdict) => verdict,
+                None if begun.is_cancelled() => Verdict::Over(Err(FsError::Cancelled)),
+                None => {
+                    let moved = begun.moved();
+                    client.counters().read.transfer(moved);
+                    Verdict::Over(match own {
+                        Some(bytes) => deliver(begun, item.convert, bytes),
+                        None => Ok(()),
+                    })
+                }
+            })
+            .collect::<Vec<Verdict>>()
+    };
+    drop(holds);
+    let mut verdicts = verdicts.into_iter();
+    let mut again = Vec::new();
+    for group in groups {
+        let own = verdicts.by_ref().take(group.items.len()).collect();
+        again.extend(group.judge(client, own));
+    }
+    again
+}
+
+fn groups_items(groups: &[Group]) -> impl Iterator<Item = &Begun> {
+    groups.iter().flat_map(|group| &group.items)
+}
+
+/// Brings the packed bytes of the object's elements to where they go in memory.
+fn deliver(begun: &mut Begun, convert: Option<Conversion>, bytes: Vec<u8>) -> Result<(), FsError> {
+    let len = begun.plan.memory.len;
+    let run = begun.plan.memory.run;
+    if let (Some(convert), Some((at, len))) = (convert, run) {
+        return convert.run(&bytes, &mut begun.bytes_mut()[at..at + len]);
+    }
+    let elements = match convert {
+        None => bytes,
+        Some(convert) => {
+            let mut converted = vec![0; len];
+            convert.run(&bytes, &mut converted)?;
+            converted
+        }
+    };
+    let Some((dims, slab)) = begun.plan.memory.part.clone() else {
+        return Ok(());
+    };
+    scatter(&elements, &slab, begun.bytes_mut(), &dims);
+    Ok(())
+}
+
+impl Client {
+    /// Finds what a transfer reads.
+    fn plan_read<'a>(&self, object: &'a Object, geometry: &'a Geometry, begun: &Begun) -> Item<'a> {
+        let slab = &begun.plan.slab;
+        let mut item = Item {
+            object,
+            geometry,
+            newer: Newer::default(),
+            plan: Plan::default(),
+            laid: None,
+            convert: None,
+            verdict: None,
+        };
+        if begun.plan.bounds.is_none() {
+            return item;
+        }
+        item.newer = self.newer(object, geometry, object.size(geometry), slab);
+        let planned = begun.plan.memory.outward().and_then(|convert| {
+            item.convert = convert;
+            if item.newer.covers {
+                return Ok(());
+            }
+            self.plan(object, geometry, slab, &mut item.plan)?;
+            item.plan
+                .pieces
+                .iter()
+                .try_for_each(|piece| self.ensure_known(piece.server))
+        });
+        match planned {
+            Ok(()) => item.laid = (!item.newer.covers).then(|| item.plan.lay(slab)),
+            Err(error) => item.verdict = Some(Verdict::from(error)),
+        }
+        item
+    }
+
+    /// Reads the packed bytes of all that have no verdict yet.
+    fn receive(
+        &self,
+        items: &mut [Item<'_>],
+        slabs: &[slabfs_model::Hyperslab],
+        outs: &mut [&mut [u8]],
+    ) {
+        let mut lays: Vec<Option<Laid>> = items.iter_mut().map(|item| item.laid.take()).collect();
+        let mut requests: Vec<ReadPiece<'_>> = Vec::new();
+        let mut counts = Vec::with_capacity(items.len());
+        for (((item, laid), slab), out) in
+            items.iter().zip(&mut lays).zip(slabs).zip(outs.iter_mut())
+        {
+            let before = requests.len();
+            if let Some(laid) = laid {
+                item.plan.fill_holes(item.geometry, slab, out);
+                item.plan.requests(laid, out, &mut requests);
+            }
+            counts.push(requests.len() - before);
+        }
+        let failed = self.servers().read(&mut requests).err();
+        let found: Vec<bool> = requests.iter().map(|request| request.found).collect();
+        drop(requests);
+        let mut away = Vec::new();
+        if let Some((_, error)) = &failed {
+            note_away(&mut away, error);
+        }
+        let mut found = found.as_slice();
+        let all = items.iter_mut().zip(lays).zip(slabs).zip(outs);
+        for ((((item, laid), slab), out), count) in all.zip(counts) {
+            let (own, rest) = found.split_at(count);
+            found = rest;
+            if item.verdict.is_some() {
+                continue;
+            }
+            let read = match laid {
+                None => Ok(()),
+                Some(laid) if failed.is_none() => {
+                    self.settle_read(item.geometry, &item.plan, slab, laid, own, out)
+                }
+                Some(_) => {
+                    let servers = item.plan.pieces.iter().map(|piece| piece.server);
+                    match first_away(&away, servers) {
+                        Some(error) => Err(error.into()),
+                        None => self.read_committed(item.object, item.geometry, slab, out),
+                    }
+                }
+            };
+            let read = read.and_then(|()| self.paint_newer(&item.newer, slab, out));
+            if let Err(error) = read {
+                if let FsError::Store(error) = &error {
+                    note_away(&mut away, error);
+                }
+                item.verdict = Some(Verdict::from(error));
+            }
+        }
+    }
+}

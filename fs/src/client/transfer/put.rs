@@ -1,0 +1,531 @@
+//! Writes: data of all objects first, one message a server, then a commit an object.
+//!
+//! An `aligned` object gets a chunk a transfer (see `cut`), straight from the caller's memory; a `grid` is written
+//! in place. What goes wrong with the message as a whole is found out transfer by transfer, so that each has its
+//! own result; chunks that are there already stay as they are when they are sent again.
+//!
+//! Dirty runs beneath are older and go when the bytes are where reads find them, as under every direct write
+//! (`beside`); no flush runs meanwhile, and streams with older bytes beneath were committed before.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use slabfs_mdserver::api::{Commit, CommitReply, MAX_COMMIT_RECORDS, Stored, Time};
+use slabfs_model::{Coords, Hyperslab, ServerId, for_each_run};
+use slabfs_objstore::StoreError;
+use slabfs_objstore::client::{WriteKind, WritePiece};
+
+use super::super::Client;
+use super::super::beside::Running;
+use super::super::error::FsError;
+use super::super::flush::{NewChunk, Scope, is_cut};
+use super::super::geometry::Geometry;
+use super::super::grid_io::GridChunk;
+use super::super::object::{Object, ends_of};
+use super::super::pass::Allowed;
+use super::super::payload::Slices;
+use super::core::Begun;
+use super::cut::{Part, as_boxes, cut};
+use super::run::{Group, Hold, Verdict};
+use super::source::{packed, some_of};
+
+/// One transfer on its way.
+struct Item<'a> {
+    begun: &'a Begun,
+    geometry: &'a Geometry,
+    /// Its bytes, in packed order.
+    packed: Slices<'a>,
+    /// What becomes of them.
+    parts: Vec<Part>,
+    verdict: Option<Verdict>,
+}
+
+/// A part of a transfer in a chunk of a grid.
+struct GridPart<'a> {
+    chunk: GridChunk,
+    slab: Hyperslab,
+    data: Slices<'a>,
+}
+
+/// The pieces of all transfers, those of each in a row.
+#[derive(Default)]
+struct Pieces<'a> {
+    chunks: Vec<NewChunk<'a>>,
+    grid: Vec<GridPart<'a>>,
+    of: Vec<(Range<usize>, Range<usize>)>,
+}
+
+/// One object's part of a batch.
+struct Site<'a> {
+    object: &'a Object,
+    geometry: &'a Geometry,
+    items: Range<usize>,
+    running: Option<Running<'a>>,
+    allowed: Option<Allowed<'a>>,
+    reply: Option<CommitReply>,
+}
+
+/// Runs the writes of objects that were entered; gives back what has to be done again.
+pub(super) fn put(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
+    let (mut verdicts, replies) = {
+        let mut items = Vec::new();
+        let mut sites = Vec::new();
+        for (group, hold) in &held {
+            let begins = items.len();
+            let made = group.items.iter();
+            items.extend(made.map(|begun| client.item(&group.object, &hold.geometry, begun)));
+            sites.push(client.site(&group.object, &hold.geometry, &mut items, begins));
+        }
+        let mut settled = settle(client, &items, &mut sites);
+        for (item, verdict) in items.iter_mut().zip(&mut settled) {
+            if let Some(verdict) = verdict.take() {
+                item.verdict = Some(verdict);
+            }
+        }
+        let replies: Vec<Option<CommitReply>> = sites.iter_mut().map(|s| s.reply.take()).collect();
+        let verdicts: Vec<Verdict> = items
+            .into_iter()
+            .map(|item| item.verdict.unwrap_or(Verdict::Over(Ok(()))))
+            .collect();
+        (verdicts.into_iter(), replies)
+    };
+    let groups: Vec<Group> = held.into_iter().map(|(group, _)| group).collect();
+    let mut again = Vec::new();
+    for (group, reply) in groups.into_iter().zip(replies) {
+        let mut own: Vec<Verdict> = verdicts.by_ref().take(group.items.len()).collect();
+        client.after(&group.object, reply, &mut own);
+        again.extend(group.judge(client, own));
+    }
+    again
+}
+
+/// Sends everything, and commits it; says what became of what has not failed before.
+fn settle(client: &Client, items: &[Item<'_>], sites: &mut [Site<'_>]) -> Vec<Option<Verdict>> {
+    let mut verdicts: Vec<Option<Verdict>> = Vec::new();
+    let mut pieces = Pieces::default();
+    for site in &*sites {
+        for item in &items[site.items.clone()] {
+            let begins = (pieces.chunks.len(), pieces.grid.len());
+            let made = match item.verdict {
+                None => client.pieces(site.object, item, &mut pieces),
+                Some(_) => Ok(()),
+            };
+            if made.is_err() {
+                pieces.chunks.truncate(begins.0);
+                pieces.grid.truncate(begins.1);
+            }
+            let own = (begins.0..pieces.chunks.len(), begins.1..pieces.grid.len());
+            pieces.of.push(own);
+            verdicts.push(made.err().map(Verdict::from));
+        }
+    }
+    for site in &*sites {
+        if site.geometry.grid.is_some() {
+            let mut state = site.object.state.lock();
+            for (_, grid) in &pieces.of[site.items.clone()] {
+                let chunks = pieces.grid[grid.clone()].iter().map(|part| &part.chunk);
+                let names = chunks.map(|chunk| (chunk.server, chunk.name.clone()));
+                state.unsynced.extend(names);
+            }
+        }
+    }
+    client.send(items, &mut pieces, &mut verdicts);
+    for site in sites {
+        match site.geometry.grid {
+            Some(_) => client.placed(site, items, &mut verdicts),
+            None => client.commit_transfers(site, items, &mut pieces, &mut verdicts),
+        }
+    }
+    verdicts
+}
+
+impl Client {
+    /// What a transfer is to send, and in which parts.
+    fn item<'a>(&self, object: &Object, geometry: &'a Geometry, begun: &'a Begun) -> Item<'a> {
+        let plan = &begun.plan;
+        let mut parts = Vec::new();
+        if plan.bounds.is_some() && geometry.grid.is_none() {
+            let most = self.chunk_limit();
+            let elem = geometry.info.dtype.size();
+            parts = cut(&plan.slab, elem, most, geometry.blocks.as_ref());
+            let is_lattice = |part: &Part| !part.cells.is_box();
+            if parts.iter().any(is_lattice) {
+                let lattices: Vec<Hyperslab> =
+                    parts.iter().map(|part| part.cells.clone()).collect();
+                if self.is_crowded(object, geometry, &lattices) {
+                    parts = parts.into_iter().flat_map(as_boxes).collect();
+                }
+            }
+        }
+        let whole = geometry.grid.is_none() && parts.len() == 1;
+        let (packed, verdict) = match packed(begun, whole) {
+            Ok(packed) => (packed, None),
+            Err(error) => (Slices::Borrowed(Vec::new()), Some(Verdict::from(error))),
+        };
+        Item {
+            begun,
+            geometry,
+            packed,
+            parts,
+            verdict,
+        }
+    }
+
+    /// Begins the writes of an object.
+    fn site<'a>(
+        &'a self,
+        object: &'a Object,
+        geometry: &'a Geometry,
+        items: &mut [Item<'_>],
+        begins: usize,
+    ) -> Site<'a> {
+        let mut allowed = None;
+        let own = &mut items[begins..];
+        if geometry.grid.is_some() {
+            let reach = own.iter().map(|item| item.begun.plan.reach(geometry)).max();
+            let leave = self.allowed(object, geometry).and_then(|allowed| {
+                self.reserve(object, geometry, reach.unwrap_or(0))?;
+                Ok(allowed)
+            });
+            match leave {
+                Ok(leave) => allowed = Some(leave),
+                Err(error) => {
+                    for item in own.iter_mut() {
+                        item.verdict = Some(Verdict::from(error.clone()));
+                    }
+                }
+            }
+        }
+        Site {
+            object,
+            geometry,
+            items: begins..items.len(),
+            running: Some(object.begin_direct()),
+            allowed,
+            reply: None,
+        }
+    }
+
+    /// Places the parts of a transfer.
+    fn pieces<'a>(
+        &self,
+        object: &Object,
+        item: &'a Item<'_>,
+        pieces: &mut Pieces<'a>,
+    ) -> Result<(), FsError> {
+        let slab = &item.begun.plan.slab;
+        if item.begun.plan.bounds.is_none() {
+            return Ok(());
+        }
+        if let Some(grid) = &item.geometry.grid {
+            let mut parts = Vec::new();
+            grid.plan(slab, &mut parts);
+            for part in parts {
+                pieces.grid.push(GridPart {
+                    chunk: self.grid_chunk(object, item.geometry, grid, part.at)?,
+                    data: some_of(&item.packed, slab, &part.want),
+                    slab: part.chunk,
+                });
+            }
+            return Ok(());
+        }
+        for part in &item.parts {
+            let data = some_of(&item.packed, slab, &part.packed);
+            let chunk = self.new_chunk(item.geometry, part.cells.clone(), data)?;
+            pieces.chunks.push(chunk);
+        }
+        Ok(())
+    }
+
+    /// Sends all pieces as one; if that fails those of each transfer, so that each has its own result. A server
+    /// that is away is waited for once.
+    fn send(&self, items: &[Item<'_>], pieces: &mut Pieces<'_>, verdicts: &mut [Option<Verdict>]) {
+        let Err(error) = self.write_pieces(&pieces.chunks, &pieces.grid) else {
+            return;
+        };
+        let mut away = Vec::new();
+        note_away(&mut away, &error);
+        for (at, item) in items.iter().enumerate() {
+            if item.verdict.is_some() || verdicts[at].is_some() {
+                continue;
+            }
+            let (chunks, grid) = pieces.of[at].clone();
+            let (chunks, grid) = (&mut pieces.chunks[chunks], &pieces.grid[grid]);
+            let servers = chunks.iter().map(|chunk| chunk.stored.server);
+            let servers = servers.chain(grid.iter().map(|part| part.chunk.server));
+            let sent = match first_away(&away, servers) {
+                Some(error) => {
+                    self.discard_new(chunks);
+                    Err(error.into())
+                }
+                None => self.send_chunks(item.geometry, chunks).and_then(|()| {
+                    let sent = self.write_pieces(&[], grid);
+                    Ok(sent?)
+                }),
+            };
+            if let Err(error) = sent {
+                if let FsError::Store(error) = &error {
+                    note_away(&mut away, error);
+                }
+                verdicts[at] = Some(Verdict::from(error));
+            }
+        }
+    }
+
+    /// One message a server.
+    fn write_pieces(
+        &self,
+        chunks: &[NewChunk<'_>],
+        grid: &[GridPart<'_>],
+    ) -> Result<(), StoreError> {
+        let data = chunks.iter().map(|chunk| &chunk.data);
+        let data = data.chain(grid.iter().map(|part| &part.data));
+        let slices: Vec<Vec<IoSlice<'_>>> = data.map(Slices::io).collect();
+        let puts = chunks.iter().map(|chunk| {
+            let server = chunk.stored.server;
+            (server, &chunk.name, &chunk.form, WriteKind::Put)
+        });
+        let writes = grid.iter().map(|part| {
+            let (chunk, kind) = (&part.chunk, WriteKind::Write(&part.slab));
+            (chunk.server, &chunk.name, &chunk.form, kind)
+        });
+        let pieces: Vec<WritePiece<'_>> = puts
+            .chain(writes)
+            .zip(&slices)
+            .map(|((server, name, form, kind), data)| WritePiece {
+                server,
+                name,
+                form,
+                kind,
+                data,
+            })
+            .collect();
+        self.servers().write(&pieces)
+    }
+
+    /// The bytes of a grid are in their places; the commit comes when the object has been left.
+    fn placed(&self, site: &mut Site<'_>, items: &[Item<'_>], verdicts: &mut [Option<Verdict>]) {
+        let (object, geometry) = (site.object, site.geometry);
+        let ended = site.allowed.take().map_or(Ok(()), Allowed::end);
+        let mut slabs = Vec::new();
+        let mut reach = 0;
+        for at in site.items.clone() {
+            if items[at].verdict.is_some() || verdicts[at].is_some() {
+                continue;
+            }
+            if let Err(error) = &ended {
+                verdicts[at] = Some(Verdict::from(error.clone()));
+                continue;
+            }
+            let plan = &items[at].begun.plan;
+            let Some(bounds) = &plan.bounds else { continue };
+            object.note_placed(&ends_of(bounds));
+            object
+                .stored
+                .fetch_add(plan.slab.volume(), Ordering::AcqRel);
+            self.counters().write.transfer(plan.slab.volume());
+            reach = reach.max(plan.reach(geometry));
+            slabs.push(&plan.slab);
+        }
+        if slabs.is_empty() {
+            return;
+        }
+        *object.written.lock() = Some(Time::now());
+        object.touched.store(true, Ordering::Release);
+        object.grow(geometry, reach);
+        self.uncover(site, reach, &slabs);
+    }
+
+    /// Makes the chunks of an object's transfers part of it.
+    fn commit_transfers(
+        &self,
+        site: &mut Site<'_>,
+        items: &[Item<'_>],
+        pieces: &mut Pieces<'_>,
+        verdicts: &mut [Option<Verdict>],
+    ) {
+        let mut chosen: Vec<usize> = Vec::new();
+        let mut done: Vec<usize> = Vec::new();
+        let mut records = 0;
+        for at in site.items.clone() {
+            let chunks = pieces.of[at].0.clone();
+            if items[at].verdict.is_some() || verdicts[at].is_some() || chunks.is_empty() {
+                continue;
+            }
+            if items[at].begun.is_cancelled() {
+                self.discard_new(&pieces.chunks[chunks]);
+                verdicts[at] = Some(Verdict::Over(Err(FsError::Cancelled)));
+                continue;
+            }
+            if records + chunks.len() > MAX_COMMIT_RECORDS {
+                self.commit_some(site, items, pieces, verdicts, &chosen);
+                done.append(&mut chosen);
+                records = 0;
+            }
+            records += chunks.len();
+            chosen.push(at);
+        }
+        if !chosen.is_empty() {
+            self.commit_some(site, items, pieces, verdicts, &chosen);
+            done.append(&mut chosen);
+        }
+        done.retain(|&at| verdicts[at].is_none());
+        if done.is_empty() {
+            return;
+        }
+        let plans = || done.iter().map(|&at| &items[at].begun.plan);
+        for plan in plans() {
+            self.counters().write.transfer(plan.slab.volume());
+        }
+        let reach = plans().map(|plan| plan.reach(site.geometry)).max();
+        let slabs: Vec<&Hyperslab> = plans().map(|plan| &plan.slab).collect();
+        self.uncover(site, reach.unwrap_or(0), &slabs);
+    }
+
+    /// One commit.
+    fn commit_some(
+        &self,
+        site: &mut Site<'_>,
+        items: &[Item<'_>],
+        pieces: &Pieces<'_>,
+        verdicts: &mut [Option<Verdict>],
+        chosen: &[usize],
+    ) {
+        let (object, geometry) = (site.object, site.geometry);
+        let chunks = || {
+            let own = chosen.iter().map(|&at| pieces.of[at].0.clone());
+            own.flat_map(|own| &pieces.chunks[own])
+        };
+        let records: Vec<(Hyperslab, Stored)> = chunks()
+            .map(|chunk| (chunk.slab.clone(), Stored::Chunk(chunk.stored.clone())))
+            .collect();
+        let written = chunks().map(|chunk| (chunk.stored.server, chunk.name.clone()));
+        let reach = chosen
+            .iter()
+            .map(|&at| items[at].begun.plan.reach(geometry));
+        let grown = object.grown.load(Ordering::Acquire);
+        let reach = reach.max().unwrap_or(0);
+        let now = Time::now();
+        let _one = object.committing.lock();
+        object.state.lock().unsynced.extend(written);
+        let commit = Commit {
+            ino: object.ino,
+            generation: geometry.info.generation,
+            records: records.clone(),
+            grow_to: None,
+            size_at_least: if reach > geometry.size() {
+                reach.max(grown)
+            } else {
+                grown
+            },
+            mtime: Some(now),
+            wrote: true,
+            stored: 0,
+            settled: false,
+        };
+        match self.md().commit(commit) {
+            Ok(reply) => {
+                *object.written.lock() = Some(now);
+                for &at in chosen {
+                    let bounds = items[at].begun.plan.bounds.as_ref();
+                    let ends: Option<Coords> = bounds.map(ends_of);
+                    verdicts[at] = match is_cut(&reply, &ends) {
+                        Ok(false) => None,
+                        Ok(true) => Some(Verdict::Over(Err(FsError::TooBig(
+                            "another mount made the object smaller than what was being written"
+                                .into(),
+                        )))),
+                        Err(error) => Some(Verdict::from(error)),
+                    };
+                }
+                self.insert_records(object, geometry, &reply, records);
+                object.grow(geometry, reach);
+                object.epoch.fetch_add(1, Ordering::AcqRel);
+                self.cache().forget_object(object.ino);
+                site.reply = Some(reply);
+            }
+            Err(error) => {
+                let error = FsError::from(error);
+                for &at in chosen {
+                    if error.is_stale() {
+                        self.discard_new(&pieces.chunks[pieces.of[at].0.clone()]);
+                    }
+                    verdicts[at] = Some(Verdict::from(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// What is written of `slabs` is newer than the dirty runs that were there when it began.
+    fn uncover(&self, site: &mut Site<'_>, reach: u64, slabs: &[&Hyperslab]) {
+        let Some(running) = site.running.take() else {
+            return;
+        };
+        let object = site.object;
+        if site.geometry.grid.is_some() {
+            object.epoch.fetch_add(1, Ordering::AcqRel);
+            self.cache().forget_object(object.ino);
+        }
+        let mut state = object.state.lock();
+        if state.runs.is_empty() {
+            return running.end(&mut state, |_| {});
+        }
+        let cells = site
+            .geometry
+            .cells_at(object.size(site.geometry).max(reach));
+        running.end(&mut state, |wrote| {
+            for slab in slabs {
+                for_each_run(&cells, slab, &mut |start, len| {
+                    wrote(start as u64, (start + len) as u64);
+                });
+            }
+        });
+        self.account(&mut state);
+    }
+
+    /// When the object has been left: the commit of a grid, and what a commit told of the form.
+    fn after(&self, object: &Object, reply: Option<CommitReply>, verdicts: &mut [Verdict]) {
+        if let Some(reply) = reply {
+            let taken = match object.geometry.try_write() {
+                Some(mut geometry) => self.adopt_reply(object, &mut geometry, &reply),
+                // Somebody reads: the next commit or look at the form tells the same. Growth is remembered until
+                // it is known to be committed.
+                None if object.grown.load(Ordering::Acquire) == 0 => Ok(()),
+                None => self.take_reply(object, &reply),
+            };
+            if let Err(error) = taken {
+                tracing::warn!(object = %object.ino, %error, "a commit's answer could not be taken over");
+            }
+            return;
+        }
+        let done = |verdict: &Verdict| matches!(verdict, Verdict::Over(Ok(())));
+        if object.touched.load(Ordering::Acquire)
+            && verdicts.iter().any(done)
+            && let Err(error) = self.flush_object(object, Scope::Streams)
+        {
+            for verdict in verdicts.iter_mut().filter(|verdict| done(verdict)) {
+                *verdict = Verdict::Over(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// Remembers a server that did not answer in time.
+pub(super) fn note_away(away: &mut Vec<(ServerId, StoreError)>, error: &StoreError) {
+    if let StoreError::Unavailable { server, .. } = error {
+        away.push((*server, error.clone()));
+    }
+}
+
+/// What is wrong with the first of `servers` that does not answer.
+pub(super) fn first_away(
+    away: &[(ServerId, StoreError)],
+    servers: impl IntoIterator<Item = ServerId>,
+) -> Option<StoreError> {
+    let servers: BTreeSet<ServerId> = servers.into_iter().collect();
+    let found = away.iter().find(|(server, _)| servers.contains(server));
+    found.map(|(_, error)| error.clone())
+}

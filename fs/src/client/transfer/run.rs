@@ -1,0 +1,354 @@
+//! Running a batch: entering its objects, and what is done again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::RwLockReadGuard;
+use slabfs_mdserver::api::RightMode;
+use slabfs_objstore::{ChunkName, StoreError};
+use smallvec::SmallVec;
+
+use super::super::error::FsError;
+use super::super::flush::Scope;
+use super::super::geometry::Geometry;
+use super::super::object::Object;
+use super::super::rights::{By, Cells, Op, Span};
+use super::super::whole::{Touched, Turn};
+use super::super::{Client, FORM_TRIES};
+use super::core::Begun;
+use super::{get, put};
+
+/// What became of a transfer in one attempt.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It has ended.
+    Over(Result<(), FsError>),
+    /// The object is another one than it was taken for: nothing of it was done.
+    Again,
+    /// The same, for a chunk that is not there any more.
+    Missing(ChunkName),
+}
+
+impl From<FsError> for Verdict {
+    fn from(error: FsError) -> Verdict {
+        match error {
+            error if error.is_stale() => Verdict::Again,
+            FsError::Store(StoreError::Missing(name)) => Verdict::Missing(name),
+            error => Verdict::Over(Err(error)),
+        }
+    }
+}
+
+/// The transfers of a batch on one object that go the same way, in the order of their starts.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) object: Arc<Object>,
+    pub(super) writes: bool,
+    pub(super) items: Vec<Begun>,
+    /// The chunk that was missing last.
+    missing: Option<ChunkName>,
+}
+
+/// An object that has been entered, for all transfers of a group. Its fields end in this order.
+pub(super) struct Hold<'a> {
+    /// Of writes: no flush runs.
+    _shared: Option<RwLockReadGuard<'a, ()>>,
+    pub(super) geometry: RwLockReadGuard<'a, Geometry>,
+    _turn: Turn<'a>,
+    _op: Op,
+}
+
+/// Runs a batch to its end.
+pub(super) fn run(client: &Arc<Client>, batch: Vec<Begun>) {
+    let (writes, reads): (Vec<Begun>, Vec<Begun>) =
+        batch.into_iter().partition(|begun| begun.plan.writes);
+    for (writes, items) in [(true, writes), (false, reads)] {
+        let mut groups = grouped(writes, items);
+        if groups.len() > 1 {
+            client.get_rights(&mut groups);
+            groups = together(client, groups);
+        }
+        for group in groups {
+            alone(client, group);
+        }
+    }
+}
+
+/// By object, in the order of their numbers.
+fn grouped(writes: bool, items: Vec<Begun>) -> Vec<Group> {
+    let mut items = items;
+    // Stable: of one object they stay in order.
+    items.sort_by_key(|begun| begun.plan.handle.object.ino);
+    let mut groups: Vec<Group> = Vec::new();
+    for begun in items {
+        let object = &begun.plan.handle.object;
+        match groups.last_mut() {
+            // An inode that was closed and opened again is another object here.
+            Some(group) if Arc::ptr_eq(&group.object, object) => group.items.push(begun),
+            _ => groups.push(Group {
+                object: object.clone(),
+                writes,
+                items: vec![begun],
+                missing: None,
+            }),
+        }
+    }
+    groups
+}
+
+/// Runs what can be entered without waiting, all objects as one; gives back the rest.
+fn together(client: &Arc<Client>, groups: Vec<Group>) -> Vec<Group> {
+    let objects: Vec<Arc<Object>> = groups.iter().map(|group| group.object.clone()).collect();
+    let mut held = Vec::new();
+    let mut rest = Vec::new();
+    for (mut group, object) in groups.into_iter().zip(&objects) {
+        match client.hold_now(object, &mut group) {
+            Some(hold) => held.push((group, hold)),
+            None => rest.push(group),
+        }
+    }
+    rest.extend(carry_out(client, held));
+    rest.retain(|group| !group.items.is_empty());
+    rest
+}
+
+/// Runs one object's until it has ended.
+fn alone(client: &Arc<Client>, mut group: Group) {
+    let object = group.object.clone();
+    for _ in 0..FORM_TRIES {
+        if group.items.is_empty() {
+            return;
+        }
+        let looked = match group.missing {
+            Some(_) => client.refresh_tiling(&object),
+            None => Ok(()),
+        };
+        let hold = match looked.and_then(|()| client.hold(&object, &mut group)) {
+            Ok(hold) => hold,
+            Err(error) => return end_all(client, group.items, &error),
+        };
+        let Some(again) = carry_out(client, vec![(group, hold)]).pop() else {
+            return;
+        };
+        group = again;
+        if group.missing.is_none()
+            && let Err(error) = client.refresh(&object)
+        {
+            return end_all(client, group.items, &error);
+        }
+    }
+    let error = FsError::Unsettled("a transfer gave up".into());
+    end_all(client, group.items, &error);
+}
+
+fn end_all(client: &Client, items: Vec<Begun>, error: &FsError) {
+    let ended = items.into_iter().map(|begun| (begun, Err(error.clone())));
+    client.transfers().end(ended.collect());
+}
+
+fn carry_out(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
+    match held.first() {
+        Some((group, _)) if group.writes => put::put(client, held),
+        Some(_) => get::get(client, held),
+        None => Vec::new(),
+    }
+}
+
+impl Group {
+    /// Takes in what became of its transfers: those that are over end; itself with the rest, if there is any.
+    pub(super) fn judge(mut self, client: &Client, verdicts: Vec<Verdict>) -> Option<Group> {
+        let mut ended = Vec::with_capacity(self.items.len());
+        let mut again = Vec::new();
+        let before = self.missing.take();
+        for (begun, verdict) in self.items.into_iter().zip(verdicts) {
+            match verdict {
+                Verdict::Over(result) => {
+                    if result.as_ref().is_err_and(FsError::is_loss) {
+                        client.suspect();
+                    }
+                    ended.push((begun, result));
+                }
+                Verdict::Again => again.push(begun),
+                // The same chunk twice in a row is not replaced, it is gone.
+                Verdict::Missing(name) if before.as_ref() == Some(&name) => {
+                    ended.push((begun, Err(FsError::Store(StoreError::Missing(name)))));
+                }
+                Verdict::Missing(name) => {
+                    self.missing.get_or_insert(name);
+                    again.push(begun);
+                }
+            }
+        }
+        client.transfers().end(ended);
+        (!again.is_empty()).then_some(Group {
+            items: again,
+            ..self
+        })
+    }
+
+    /// Ends those that the object does not hold, and those that were cancelled.
+    fn weed(&mut self, client: &Client, geometry: &Geometry) {
+        let size = self.object.size(geometry);
+        let check = |begun: &Begun| match begun.is_cancelled() {
+            true => Err(FsError::Cancelled),
+            false => begun.plan.check(geometry, size),
+        };
+        if self.items.iter().all(|begun| check(begun).is_ok()) {
+            return;
+        }
+        let mut ended = Vec::new();
+        for begun in std::mem::take(&mut self.items) {
+            match check(&begun) {
+                Ok(()) => self.items.push(begun),
+                Err(error) => ended.push((begun, Err(error))),
+            }
+        }
+        client.transfers().end(ended);
+    }
+
+    fn mode(&self) -> RightMode {
+        match self.writes {
+            true => RightMode::Write,
+            false => RightMode::Read,
+        }
+    }
+
+    /// The bytes of the object whose mapped pages a write makes old: as for selections, all.
+    fn span(&self) -> Option<Span> {
+        self.writes.then_some(Span::ALL)
+    }
+
+    /// Which cells they touch; everything if the object, as it is known, does not hold them all.
+    fn needs(&self, geometry: &Geometry, size: u64) -> Cells {
+        let holds = |begun: &Begun| begun.plan.check(geometry, size).is_ok();
+        if !self.items.iter().all(holds) {
+            return Cells::All;
+        }
+        let bounds = self
+            .items
+            .iter()
+            .filter_map(|begun| begun.plan.bounds.clone());
+        if self.items.len() > 64 {
+            return Cells::of(bounds.reduce(|one, two| one.union_bounds(&two)));
+        }
+        Cells::of(bounds)
+    }
+
+    /// What they touch, for `whole`.
+    fn touched(&self, geometry: &Geometry) -> SmallVec<[Touched; 1]> {
+        let touched = self.items.iter().filter_map(|begun| {
+            let bounds = begun.plan.bounds.as_ref()?;
+            Some(Touched::selected(
+                &self.object,
+                geometry,
+                &begun.plan.slab,
+                bounds,
+            ))
+        });
+        touched.collect()
+    }
+
+    /// Whether older bytes of their cells are in a stream that is not committed.
+    fn has_streams_below(&self) -> bool {
+        let state = self.object.state.lock();
+        !state.streams.is_empty()
+            && state.streams.iter().any(|stream| {
+                let below = |begun: &Begun| stream.may_hold(&begun.plan.slab);
+                self.items.iter().any(below)
+            })
+    }
+}
+
+impl Client {
+    /// Gets the rights that groups need, one after the other and keeping nothing: so they are here, most likely,
+    /// when all are entered as one.
+    fn get_rights(&self, groups: &mut Vec<Group>) {
+        if !self.shared() {
+            return;
+        }
+        groups.retain_mut(|group| {
+            let needs = |geometry: &Geometry, size| group.needs(geometry, size);
+            let entered = self.admit(&group.object).and_then(|_| {
+                self.enter(
+                    &group.object,
+                    By::Program,
+                    group.mode(),
+                    group.span(),
+                    &needs,
+                )
+            });
+            match entered {
+                Ok(_) => true,
+                Err(error) => {
+                    end_all(self, std::mem::take(&mut group.items), &error);
+                    false
+                }
+            }
+        });
+    }
+
+    /// Enters an object for a group if that needs no waiting.
+    fn hold_now<'a>(&self, object: &'a Object, group: &mut Group) -> Option<Hold<'a>> {
+        if self.lapsed() || object.gone.load(Ordering::Acquire) || self.form_due(object) {
+            return None;
+        }
+        let life = self.life();
+        let needs = |geometry: &Geometry, size| group.needs(geometry, size);
+        let op = self.enter_now(object, By::Program, group.mode(), group.span(), &needs)?;
+        let touched = group.touched(&*object.geometry.try_read()?);
+        let turn = object.whole.try_begin_all(group.writes, touched)?;
+        let geometry = object.geometry.try_read()?;
+        let size = object.size(&geometry);
+        if life != self.life() || !op.covers(|| group.needs(&geometry, size)) {
+            return None;
+        }
+        let shared = match group.writes {
+            true if group.has_streams_below() => return None,
+            true => Some(object.flushing.try_read()?),
+            false => None,
+        };
+        group.weed(self, &geometry);
+        Some(Hold {
+            _shared: shared,
+            geometry,
+            _turn: turn,
+            _op: op,
+        })
+    }
+
+    /// Enters an object for a group. Whoever calls this has entered no other.
+    fn hold<'a>(&self, object: &'a Object, group: &mut Group) -> Result<Hold<'a>, FsError> {
+        for _ in 0..FORM_TRIES {
+            let life = self.admit(object)?;
+            if self.form_due(object) {
+                self.refresh(object)?;
+            }
+            let needs = |geometry: &Geometry, size| group.needs(geometry, size);
+            let op = self.enter(object, By::Program, group.mode(), group.span(), &needs)?;
+            let touched = group.touched(&object.geometry.read());
+            let turn = object.whole.begin_all(group.writes, touched);
+            let geometry = object.geometry.read();
+            let size = object.size(&geometry);
+            if life != self.life() || !op.covers(|| group.needs(&geometry, size)) {
+                continue;
+            }
+            let shared = match group.writes {
+                true => {
+                    if group.has_streams_below() {
+                        self.flush_shaped(object, &geometry, Scope::Streams)?;
+                    }
+                    Some(object.flushing.read())
+                }
+                false => None,
+            };
+            group.weed(self, &geometry);
+            return Ok(Hold {
+                _shared: shared,
+                geometry,
+                _turn: turn,
+                _op: op,
+            });
+        }
+        Err(FsError::Unsettled("a transfer could not begin".into()))
+    }
+}

@@ -1,0 +1,162 @@
+//! Transfers of borrowed buffers: none of a scope is under way when that returns.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use slabfs_model::Hyperslab;
+
+use super::super::handle::Handle;
+use super::core;
+use super::{Failed, Memory, Transfer};
+
+/// How many transfers of a scope are under way.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+impl Running {
+    pub(super) fn one_more(&self) {
+        *self.count.lock() += 1;
+    }
+
+    pub(super) fn one_less(&self) {
+        let mut count = self.count.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.none.notify_all();
+        }
+    }
+
+    fn wait(&self) {
+        let mut count = self.count.lock();
+        while *count > 0 {
+            self.none.wait(&mut count);
+        }
+    }
+}
+
+/// Where transfers of borrowed buffers are made; see [`scope`].
+#[derive(Debug)]
+pub struct Scope<'scope, 'env: 'scope> {
+    running: Arc<Running>,
+    /// Invariant in both, as in `std::thread::Scope`: a scope can be taken neither for a longer nor for a shorter
+    /// one.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// Runs `f`, which may make transfers of what it borrows, and returns when all that it started have ended:
+/// also those that were dropped or forgotten, and also when it panics.
+///
+/// ```no_run
+/// # use slabfs_fs::client::transfer::{self, Memory};
+/// # use slabfs_model::Hyperslab;
+/// # fn f(handle: &std::sync::Arc<slabfs_fs::client::Handle>) -> Result<(), slabfs_fs::client::FsError> {
+/// let (ones, mut other) = (vec![1u8; 100], vec![0u8; 100]);
+/// transfer::scope(|scope| {
+///     let slab = Hyperslab::whole(&[100]);
+///     let mut write = scope.write(handle, &slab, &Memory::packed(), &ones)?;
+///     let mut read = scope.read(handle, &slab, &Memory::packed(), &mut other)?;
+///     write.start()?;
+///     read.start()?; // sees what is written
+///     write.wait()?;
+///     read.wait()?;
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// A buffer that is given to a read is not to be had while it is under way:
+///
+/// ```compile_fail
+/// # use slabfs_fs::client::transfer::{self, Memory};
+/// # use slabfs_model::Hyperslab;
+/// # fn f(handle: &std::sync::Arc<slabfs_fs::client::Handle>) {
+/// let mut buffer = vec![0u8; 100];
+/// transfer::scope(|scope| {
+///     let read = scope.read(handle, &Hyperslab::whole(&[100]), &Memory::packed(), &mut buffer);
+///     buffer[0] = 1;
+///     drop(read);
+/// });
+/// # }
+/// ```
+///
+/// Nor does a buffer do that ends before the scope:
+///
+/// ```compile_fail
+/// # use slabfs_fs::client::transfer::{self, Memory};
+/// # use slabfs_model::Hyperslab;
+/// # fn f(handle: &std::sync::Arc<slabfs_fs::client::Handle>) {
+/// transfer::scope(|scope| {
+///     let buffer = vec![0u8; 100];
+///     drop(scope.write(handle, &Hyperslab::whole(&[100]), &Memory::packed(), &buffer));
+/// });
+/// # }
+/// ```
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    /// Waits also when `f` panics.
+    struct Waits(Arc<Running>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.wait();
+        }
+    }
+    let scope = Scope {
+        running: Arc::default(),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let _waits = Waits(scope.running.clone());
+    f(&scope)
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// A transfer of `memory` of `buffer` to the elements `slab` of the object.
+    ///
+    /// # Errors
+    /// As [`Handle::write_transfer`].
+    pub fn write(
+        &'scope self,
+        handle: &Arc<Handle>,
+        slab: &Hyperslab,
+        memory: &Memory,
+        buffer: &'scope [u8],
+    ) -> Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>> {
+        let plan = match handle.plan_transfer(true, slab, memory, buffer.len()) {
+            Ok(plan) => plan,
+            Err(error) => return Err(Failed { error, buffer }),
+        };
+        let counted = handle.client.transfers().counted();
+        // SAFETY: the buffer lives for 'scope, and so does what `self` is borrowed from: `scope` waits for
+        // `running` before that ends.
+        let own = unsafe { core::from_borrowed(buffer, plan, counted, self.running.clone()) };
+        Ok(Transfer::new(own))
+    }
+
+    /// A transfer of the elements `slab` of the object to `memory` of `buffer`.
+    ///
+    /// # Errors
+    /// As [`Handle::read_transfer`].
+    pub fn read(
+        &'scope self,
+        handle: &Arc<Handle>,
+        slab: &Hyperslab,
+        memory: &Memory,
+        buffer: &'scope mut [u8],
+    ) -> Result<Transfer<&'scope mut [u8]>, Failed<&'scope mut [u8]>> {
+        let plan = match handle.plan_transfer(false, slab, memory, buffer.len()) {
+            Ok(plan) => plan,
+            Err(error) => return Err(Failed { error, buffer }),
+        };
+        let counted = handle.client.transfers().counted();
+        // SAFETY: as in `write`.
+        let own = unsafe { core::into_borrowed(buffer, plan, counted, self.running.clone()) };
+        Ok(Transfer::new(own))
+    }
+}

@@ -1,0 +1,58 @@
+//! The bytes that a write sends: as they lie in the caller's memory, or gathered and converted first.
+
+use slabfs_model::{Hyperslab, for_each_run};
+
+use super::super::error::FsError;
+use super::super::payload::Slices;
+use super::core::Begun;
+
+/// The bytes of a transfer, converted, in packed order: as they lie, gathered where they must be in one piece
+/// and do not lie so. With `whole` they are sent as one chunk.
+pub(super) fn packed(begun: &Begun, whole: bool) -> Result<Slices<'_>, FsError> {
+    let memory = &begun.plan.memory;
+    let buffer = begun.bytes();
+    let convert = memory.inward()?;
+    let mut parts: Vec<&[u8]> = Vec::new();
+    match (&memory.run, &memory.part) {
+        (Some((at, len)), _) => parts.push(&buffer[*at..at + len]),
+        (None, Some((dims, slab))) => {
+            if convert.is_none() && whole {
+                for_each_run(dims, slab, &mut |at, len| parts.push(&buffer[at..at + len]));
+                return Ok(Slices::Borrowed(parts).settle(memory.len));
+            }
+            let mut bytes = vec![0; memory.len];
+            slabfs_model::gather(buffer, dims, slab, &mut bytes);
+            let Some(convert) = convert else {
+                return Ok(Slices::Owned(bytes));
+            };
+            let mut converted = vec![0; begun.moved() as usize];
+            convert.run(&bytes, &mut converted)?;
+            return Ok(Slices::Owned(converted));
+        }
+        (None, None) => {}
+    }
+    let Some(convert) = convert else {
+        return Ok(Slices::Borrowed(parts));
+    };
+    let mut converted = vec![0; begun.moved() as usize];
+    convert.run(parts.first().copied().unwrap_or_default(), &mut converted)?;
+    Ok(Slices::Owned(converted))
+}
+
+/// The bytes of `part` (packed cells of `slab`) of what is in one piece, or all.
+pub(super) fn some_of<'a>(
+    packed: &'a Slices<'_>,
+    slab: &Hyperslab,
+    part: &Hyperslab,
+) -> Slices<'a> {
+    let parts = packed.parts();
+    if part.volume() == slab.volume() {
+        return Slices::Borrowed(parts);
+    }
+    let bytes = parts.first().copied().unwrap_or_default();
+    let mut some = Vec::new();
+    for_each_run(&slab.packed_shape(), part, &mut |at, len| {
+        some.push(&bytes[at..at + len]);
+    });
+    Slices::Borrowed(some).settle(part.volume() as usize)
+}

@@ -1,0 +1,157 @@
+//! A filesystem over Unix sockets: a metadata service and data servers, as threads of this process, with as many
+//! clients as are asked for. Data servers can be killed and started anew.
+
+#![allow(dead_code, reason = "not every program needs all of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use slabfs_fs::client::{Client, ClientOptions, Handle, OpenMode};
+use slabfs_mdserver::api::{Create, Ino, Kind, ROOT, SpecChange};
+use slabfs_mdserver::client::RemoteMd;
+use slabfs_mdserver::server::MdServer;
+use slabfs_mdserver::service::{Service, ServiceOptions};
+use slabfs_model::Coords;
+use slabfs_objstore::client::{Options, Servers};
+use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions};
+use slabfs_objstore::store::{LocalOptions, LocalStore};
+use slabfs_objstore::wire::Listener;
+use slabfs_objstore::{Addr, ChunkStore};
+
+pub(crate) const WRITE: OpenMode = OpenMode {
+    write: true,
+    append: false,
+};
+
+/// One data server.
+pub(crate) struct DataNode {
+    store: Arc<LocalStore>,
+    addr: Addr,
+    server: Option<DataServer>,
+    fence: Arc<Fence>,
+    heart: Heart,
+}
+
+impl DataNode {
+    fn start(dir: &Path, number: usize, service: &Arc<Service>) -> DataNode {
+        let dir = dir.join(format!("os{number}"));
+        let store = Arc::new(LocalStore::open(&dir, LocalOptions::default()).unwrap());
+        let addr = Addr::Unix(dir.join("sock"));
+        let fence = Arc::new(Fence::in_memory());
+        let shared: Arc<dyn ChunkStore> = store.clone();
+        let heart = Heart::start(
+            shared,
+            service.clone(),
+            fence.clone(),
+            HeartOptions::new(store.id(), Some(addr.clone())),
+        )
+        .unwrap();
+        heart.registered(Duration::from_secs(10)).unwrap();
+        let mut node = DataNode {
+            store,
+            addr,
+            server: None,
+            fence,
+            heart,
+        };
+        node.revive();
+        node
+    }
+
+    /// Ends all its connections, whatever is on its way.
+    pub(crate) fn kill(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.abort();
+        }
+    }
+
+    /// Answers again.
+    pub(crate) fn revive(&mut self) {
+        let listener = Listener::bind(&self.addr, None).unwrap();
+        let store: Arc<dyn ChunkStore> = self.store.clone();
+        self.server = Some(DataServer::start_fenced(store, listener, self.fence.clone()).unwrap());
+    }
+}
+
+/// A filesystem.
+pub(crate) struct House {
+    md: PathBuf,
+    service: Arc<Service>,
+    server: Option<MdServer>,
+    pub(crate) nodes: Vec<DataNode>,
+}
+
+impl House {
+    pub(crate) fn open(dir: &Path, servers: usize) -> House {
+        let (service, _) = Service::open(&dir.join("md"), ServiceOptions::default()).unwrap();
+        let service = Arc::new(service);
+        let md = dir.join("md.sock");
+        let listener = Listener::bind(&Addr::Unix(md.clone()), None).unwrap();
+        let server = MdServer::start(service.clone(), listener).unwrap();
+        let nodes = (0..servers).map(|n| DataNode::start(dir, n, &service));
+        House {
+            nodes: nodes.collect(),
+            md,
+            server: Some(server),
+            service,
+        }
+    }
+
+    pub(crate) fn client(&self, options: ClientOptions) -> Arc<Client> {
+        let deadline = options.io_timeout;
+        let md = RemoteMd::connect(Addr::Unix(self.md.clone()), None, deadline);
+        let servers = Servers::new(Options {
+            deadline,
+            ..Options::default()
+        });
+        Client::start(Arc::new(md), Arc::new(servers), options).unwrap()
+    }
+
+    pub(crate) fn close(mut self) {
+        if let Some(server) = self.server.take() {
+            server.shutdown();
+        }
+        for mut node in self.nodes {
+            node.heart.stop();
+            if let Some(server) = node.server.take() {
+                server.shutdown();
+            }
+        }
+        self.service.close().unwrap();
+    }
+}
+
+/// Makes an object and opens it.
+pub(crate) fn create(client: &Arc<Client>, name: &str, spec: SpecChange) -> (Ino, Arc<Handle>) {
+    let (made, handle) = client
+        .create(
+            Create {
+                parent: ROOT,
+                name: name.into(),
+                kind: Kind::Object,
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                rdev: 0,
+                target: None,
+                exclusive: true,
+                open: true,
+            },
+            WRITE,
+        )
+        .unwrap();
+    let ino = made.entry.attr.ino;
+    client.declare(ino, spec).unwrap();
+    (ino, handle)
+}
+
+/// What an object of this type, these dims and this layout is declared as.
+pub(crate) fn spec(dtype: &str, dims: &[u64], layout: &str) -> SpecChange {
+    SpecChange {
+        dtype: Some(dtype.parse().unwrap()),
+        dims: Some(Coords::from_slice(dims)),
+        layout: Some(layout.parse().unwrap()),
+        ..SpecChange::default()
+    }
+}
