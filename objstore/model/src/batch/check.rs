@@ -33,8 +33,18 @@ pub(super) struct Lie {
 pub(super) enum What {
     /// Bytes; not 0.
     Data(u64),
-    /// The nodes from a number up to another.
-    Vector(u32, u32),
+    /// Nodes.
+    Vector(Nodes),
+}
+
+/// The nodes of a vector: from a number up to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Nodes {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// All of them float in the object, and neither begin nor end before those in front of them: which of them touch
+    /// a range is found by bisection.
+    pub(super) in_order: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +56,10 @@ pub(super) struct Node {
     /// Not 0.
     pub(super) count: u64,
     pub(super) what: What,
+    /// Bytes that one repetition moves; not 0.
+    pub(super) bytes: u64,
+    /// Where the first repetition lies among the packed bytes, from where this repetition of the parent does.
+    pub(super) packed: u64,
 }
 
 /// A batch that was looked through and can be walked. Elements that move nothing are left out.
@@ -53,7 +67,9 @@ pub(super) struct Node {
 pub struct Plan {
     pub(super) nodes: Vec<Node>,
     /// The top vector: the last nodes.
-    pub(super) top: (u32, u32),
+    pub(super) top: Nodes,
+    /// The buffer is the packed bytes; the memory side of the nodes means nothing.
+    pub(super) is_packed: bool,
     bytes: u64,
     pieces: u64,
     file: Option<Span>,
@@ -110,12 +126,13 @@ struct At {
 }
 
 impl At {
-    fn next(self, place: &Place, unit: u64) -> Option<At> {
+    /// `top`: of the top vector, whose start is where absolute offsets count from: nothing moves there.
+    fn next(self, place: &Place, unit: u64, top: bool) -> Option<At> {
         let own = times(place.offset, unit)?;
         Some(match place.absolute {
             true => At {
                 offset: own,
-                fixed: true,
+                fixed: !top,
             },
             false => At {
                 offset: self.offset.checked_add(own)?,
@@ -181,8 +198,19 @@ impl Touched {
     }
 }
 
+/// From where a relative offset counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Relative {
+    /// As in a [`Batch`].
+    ToElementBefore,
+    /// As in a plan.
+    ToParent,
+}
+
 struct Checker {
     unit: u64,
+    relative: Relative,
+    is_packed: bool,
     seen: usize,
     nodes: Vec<Node>,
 }
@@ -216,11 +244,31 @@ impl Checker {
             let number = self.seen as u32;
             self.seen += 1;
             let over = || BatchError::Overflow(number);
-            file = file.next(&batch.file, self.unit).ok_or_else(over)?;
-            memory = memory.next(&batch.memory, self.unit).ok_or_else(over)?;
+            if self.relative == Relative::ToParent {
+                (file, memory) = (At::default(), At::default());
+            }
+            let top = depth == 1;
+            file = file.next(&batch.file, self.unit, top).ok_or_else(over)?;
+            if !self.is_packed {
+                memory = memory
+                    .next(&batch.memory, self.unit, top)
+                    .ok_or_else(over)?;
+            }
             self.element(batch, number, [file, memory], depth, &mut vector)?;
         }
         Ok(vector)
+    }
+
+    /// Keeps the nodes of a vector.
+    fn keep(&mut self, nodes: Vec<Node>) -> Nodes {
+        let from = self.nodes.len() as u32;
+        let in_order = in_order(&nodes);
+        self.nodes.extend(nodes);
+        Nodes {
+            from,
+            to: self.nodes.len() as u32,
+            in_order,
+        }
     }
 
     fn element(
@@ -244,9 +292,7 @@ impl Checker {
             }
             Pattern::Vector(batches) => {
                 let inner = self.vector(batches, depth + 1)?;
-                let from = self.nodes.len() as u32;
-                self.nodes.extend(inner.nodes);
-                let what = What::Vector(from, self.nodes.len() as u32);
+                let what = What::Vector(self.keep(inner.nodes));
                 (what, [inner.file, inner.memory], inner.bytes, inner.pieces)
             }
         };
@@ -266,21 +312,29 @@ impl Checker {
                 below_fixed: fit(below.data.fixed)?,
             })
         };
+        let file_lie = lie(file, &batch.file, below[0]).ok_or_else(over)?;
         let node = Node {
             number,
-            file: lie(file, &batch.file, below[0]).ok_or_else(over)?,
-            memory: lie(memory, &batch.memory, below[1]).ok_or_else(over)?,
+            file: file_lie,
+            memory: match self.is_packed {
+                true => Lie::NOWHERE,
+                false => lie(memory, &batch.memory, below[1]).ok_or_else(over)?,
+            },
             count: batch.count,
             what,
+            bytes,
+            packed: vector.bytes,
         };
         let count = node.count;
         let added = vector.file.add(below[0], file, node.file.stride, count);
         added.ok_or_else(over)?;
-        let added = vector
-            .memory
-            .add(below[1], memory, node.memory.stride, count);
-        added.ok_or_else(over)?;
-        let node = joined(node);
+        if !self.is_packed {
+            let added = vector
+                .memory
+                .add(below[1], memory, node.memory.stride, count);
+            added.ok_or_else(over)?;
+        }
+        let node = joined(node, self.is_packed);
         let bytes = bytes.checked_mul(batch.count).ok_or_else(over)?;
         vector.bytes = vector.bytes.checked_add(bytes).ok_or_else(over)?;
         let pieces = u64::saturating_mul(pieces, node.count);
@@ -293,16 +347,60 @@ impl Checker {
     }
 }
 
+impl Lie {
+    /// The memory side where the buffer is the packed bytes.
+    const NOWHERE: Lie = Lie {
+        offset: 0,
+        fixed: false,
+        stride: 0,
+        floating: None,
+        below_fixed: None,
+    };
+
+    /// What all of `count` repetitions touch, from where the parent lies, if all of that moves with the parent.
+    pub(super) fn all(&self, count: u64) -> Option<Span> {
+        let span = self.floating?;
+        if self.fixed || self.below_fixed.is_some() {
+            return None;
+        }
+        let last = i128::from(self.stride) * i128::from(count - 1);
+        let offset = i128::from(self.offset);
+        // They fit: the plan was looked through.
+        Some(Span {
+            from: (offset + i128::from(span.from) + last.min(0)) as i64,
+            to: (offset + i128::from(span.to) + last.max(0)) as i64,
+        })
+    }
+}
+
+/// See [`Nodes::in_order`].
+fn in_order(nodes: &[Node]) -> bool {
+    let mut before = Span {
+        from: i64::MIN,
+        to: i64::MIN,
+    };
+    nodes.iter().all(|node| match node.file.all(node.count) {
+        Some(span) => {
+            let behind = span.from >= before.from && span.to >= before.to;
+            before = span;
+            behind
+        }
+        None => false,
+    })
+}
+
 /// Pieces that lie one behind the other on both sides are one piece.
-fn joined(mut node: Node) -> Node {
+fn joined(mut node: Node, is_packed: bool) -> Node {
     if let What::Data(bytes) = node.what
         && (node.count == 1
-            || (node.file.stride == bytes as i64 && node.memory.stride == bytes as i64))
+            || (node.file.stride == bytes as i64
+                && (is_packed || node.memory.stride == bytes as i64)))
         && let Some(all) = bytes.checked_mul(node.count)
         && let Ok(to) = i64::try_from(all)
     {
         let span = Some(Span { from: 0, to });
         node.what = What::Data(all);
+        node.bytes = all;
         node.count = 1;
         (node.file.stride, node.memory.stride) = (0, 0);
         (node.file.floating, node.memory.floating) = (span, span);
@@ -317,25 +415,55 @@ impl Plan {
     /// # Errors
     /// Too many elements or levels, sums that exceed 63 bits, offsets below 0 at any repetition.
     pub fn new(batches: &[Batch], unit: u64) -> Result<Plan, BatchError> {
+        Plan::checked(batches, unit, Relative::ToElementBefore, false)
+    }
+
+    /// The same for a buffer that is the packed bytes of the object side: what the batches say of memory means
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Plan::new`], of the object side.
+    pub fn packed(batches: &[Batch], unit: u64) -> Result<Plan, BatchError> {
+        Plan::checked(batches, unit, Relative::ToElementBefore, true)
+    }
+
+    /// The same, in bytes, where each relative offset counts from the parent.
+    pub(super) fn packed_from_parents(batches: &[Batch]) -> Result<Plan, BatchError> {
+        Plan::checked(batches, 1, Relative::ToParent, true)
+    }
+
+    fn checked(
+        batches: &[Batch],
+        unit: u64,
+        relative: Relative,
+        is_packed: bool,
+    ) -> Result<Plan, BatchError> {
         let mut checker = Checker {
             unit,
+            relative,
+            is_packed,
             seen: 0,
             nodes: Vec::new(),
         };
         let vector = checker.vector(batches, 1)?;
-        let mut nodes = checker.nodes;
-        let from = nodes.len() as u32;
-        nodes.extend(vector.nodes);
-        let top = (from, nodes.len() as u32);
+        let top = checker.keep(vector.nodes);
         let all = |touched: Touched| Wide::join(touched.data.floating, touched.data.fixed);
         let fit = |span: Option<Wide>| span.and_then(Wide::fit);
+        let in_packed = || {
+            let to = vector.bytes as i64;
+            (to > 0).then_some(Span { from: 0, to })
+        };
         let plan = Plan {
             top,
+            is_packed,
             bytes: vector.bytes,
             pieces: vector.pieces,
             file: fit(all(vector.file)),
-            memory: fit(all(vector.memory)),
-            nodes,
+            memory: match is_packed {
+                true => in_packed(),
+                false => fit(all(vector.memory)),
+            },
+            nodes: checker.nodes,
         };
         plan.below_start(Side::File, plan.file)?;
         plan.below_start(Side::Memory, plan.memory)?;
@@ -357,7 +485,7 @@ impl Plan {
     fn lowest(&self, side: Side) -> u32 {
         let mut vector = self.top;
         loop {
-            let nodes = &self.nodes[vector.0 as usize..vector.1 as usize];
+            let nodes = self.of(vector);
             let low = |node: &Node| {
                 let lie = node.side(side);
                 let last = i128::from(node.count - 1) * i128::from(lie.stride);
@@ -373,9 +501,19 @@ impl Plan {
             };
             match node.what {
                 What::Data(_) => return node.number,
-                What::Vector(from, to) => vector = (from, to),
+                What::Vector(nodes) => vector = nodes,
             }
         }
+    }
+
+    /// The nodes of a vector.
+    pub(super) fn of(&self, nodes: Nodes) -> &[Node] {
+        &self.nodes[nodes.from as usize..nodes.to as usize]
+    }
+
+    /// Whether the buffer is the packed bytes.
+    pub fn is_packed(&self) -> bool {
+        self.is_packed
     }
 
     /// Bytes that it moves.

@@ -14,12 +14,16 @@
 //! each its repetitions in turn. Of two pieces of a write that name the same bytes of the object the later
 //! one counts.
 //!
+//! **The packed bytes** of a batch are those of all its pieces, one behind the other in that order. Each node knows how
+//! many it has, so a walk can be restricted to a range of them as it can to a range of the object.
+//!
 //! The life of a batch: written down as `[Batch]`, looked through once by [`Plan::new`] (`check`: overflow,
 //! offsets below 0, limits), then walked by ranges of the object without being listed (`walk`); what a read
-//! must not do, name bytes of memory twice, is in `overlap`. A plan has as many nodes as the batch has, whatever
+//! must not do, name bytes of memory twice, is in `overlap`; how the object side goes over a wire is in `flat`. A plan has as many nodes as the batch has, whatever
 //! the number of pieces.
 
 mod check;
+mod flat;
 mod overlap;
 #[cfg(test)]
 mod tests;
@@ -28,6 +32,7 @@ mod walk;
 use serde::{Deserialize, Serialize};
 
 pub use check::Plan;
+pub use flat::{Flat, FlatNode, FlatWhat};
 pub use overlap::MAX_LISTED;
 pub use walk::{Run, Runs};
 
@@ -136,6 +141,9 @@ pub enum BatchError {
     /// Too many elements.
     #[error("a batch has at most {MAX_NODES} elements, and this has more; make several of it")]
     TooLarge,
+    /// As it came over a wire: numbers of children do not fit the elements there are.
+    #[error("elements of the batch are missing")]
+    Broken,
     /// Vectors nested too deep.
     #[error("vectors of a batch are nested at most {MAX_DEPTH} deep, and these are deeper")]
     TooDeep,

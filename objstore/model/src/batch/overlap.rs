@@ -12,7 +12,7 @@
 //!    and what is below is compared, exactly.
 //! 4. What is left is listed and sorted, up to [`MAX_LISTED`] pieces of the two; more is refused as unclear.
 
-use super::check::{Plan, What};
+use super::check::{Nodes, Plan, What};
 use super::{BatchError, MAX_DEPTH, Side};
 
 /// Pieces that are listed, at most, to see whether two elements overlap.
@@ -77,6 +77,9 @@ impl Plan {
     /// # Errors
     /// [`BatchError::Overlap`]; [`BatchError::Unclear`] where that would take too long to tell.
     pub fn check_targets(&self) -> Result<(), BatchError> {
+        if self.is_packed {
+            return Ok(());
+        }
         let mut lattices = Vec::new();
         let mut dims = Vec::with_capacity(MAX_DEPTH);
         self.collect(self.top, 0, &mut dims, &mut lattices)?;
@@ -101,12 +104,12 @@ impl Plan {
 
     fn collect(
         &self,
-        vector: (u32, u32),
+        vector: Nodes,
         base: i64,
         dims: &mut Vec<(i64, u64)>,
         lattices: &mut Vec<Lattice>,
     ) -> Result<(), BatchError> {
-        for node in &self.nodes[vector.0 as usize..vector.1 as usize] {
+        for node in self.of(vector) {
             let lie = node.side(Side::Memory);
             let overlap = BatchError::Overlap {
                 one: node.number,
@@ -124,7 +127,7 @@ impl Plan {
                 dims.push((lie.stride, node.count));
             }
             match node.what {
-                What::Vector(from, to) => self.collect((from, to), start, dims, lattices)?,
+                What::Vector(nodes) => self.collect(nodes, start, dims, lattices)?,
                 What::Data(bytes) => lattices.push(lattice(node.number, start, bytes, dims)),
             }
             if repeated {

@@ -37,12 +37,19 @@ fn interpret(batches: &[Batch], unit: i128) -> Option<Vec<(i128, i128)>> {
 
 /// The bytes of runs, in their order.
 fn bytes_of(runs: Runs<'_>) -> Vec<(i128, i128)> {
+    let bytes = packed_bytes_of(runs);
+    bytes.into_iter().map(|(_, file, at)| (file, at)).collect()
+}
+
+/// The same, each with its place among the packed bytes.
+fn packed_bytes_of(runs: Runs<'_>) -> Vec<(i128, i128, i128)> {
     let mut bytes = Vec::new();
     for run in runs {
         assert!(run.bytes > 0 && run.count > 0, "{run:?}");
         for number in 0..i128::from(run.count) {
             for byte in 0..i128::from(run.bytes) {
                 bytes.push((
+                    i128::from(run.packed) + number * i128::from(run.bytes) + byte,
                     i128::from(run.file) + number * i128::from(run.file_stride) + byte,
                     i128::from(run.memory) + number * i128::from(run.memory_stride) + byte,
                 ));
@@ -126,6 +133,88 @@ proptest! {
         prop_assert_eq!(bytes_of(plan.runs(from, from + len)), naive);
     }
 
+    /// A range of the packed bytes restricts a walk as one of the object does; a walk that goes on elsewhere is as a
+    /// fresh one; and the same comes out of what was sent over a wire.
+    #[test]
+    fn a_walk_keeps_to_the_packed_bytes(
+        batches in batches(),
+        unit in 1u64..4,
+        file in (0u64..200, 0u64..200),
+        packed in (0u64..100, 0u64..100),
+    ) {
+        let Some(naive) = interpret(&batches, unit.into()) else {
+            prop_assert!(Plan::new(&batches, unit).is_err());
+            return Ok(());
+        };
+        let plan = Plan::new(&batches, unit).unwrap();
+        let (file, packed) = (file.0..file.0 + file.1, packed.0..packed.0 + packed.1);
+        let inside = |range: &std::ops::Range<u64>, at: i128| {
+            range.contains(&u64::try_from(at).unwrap())
+        };
+        let all: Vec<_> = naive.iter().enumerate().map(|(at, byte)| (at as i128, byte.0, byte.1)).collect();
+        let wanted = |byte: &&(i128, i128, i128)| inside(&packed, byte.0) && inside(&file, byte.1);
+        let wanted: Vec<_> = all.iter().filter(wanted).copied().collect();
+        let mut walk = plan.runs_within(3..7, packed.clone());
+        walk.by_ref().take(2).for_each(drop);
+        walk.seek(file.clone());
+        prop_assert_eq!(packed_bytes_of(walk), wanted.clone());
+
+        let sent = postcard::to_allocvec(&plan.flat()).unwrap();
+        let flat: Flat = postcard::from_bytes(&sent).unwrap();
+        prop_assert_eq!(&flat, &plan.flat());
+        let got = flat.plan().unwrap();
+        prop_assert_eq!((got.bytes(), got.file_span()), (plan.bytes(), plan.file_span()));
+        let in_packed: Vec<_> = wanted.iter().map(|byte| (byte.0, byte.1, byte.0)).collect();
+        prop_assert_eq!(packed_bytes_of(got.runs_within(file.clone(), packed.clone())), in_packed.clone());
+        let own = Plan::packed(&batches, unit).unwrap();
+        prop_assert_eq!(packed_bytes_of(own.runs_within(file, packed)), in_packed);
+        prop_assert_eq!(own.check_targets(), Ok(()));
+        let whole = (own.bytes() > 0).then_some((0, own.bytes()));
+        prop_assert_eq!(own.memory_span(), whole);
+    }
+
+    /// Long vectors, in one order or not, are found in by bisection and lose nothing.
+    #[test]
+    fn a_long_vector_is_looked_up(
+        mut offsets in prop::collection::vec((0i64..400, 0u64..9), 5..80),
+        sorted in any::<bool>(),
+        file in (0u64..400, 0u64..100),
+        packed in (0u64..200, 0u64..200),
+    ) {
+        if sorted {
+            offsets.sort_unstable();
+        }
+        let vector: Vec<_> = offsets
+            .iter()
+            .map(|&(offset, size)| Batch::data(Place::at(offset), Place::default(), size))
+            .collect();
+        let naive = interpret(&vector, 1).unwrap();
+        let plan = Plan::packed(&vector, 1).unwrap();
+        let wanted: Vec<_> = (0i128..)
+            .zip(&naive)
+            .filter(|(at, byte)| {
+                let at = u64::try_from(*at).unwrap();
+                let byte = u64::try_from(byte.0).unwrap();
+                (packed.0..packed.0 + packed.1).contains(&at) && (file.0..file.0 + file.1).contains(&byte)
+            })
+            .map(|(at, byte)| (at, byte.0, at))
+            .collect();
+        let walk = plan.runs_within(file.0..file.0 + file.1, packed.0..packed.0 + packed.1);
+        prop_assert_eq!(packed_bytes_of(walk), wanted);
+    }
+
+    /// Whatever came over a wire becomes a plan or an error.
+    #[test]
+    fn wild_nodes_are_refused_or_kept(nodes in prop::collection::vec(wild_node(), 0..20)) {
+        let flat = Flat { nodes };
+        if let Ok(plan) = flat.plan() {
+            let again = plan.flat().plan().unwrap();
+            prop_assert_eq!(again.bytes(), plan.bytes());
+            prop_assert_eq!(again.file_span(), plan.file_span());
+            plan.all_runs().take(100).for_each(drop);
+        }
+    }
+
     /// Few enough pieces that all can be told.
     #[test]
     fn overlaps_are_told_exactly(batches in batches(), unit in 1u64..4) {
@@ -197,6 +286,24 @@ fn wild() -> impl Strategy<Value = Vec<Batch>> {
         })
     });
     prop::collection::vec(tree, 0..4)
+}
+
+fn wild_node() -> impl Strategy<Value = FlatNode> {
+    let number = || prop_oneof![0i64..50, Just(i64::MAX), -50i64..0, Just(i64::MIN)];
+    let count = || prop_oneof![4 => 0u64..5, 1 => Just(u64::MAX)];
+    let what = prop_oneof![
+        count().prop_map(FlatWhat::Data),
+        (0u32..4).prop_map(FlatWhat::Vector),
+    ];
+    (number(), any::<bool>(), number(), count(), what).prop_map(
+        |(offset, absolute, stride, count, what)| FlatNode {
+            offset,
+            absolute,
+            stride,
+            count,
+            what,
+        },
+    )
 }
 
 fn bytes(batches: &[Batch]) -> Vec<(i128, i128)> {
@@ -287,6 +394,21 @@ fn a_milliard_pieces_are_not_listed() {
     );
     assert_eq!(plan.nodes.len(), 9);
     assert_eq!(plan.check_targets(), Ok(()));
+    let sent = postcard::to_allocvec(&plan.flat()).unwrap();
+    assert!(sent.len() < 100, "{} bytes for 9 nodes", sent.len());
+    let middle: Vec<Run> = plan
+        .runs_within(0..1 << 40, 4_000_000_004..4_000_000_020)
+        .collect();
+    let places: Vec<_> = middle
+        .iter()
+        .map(|run| (run.packed, run.file, run.bytes, run.count))
+        .collect();
+    let expected = [
+        (4_000_000_004, 8_000_000_004, 4, 1),
+        (4_000_000_008, 8_000_000_016, 8, 1),
+        (4_000_000_016, 8_000_000_032, 4, 1),
+    ];
+    assert_eq!(places, expected);
     let runs: Vec<Run> = plan.runs(15_999_999_972, 15_999_999_985).collect();
     let places: Vec<_> = runs.iter().map(|run| (run.file, run.bytes)).collect();
     assert_eq!(places, [(15_999_999_972, 4), (15_999_999_984, 1)]);
@@ -342,6 +464,32 @@ fn too_much_is_refused() {
         Pattern::Vector(vec![deep]),
     );
     assert_eq!(Plan::new(&[deep], 1), Err(BatchError::TooDeep));
+    let node = |what| FlatNode {
+        offset: 0,
+        absolute: false,
+        stride: 0,
+        count: 1,
+        what,
+    };
+    let deep = |levels: usize| {
+        let mut nodes = vec![node(FlatWhat::Vector(1)); levels - 1];
+        nodes.push(node(FlatWhat::Data(1)));
+        Flat { nodes }
+    };
+    assert!(deep(MAX_DEPTH).plan().is_ok());
+    for levels in [MAX_DEPTH + 1, MAX_NODES] {
+        assert_eq!(deep(levels).plan(), Err(BatchError::TooDeep));
+    }
+    let wide = Flat {
+        nodes: vec![node(FlatWhat::Data(1)); MAX_NODES + 1],
+    };
+    assert_eq!(wide.plan(), Err(BatchError::TooLarge));
+    let sent = postcard::to_allocvec(&wide).unwrap();
+    assert!(postcard::from_bytes::<Flat>(&sent).is_err());
+    for children in [2, u32::MAX] {
+        let nodes = vec![node(FlatWhat::Vector(children)), node(FlatWhat::Data(1))];
+        assert_eq!(Flat { nodes }.plan(), Err(BatchError::Broken));
+    }
     let far = Batch::data(Place::at(i64::MAX), Place::at(0), 1);
     assert_eq!(Plan::new(&[far], 1), Err(BatchError::Overflow(0)));
     let below = Batch::repeated(

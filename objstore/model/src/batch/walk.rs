@@ -1,19 +1,31 @@
-//! Walking a plan: the pieces within a range of the object, in the order of the batch, without listing the others.
+//! Walking a plan: the pieces within a range of the object and of the packed bytes, in the order of the batch, without
+//! listing the others.
 //!
-//! What comes out are [`Run`]s: equal pieces at equal steps, so that who copies them has a plain loop. A subtree, and
-//! repetitions, that do not touch the range are passed over by arithmetic. The walk keeps one [`Level`] for each
-//! vector it is in; it allocates when it begins, and then no more.
+//! What comes out are [`Run`]s: equal pieces at equal steps, so that who copies them has a plain loop. The *packed*
+//! bytes are those of all pieces one behind the other, in the order of the batch: every node knows its bytes, so where a
+//! repetition lies among them is a multiplication. A subtree, and repetitions, that do not touch the ranges are passed
+//! over by arithmetic. The walk keeps one [`Level`] for each vector it is in; it allocates when it is made, and then no
+//! more: who walks many ranges goes on with the same walk ([`Runs::seek`]).
+
+use std::ops::Range;
 
 use super::MAX_DEPTH;
-use super::check::{Lie, Node, Plan, What};
+use super::check::{Lie, Node, Nodes, Plan, What};
 
-/// `count` pieces of `bytes`, each `file_stride` and `memory_stride` after the one before.
+/// Vectors up to this length are looked at element by element; in longer ones those that touch a range are found by
+/// bisection where that can be.
+const SHORT: u32 = 4;
+
+/// `count` pieces of `bytes`, each `file_stride` and `memory_stride` after the one before; in the packed bytes they
+/// lie one behind the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// Where the first lies in the object, in bytes.
     pub file: u64,
     /// Where the first lies in the buffer, in bytes.
     pub memory: u64,
+    /// Where the first lies among the packed bytes.
+    pub packed: u64,
     /// Of a piece; not 0.
     pub bytes: u64,
     /// Not 0.
@@ -30,6 +42,7 @@ struct Level {
     /// Where this repetition of the parent lies.
     file: i64,
     memory: i64,
+    packed: u64,
     /// Nodes that have not begun.
     next: u32,
     end: u32,
@@ -38,13 +51,15 @@ struct Level {
     to: u64,
 }
 
-/// The runs of a plan within a range of the object; see [`Plan::runs`].
+/// The runs of a plan within a range of the object and of the packed bytes; see [`Plan::runs`].
 #[derive(Debug, Clone)]
 pub struct Runs<'a> {
-    nodes: &'a [Node],
+    plan: &'a Plan,
     from: i64,
     to: i64,
+    packed: Range<u64>,
     levels: Vec<Level>,
+    steps: u64,
 }
 
 impl Plan {
@@ -55,35 +70,31 @@ impl Plan {
 
     /// The parts of all pieces within the bytes `from..to` of the object, in the order of the batch.
     pub fn runs(&self, from: u64, to: u64) -> Runs<'_> {
-        let mut levels = Vec::with_capacity(MAX_DEPTH);
-        levels.push(Level::new(0, 0, self.top));
-        let bound = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
-        Runs {
-            nodes: &self.nodes,
-            from: bound(from),
-            to: bound(to),
-            levels,
-        }
+        self.runs_within(from..to, 0..self.bytes())
+    }
+
+    /// The parts of all pieces that lie both within a range of the object's bytes and within one of the packed bytes,
+    /// in the order of the batch.
+    pub fn runs_within(&self, file: Range<u64>, packed: Range<u64>) -> Runs<'_> {
+        let mut runs = Runs {
+            plan: self,
+            from: 0,
+            to: 0,
+            packed: packed.start..packed.end.min(self.bytes()),
+            levels: Vec::with_capacity(MAX_DEPTH),
+            steps: 0,
+        };
+        runs.seek(file);
+        runs
     }
 }
 
 impl Level {
-    fn new(file: i64, memory: i64, (next, end): (u32, u32)) -> Level {
-        Level {
-            file,
-            memory,
-            next,
-            end,
-            from: 0,
-            to: 0,
-        }
-    }
-
     /// Where the first repetition of a node lies.
     fn start(&self, node: &Node) -> (i64, i64) {
         let at = |lie: &Lie, base: i64| match lie.fixed {
             true => lie.offset,
-            false => base + lie.offset,
+            false => base.wrapping_add(lie.offset),
         };
         (at(&node.file, self.file), at(&node.memory, self.memory))
     }
@@ -110,6 +121,20 @@ fn touching(start: i64, lie: &Lie, count: u64, from: i64, to: i64) -> (u64, u64)
     }
 }
 
+/// Which of `count` repetitions of `bytes`, one behind the other from `start` on, touch a range of the packed bytes.
+fn touching_packed(start: u64, bytes: u64, count: u64, range: &Range<u64>) -> (u64, u64) {
+    let end = start + bytes * count;
+    if range.start <= start && end <= range.end {
+        return (0, count);
+    }
+    if range.start >= end || range.end <= start {
+        return (0, 0);
+    }
+    let first = range.start.saturating_sub(start) / bytes;
+    let last = (range.end.min(end) - start).div_ceil(bytes);
+    (first, last)
+}
+
 /// Which of `count` repetitions of data lie in a range as a whole.
 fn within(start: i64, stride: i64, bytes: u64, count: u64, from: i64, to: i64) -> (u64, u64) {
     let start = i128::from(start);
@@ -120,10 +145,30 @@ fn within(start: i64, stride: i64, bytes: u64, count: u64, from: i64, to: i64) -
     steps(count, stride, least, most)
 }
 
+/// Which of `count` repetitions, one behind the other, lie in a range of the packed bytes as a whole.
+fn within_packed(start: u64, bytes: u64, count: u64, range: &Range<u64>) -> (u64, u64) {
+    let first = range.start.saturating_sub(start).div_ceil(bytes);
+    let last = (range.end.saturating_sub(start) / bytes).min(count);
+    (first, last)
+}
+
 /// The numbers `i` below `count` with `least <= i * stride <= most`.
 fn steps(count: u64, stride: i64, least: i128, most: i128) -> (u64, u64) {
     if least > most {
         return (0, 0);
+    }
+    // Most walks stay in numbers that divide fast.
+    const FAST: i128 = 1 << 62;
+    if stride > 0 && least > -FAST && least < FAST && most > -FAST && most < FAST {
+        let first = match least {
+            ..=0 => 0,
+            least => (least as u64).div_ceil(stride as u64),
+        };
+        let last = match most {
+            ..=-1 => return (0, 0),
+            most => (most as u64 / stride as u64 + 1).min(count),
+        };
+        return if first < last { (first, last) } else { (0, 0) };
     }
     let (first, last) = match i128::from(stride) {
         0 if least <= 0 && most >= 0 => (0, i128::from(count) - 1),
@@ -148,12 +193,61 @@ fn nth(start: i64, stride: i64, number: u64) -> i64 {
 }
 
 impl Runs<'_> {
-    /// Runs of a node of data whose repetitions `from..to` touch the range; what is left of it goes back into
-    /// the level.
+    /// Walks another range of the object from now on, from its start; the range of the packed bytes stays.
+    pub fn seek(&mut self, file: Range<u64>) {
+        let bound = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
+        (self.from, self.to) = (bound(file.start), bound(file.end));
+        self.levels.clear();
+        self.push(self.plan.top, 0, 0, 0);
+    }
+
+    /// Elements looked at so far, and repetitions of vectors gone into: what the walk costs.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Goes into a vector.
+    fn push(&mut self, nodes: Nodes, file: i64, memory: i64, packed: u64) {
+        let (mut next, mut end) = (nodes.from, nodes.to);
+        if end - next > SHORT {
+            let all = self.plan.of(nodes);
+            let mut from = all.partition_point(|node| {
+                packed + node.packed + node.bytes * node.count <= self.packed.start
+            });
+            let mut to = all.partition_point(|node| packed + node.packed < self.packed.end);
+            if nodes.in_order {
+                // In one order, both ends of what they touch.
+                let base = i128::from(file);
+                let span = |node: &Node| {
+                    let span = node.file.all(node.count);
+                    span.map_or((0, 0), |span| {
+                        (base + i128::from(span.from), base + i128::from(span.to))
+                    })
+                };
+                from = from.max(all.partition_point(|node| span(node).1 <= self.from.into()));
+                to = to.min(all.partition_point(|node| span(node).0 < self.to.into()));
+            }
+            end = next + to as u32;
+            next += from.min(to) as u32;
+        }
+        self.levels.push(Level {
+            file,
+            memory,
+            packed,
+            next,
+            end,
+            from: 0,
+            to: 0,
+        });
+    }
+
+    /// Runs of a node of data whose repetitions `from..to` touch the ranges; what is left of it goes back into
+    /// the level. None where the two ranges touch it at different places.
     fn data(&mut self, bytes: u64) -> Option<Run> {
         let level = self.levels.last_mut()?;
-        let node = &self.nodes[level.next as usize - 1];
+        let node = &self.plan.nodes[level.next as usize - 1];
         let (file, memory) = level.start(node);
+        let packed = level.packed + node.packed;
         let at = level.from;
         let inside = within(
             file,
@@ -163,26 +257,43 @@ impl Runs<'_> {
             self.from,
             self.to,
         );
+        let inside_packed = within_packed(packed, bytes, node.count, &self.packed);
+        let inside = (inside.0.max(inside_packed.0), inside.1.min(inside_packed.1));
         let from = nth(file, node.file.stride, at);
         let mut run = Run {
             file: from as u64,
-            memory: nth(memory, node.memory.stride, at) as u64,
+            memory: 0,
+            packed: packed + at * bytes,
             bytes,
             count: 1,
             file_stride: node.file.stride,
             memory_stride: node.memory.stride,
         };
+        let mut skipped = 0;
         if inside.0 <= at && at < inside.1 {
             run.count = inside.1.min(level.to) - at;
         } else {
-            // One that an end of the range cuts.
-            let start = from.max(self.from);
-            let end = (from + bytes as i64).min(self.to);
-            run.file = start as u64;
-            run.memory += (start - from) as u64;
+            // One that an end of a range cuts.
+            let before = |end: u64| end.saturating_sub(run.packed).min(bytes) as i64;
+            let start = (self.from - from).max(before(self.packed.start)).max(0);
+            let end = (self.to - from).min(before(self.packed.end));
+            if start >= end {
+                level.from += 1;
+                return None;
+            }
+            skipped = start as u64;
+            run.file += skipped;
+            run.packed += skipped;
             run.bytes = (end - start) as u64;
         }
         level.from += run.count;
+        (run.memory, run.memory_stride) = match self.plan.is_packed {
+            true => (run.packed, run.bytes as i64),
+            false => (
+                nth(memory, node.memory.stride, at) as u64 + skipped,
+                node.memory.stride,
+            ),
+        };
         Some(run)
     }
 }
@@ -194,23 +305,35 @@ impl Iterator for Runs<'_> {
         loop {
             let level = self.levels.last_mut()?;
             if level.from < level.to {
-                let node = &self.nodes[level.next as usize - 1];
+                let node = &self.plan.nodes[level.next as usize - 1];
+                self.steps += 1;
                 match node.what {
-                    What::Data(bytes) => return self.data(bytes),
-                    What::Vector(first, end) => {
+                    What::Data(bytes) => {
+                        if let Some(run) = self.data(bytes) {
+                            return Some(run);
+                        }
+                    }
+                    What::Vector(nodes) => {
                         let (file, memory) = level.start(node);
                         let file = nth(file, node.file.stride, level.from);
                         let memory = nth(memory, node.memory.stride, level.from);
+                        let packed = level.packed + node.packed + level.from * node.bytes;
                         level.from += 1;
-                        self.levels.push(Level::new(file, memory, (first, end)));
+                        self.push(nodes, file, memory, packed);
                     }
                 }
             } else if level.next < level.end {
-                let node = &self.nodes[level.next as usize];
+                let node = &self.plan.nodes[level.next as usize];
+                self.steps += 1;
                 level.next += 1;
-                let start = level.start(node).0;
-                (level.from, level.to) =
-                    touching(start, &node.file, node.count, self.from, self.to);
+                let packed = level.packed + node.packed;
+                let (start, count) = (level.start(node).0, node.count);
+                let (from, to) = touching_packed(packed, node.bytes, count, &self.packed);
+                let file = match from < to {
+                    true => touching(start, &node.file, count, self.from, self.to),
+                    false => (0, 0),
+                };
+                (level.from, level.to) = (from.max(file.0), to.min(file.1));
             } else {
                 self.levels.pop();
             }

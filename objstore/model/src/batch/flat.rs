@@ -1,0 +1,161 @@
+//! The object side of a plan as it goes over a wire: its nodes one after the other, parents before children, each
+//! with the number of its children. Nothing is nested, so that whoever decodes it needs no stack.
+//!
+//! It keeps: what comes out of [`Flat::plan`] was looked through like any batch, and limits hold before anything is
+//! built. Offsets are in bytes; a relative one counts from where this repetition of the parent lies, also behind
+//! other elements, and an absolute one from the start of the object. The buffer of such a plan is the packed bytes.
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::check::{Nodes, Plan, What};
+use super::{Batch, BatchError, MAX_DEPTH, MAX_NODES, Pattern, Place};
+
+/// One node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlatNode {
+    /// Where its first repetition lies, in bytes.
+    pub offset: i64,
+    /// Whether that counts from the start of the object.
+    pub absolute: bool,
+    /// From one repetition to the next, in bytes.
+    pub stride: i64,
+    /// Repetitions.
+    pub count: u64,
+    /// What is repeated.
+    pub what: FlatWhat,
+}
+
+/// What a [`FlatNode`] repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FlatWhat {
+    /// So many bytes.
+    Data(u64),
+    /// So many nodes, which follow, each with what is below it.
+    Vector(u32),
+}
+
+/// The nodes of a plan; see the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
+pub struct Flat {
+    /// At most [`MAX_NODES`] when it was decoded.
+    pub nodes: Vec<FlatNode>,
+}
+
+/// Nodes are counted while they come, before memory is taken for them.
+impl<'de> Deserialize<'de> for Flat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Flat, D::Error> {
+        struct Bounded;
+        impl<'de> Visitor<'de> for Bounded {
+            type Value = Flat;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "at most {MAX_NODES} nodes of a batch")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Flat, A::Error> {
+                let mut nodes = Vec::new();
+                while let Some(node) = seq.next_element()? {
+                    if nodes.len() == MAX_NODES {
+                        return Err(A::Error::custom(BatchError::TooLarge));
+                    }
+                    nodes.push(node);
+                }
+                Ok(Flat { nodes })
+            }
+        }
+        deserializer.deserialize_seq(Bounded)
+    }
+}
+
+impl Plan {
+    /// The object side, to be sent.
+    pub fn flat(&self) -> Flat {
+        let mut flat = Vec::with_capacity(self.nodes.len());
+        let mut open: Vec<Nodes> = vec![self.top];
+        while let Some(nodes) = open.last_mut() {
+            if nodes.from == nodes.to {
+                open.pop();
+                continue;
+            }
+            let node = &self.nodes[nodes.from as usize];
+            nodes.from += 1;
+            flat.push(FlatNode {
+                offset: node.file.offset,
+                absolute: node.file.fixed,
+                stride: node.file.stride,
+                count: node.count,
+                what: match node.what {
+                    What::Data(bytes) => FlatWhat::Data(bytes),
+                    What::Vector(below) => FlatWhat::Vector(below.to - below.from),
+                },
+            });
+            if let What::Vector(below) = node.what {
+                open.push(below);
+            }
+        }
+        Flat { nodes: flat }
+    }
+}
+
+impl Flat {
+    /// Looks it through: the plan of the object side, whose buffer is the packed bytes.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; numbers of children that do not fit the nodes there are.
+    pub fn plan(&self) -> Result<Plan, BatchError> {
+        self.check_shape()?;
+        // From the last node back: the children of a node are made before it.
+        let mut made: Vec<Batch> = Vec::new();
+        for node in self.nodes.iter().rev() {
+            let pattern = match node.what {
+                FlatWhat::Data(bytes) => Pattern::Data(bytes),
+                FlatWhat::Vector(children) => {
+                    let below = made.len().saturating_sub(children as usize);
+                    let mut vector = made.split_off(below);
+                    vector.reverse();
+                    Pattern::Vector(vector)
+                }
+            };
+            let file = Place {
+                offset: node.offset,
+                absolute: node.absolute,
+                stride: node.stride,
+            };
+            made.push(Batch::repeated(file, Place::default(), node.count, pattern));
+        }
+        made.reverse();
+        Plan::packed_from_parents(&made)
+    }
+
+    /// Checks numbers of nodes, of children and of levels: what is built after this is not deeper than a batch may be.
+    fn check_shape(&self) -> Result<(), BatchError> {
+        if self.nodes.len() > MAX_NODES {
+            return Err(BatchError::TooLarge);
+        }
+        // Children that are still to come, a level.
+        let mut open: Vec<u32> = Vec::new();
+        for node in &self.nodes {
+            if let Some(left) = open.last_mut() {
+                *left -= 1;
+            }
+            match node.what {
+                FlatWhat::Vector(0) | FlatWhat::Data(_) => {}
+                FlatWhat::Vector(children) => {
+                    if open.len() + 1 == MAX_DEPTH {
+                        return Err(BatchError::TooDeep);
+                    }
+                    open.push(children);
+                }
+            }
+            while open.last() == Some(&0) {
+                open.pop();
+            }
+        }
+        match open.is_empty() {
+            true => Ok(()),
+            false => Err(BatchError::Broken),
+        }
+    }
+}
