@@ -19,12 +19,17 @@
 //!
 //! The life of a batch: written down as `[Batch]`, looked through once by [`Plan::new`] (`check`: overflow,
 //! offsets below 0, limits), then walked by ranges of the object without being listed (`walk`); what a read
-//! must not do, name bytes of memory twice, is in `overlap`; how the object side goes over a wire is in `flat`. A plan has as many nodes as the batch has, whatever
+//! must not do, name bytes of memory twice, is in `overlap`; how the object side goes over a wire is in `flat`.
+//! What of it lies in a part of a chunk, in the order in which bytes are sent, is in `parts` and `rows`; the loops that
+//! copy are in `pack`. A plan has as many nodes as the batch has, whatever
 //! the number of pieces.
 
 mod check;
 mod flat;
 mod overlap;
+mod pack;
+mod parts;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -34,6 +39,9 @@ use serde::{Deserialize, Serialize};
 pub use check::Plan;
 pub use flat::{Flat, FlatNode, FlatWhat};
 pub use overlap::MAX_LISTED;
+pub use pack::{pack, unpack};
+pub use parts::{Cursor, Part, Parts};
+pub use rows::{Misfit, Row, Rows};
 pub use walk::{Run, Runs};
 
 /// Nodes of a batch, elements of all its vectors together.

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use super::*;
 use proptest::prelude::*;
 
+mod parts;
+
 /// What a batch moves, straight from the definition: where each byte lies in the object and in the buffer. None if an
 /// offset is below 0.
 fn interpret(batches: &[Batch], unit: i128) -> Option<Vec<(i128, i128)>> {

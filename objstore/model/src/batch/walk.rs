@@ -60,6 +60,7 @@ pub struct Runs<'a> {
     packed: Range<u64>,
     levels: Vec<Level>,
     steps: u64,
+    pause: u64,
 }
 
 impl Plan {
@@ -83,9 +84,41 @@ impl Plan {
             packed: packed.start..packed.end.min(self.bytes()),
             levels: Vec::with_capacity(MAX_DEPTH),
             steps: 0,
+            pause: u64::MAX,
         };
         runs.seek(file);
         runs
+    }
+}
+
+impl Plan {
+    /// From the first to behind the last byte of the object that a range of the packed bytes names; what all of the
+    /// batch spans where that range has more than `most` runs. Nothing if it names nothing.
+    pub fn file_span_of(&self, packed: Range<u64>, most: usize) -> Option<(u64, u64)> {
+        if packed.start == 0 && packed.end >= self.bytes() {
+            return self.file_span();
+        }
+        let mut span: Option<(u64, u64)> = None;
+        for (number, run) in self.runs_within(0..i64::MAX as u64, packed).enumerate() {
+            if number == most {
+                return self.file_span();
+            }
+            let (from, to) = run.file_span();
+            let so_far = span.unwrap_or((from, to));
+            span = Some((so_far.0.min(from), so_far.1.max(to)));
+        }
+        span
+    }
+}
+
+impl Run {
+    /// From the first to behind the last byte of the object.
+    pub fn file_span(&self) -> (u64, u64) {
+        let last = match self.count {
+            1 => self.file,
+            count => nth(self.file as i64, self.file_stride, count - 1) as u64,
+        };
+        (self.file.min(last), self.file.max(last) + self.bytes)
     }
 }
 
@@ -206,6 +239,17 @@ impl Runs<'_> {
         self.steps
     }
 
+    /// From so many steps on nothing comes, until a later pause is set: for who must look at a clock though nothing is
+    /// found for long.
+    pub fn pause_at(&mut self, steps: u64) {
+        self.pause = steps;
+    }
+
+    /// Whether nothing came since it is time for a pause; else it was the end.
+    pub fn is_paused(&self) -> bool {
+        self.steps >= self.pause
+    }
+
     /// Goes into a vector.
     fn push(&mut self, nodes: Nodes, file: i64, memory: i64, packed: u64) {
         let (mut next, mut end) = (nodes.from, nodes.to);
@@ -304,6 +348,9 @@ impl Iterator for Runs<'_> {
     fn next(&mut self) -> Option<Run> {
         loop {
             let level = self.levels.last_mut()?;
+            if self.steps >= self.pause {
+                return None;
+            }
             if level.from < level.to {
                 let node = &self.plan.nodes[level.next as usize - 1];
                 self.steps += 1;

@@ -1,0 +1,67 @@
+//! Packing equal pieces at equal steps, and taking them apart: the loops in which a batch spends its time.
+//!
+//! Small sizes have loops of their own, in which a piece is a load and a store. A stride may be negative or 0.
+
+/// Copies `out.len() / bytes` pieces of `bytes` from `from` into `out`, one behind the other; the first begins at `at`,
+/// each `stride` behind the one before.
+///
+/// # Panics
+/// Where a piece lies outside `from`, or `bytes` is 0.
+pub fn pack(from: &[u8], at: usize, stride: isize, bytes: usize, out: &mut [u8]) {
+    match bytes {
+        1 => pack_by::<1>(from, at, stride, out),
+        2 => pack_by::<2>(from, at, stride, out),
+        4 => pack_by::<4>(from, at, stride, out),
+        8 => pack_by::<8>(from, at, stride, out),
+        16 => pack_by::<16>(from, at, stride, out),
+        32 => pack_by::<32>(from, at, stride, out),
+        64 => pack_by::<64>(from, at, stride, out),
+        _ => {
+            let mut at = at;
+            for piece in out.chunks_exact_mut(bytes) {
+                piece.copy_from_slice(&from[at..at + bytes]);
+                at = at.wrapping_add_signed(stride);
+            }
+        }
+    }
+}
+
+/// Copies the pieces of `packed`, `bytes` each and one behind the other, into `to`: the first to `at`, each `stride`
+/// behind the one before.
+///
+/// # Panics
+/// Where a piece lies outside `to`, or `bytes` is 0.
+pub fn unpack(packed: &[u8], to: &mut [u8], at: usize, stride: isize, bytes: usize) {
+    match bytes {
+        1 => unpack_by::<1>(packed, to, at, stride),
+        2 => unpack_by::<2>(packed, to, at, stride),
+        4 => unpack_by::<4>(packed, to, at, stride),
+        8 => unpack_by::<8>(packed, to, at, stride),
+        16 => unpack_by::<16>(packed, to, at, stride),
+        32 => unpack_by::<32>(packed, to, at, stride),
+        64 => unpack_by::<64>(packed, to, at, stride),
+        _ => {
+            let mut at = at;
+            for piece in packed.chunks_exact(bytes) {
+                to[at..at + bytes].copy_from_slice(piece);
+                at = at.wrapping_add_signed(stride);
+            }
+        }
+    }
+}
+
+fn pack_by<const BYTES: usize>(from: &[u8], at: usize, stride: isize, out: &mut [u8]) {
+    let mut at = at;
+    for piece in out.as_chunks_mut::<BYTES>().0 {
+        piece.copy_from_slice(&from[at..at + BYTES]);
+        at = at.wrapping_add_signed(stride);
+    }
+}
+
+fn unpack_by<const BYTES: usize>(packed: &[u8], to: &mut [u8], at: usize, stride: isize) {
+    let mut at = at;
+    for piece in packed.as_chunks::<BYTES>().0 {
+        to[at..at + BYTES].copy_from_slice(piece);
+        at = at.wrapping_add_signed(stride);
+    }
+}
