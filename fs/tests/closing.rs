@@ -15,7 +15,7 @@ use slabfs_mdserver::service::{Service, ServiceOptions};
 use slabfs_model::{Coords, Hyperslab, ObjectId};
 use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::server::{Fence, Heart, HeartOptions};
-use slabfs_objstore::store::{LocalOptions, LocalStore, Space};
+use slabfs_objstore::store::{LocalOptions, LocalStore, Patches, Space};
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -93,6 +93,16 @@ impl ChunkStore for Gated {
         data: &[IoSlice<'_>],
     ) -> Result<()> {
         self.store.write(name, form, slab, data)
+    }
+
+    fn patch(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        end: u64,
+        patches: &mut dyn Patches,
+    ) -> Result<()> {
+        self.store.patch(name, form, end, patches)
     }
 
     fn read(

@@ -6,11 +6,13 @@
 //! - [`name`], [`addr`], [`error`], [`Moment`]: what everything here speaks of.
 //! - [`codec`] and [`checksum`]: pure functions over bytes.
 //! - [`store`]: the [`ChunkStore`] trait, the engine over a local directory, and the conformance suite.
+//! - `batch`: the bytes of nested strided requests on their way out of chunks and into them.
 //! - [`wire`]: frames and connections, used by the metadata service as well.
 //! - [`server`]: a data server: a chunk store behind a listener.
 //! - [`client`]: all data servers a mount knows, and the fan-out over them.
 
 pub mod addr;
+mod batch;
 pub mod checksum;
 pub mod client;
 pub mod codec;

@@ -138,7 +138,11 @@ impl Client {
         Ok(())
     }
 
-    fn note_unsynced<'a>(&self, object: &Object, chunks: impl IntoIterator<Item = &'a GridChunk>) {
+    pub(super) fn note_unsynced<'a>(
+        &self,
+        object: &Object,
+        chunks: impl IntoIterator<Item = &'a GridChunk>,
+    ) {
         let mut state = object.state.lock();
         for chunk in chunks {
             state.unsynced.insert((chunk.server, chunk.name.clone()));

@@ -8,7 +8,8 @@
 //!   `slabs` what becomes a chunk
 //! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
 //!   from that
-//! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps
+//! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps;
+//!   `batch`, `batch_write` read and write nested strided patterns
 //! - `transfer` regions between the caller's memory and objects, many under way at the same time
 //! - `resize` whatever changes an object's form
 //! - `find` searches
@@ -25,6 +26,8 @@
 
 mod adopt;
 mod ahead;
+mod batch;
+mod batch_write;
 mod beside;
 mod block_cache;
 mod drain;

@@ -52,23 +52,23 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct Piece {
     /// Where in the request's packed box the cells go.
-    want: Hyperslab,
+    pub(super) want: Hyperslab,
     /// Which cells of the chunk.
-    chunk: Hyperslab,
+    pub(super) chunk: Hyperslab,
     /// The chunk is a lattice with gaps: what lies under it is not cut, it is painted over it.
-    over: bool,
+    pub(super) over: bool,
     pub(super) server: ServerId,
-    name: ChunkName,
-    form: ChunkForm,
+    pub(super) name: ChunkName,
+    pub(super) form: ChunkForm,
 }
 
 /// What a request finds of the committed object.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct Committed {
     /// Oldest first.
     pub(super) pieces: Vec<Piece>,
     /// Packed boxes nothing is stored for.
-    holes: Vec<Region>,
+    pub(super) holes: Vec<Region>,
 }
 
 /// What a request finds that is newer than what is committed.
@@ -118,7 +118,7 @@ impl Handle {
 
     /// Whether it is time to ask whether another mount has changed the object: now and then, and when a
     /// read reaches the end, since it may not be the end any more.
-    fn due(&self, offset: u64, len: usize) -> bool {
+    pub(super) fn due(&self, offset: u64, len: usize) -> bool {
         if self.client.strict() || self.client.alone() {
             return false;
         }
@@ -378,7 +378,7 @@ impl Client {
                 return Ok(false);
             }
         }
-        let mut plan = Plan::default();
+        let mut plan = Committed::default();
         self.plan(object, geometry, slab, &mut plan)?;
         let [piece] = plan.pieces.as_slice() else {
             return Ok(false);
@@ -479,7 +479,7 @@ impl Client {
         object: &Object,
         geometry: &Geometry,
         slab: &Hyperslab,
-        plan: &mut Plan,
+        plan: &mut Committed,
     ) -> Result<(), FsError> {
         if let Some(grid) = &geometry.grid {
             return self.plan_grid(object, geometry, grid, slab, plan);
@@ -509,7 +509,7 @@ impl Client {
         geometry: &Geometry,
         grid: &Grid,
         slab: &Hyperslab,
-        plan: &mut Plan,
+        plan: &mut Committed,
     ) -> Result<(), FsError> {
         if geometry.info.stripe.is_empty() {
             // No server was ever there to take data.
@@ -540,7 +540,7 @@ impl Client {
         slab: &Hyperslab,
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        let mut plan = Plan::default();
+        let mut plan = Committed::default();
         self.plan(object, geometry, slab, &mut plan)?;
         for piece in &plan.pieces {
             self.ensure_known(piece.server)?;
@@ -559,7 +559,7 @@ impl Client {
 
     /// A chunk of a grid that is not on a server which is being emptied may be elsewhere by now: then the
     /// error says so, and the object is looked at anew.
-    fn unless_moved(&self, geometry: &Geometry, piece: &Piece) -> Result<(), FsError> {
+    pub(super) fn unless_moved(&self, geometry: &Geometry, piece: &Piece) -> Result<(), FsError> {
         let entry = self.md().getattr(geometry.attr.ino)?;
         let same = entry
             .info
@@ -574,7 +574,7 @@ impl Client {
     pub(super) fn settle_read(
         &self,
         geometry: &Geometry,
-        plan: &Plan,
+        plan: &Committed,
         slab: &Hyperslab,
         laid: Laid,
         found: &[bool],
@@ -853,7 +853,7 @@ impl Client {
     }
 }
 
-impl Plan {
+impl Committed {
     /// Where the pieces of `slab` are read to: those that land together in the packed bytes go there, others take
     /// a detour.
     pub(super) fn lay(&self, slab: &Hyperslab) -> Laid {

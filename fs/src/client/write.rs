@@ -129,7 +129,7 @@ impl Handle {
         }
     }
 
-    fn note_written(&self) {
+    pub(super) fn note_written(&self) {
         *self.object.written.lock() = Some(Time::now());
     }
 
@@ -689,7 +689,7 @@ fn within_limit(data: &[u8], offset: u64, limit: u64) -> &[u8] {
     &data[..len]
 }
 
-fn too_big(selection: bool, limit: u64) -> FsError {
+pub(super) fn too_big(selection: bool, limit: u64) -> FsError {
     FsError::TooBig(if selection {
         format!("a write past the end of the selection, which has {limit} bytes")
     } else {

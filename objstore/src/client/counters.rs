@@ -29,6 +29,8 @@ pub struct Side {
     pub bytes_selected: AtomicU64,
     /// Pieces of chunks asked for.
     pub server_ops: AtomicU64,
+    /// Messages to other processes in which they were asked for.
+    pub messages: AtomicU64,
     /// Bytes of those pieces.
     pub bytes_sent: AtomicU64,
     /// Bytes of the whole chunks those pieces are of: what a store without partial reads would move.
@@ -53,6 +55,11 @@ impl Side {
         self.bytes_selected.fetch_add(bytes_selected, Relaxed);
     }
 
+    /// Notes messages that were answered.
+    pub(super) fn answered(&self, messages: u64) {
+        self.messages.fetch_add(messages, Relaxed);
+    }
+
     /// Notes one piece.
     pub(super) fn piece(&self, sent: u64, touched: u64) {
         self.server_ops.fetch_add(1, Relaxed);
@@ -65,6 +72,7 @@ impl Side {
             transfers: self.transfers.load(Relaxed),
             bytes_selected: self.bytes_selected.load(Relaxed),
             server_ops: self.server_ops.load(Relaxed),
+            messages: self.messages.load(Relaxed),
             bytes_sent: self.bytes_sent.load(Relaxed),
             bytes_touched: self.bytes_touched.load(Relaxed),
         }
@@ -91,6 +99,8 @@ pub struct SideSnapshot {
     pub bytes_selected: u64,
     /// See [`Side::server_ops`].
     pub server_ops: u64,
+    /// See [`Side::messages`].
+    pub messages: u64,
     /// See [`Side::bytes_sent`].
     pub bytes_sent: u64,
     /// See [`Side::bytes_touched`].

@@ -34,6 +34,19 @@ pub(super) struct Request<'a> {
     pub(super) kind: u16,
     pub(super) control: Vec<u8>,
     pub(super) payload: SmallVec<[IoSlice<'a>; 8]>,
+    /// More payload behind that, made for this request.
+    pub(super) made: Vec<u8>,
+}
+
+impl Request<'_> {
+    /// All of the payload.
+    fn slices(&self) -> SmallVec<[IoSlice<'_>; 8]> {
+        let mut slices: SmallVec<[IoSlice<'_>; 8]> = self.payload.iter().copied().collect();
+        if !self.made.is_empty() {
+            slices.push(IoSlice::new(&self.made));
+        }
+        slices
+    }
 }
 
 /// One message to one server: some of the caller's pieces.
@@ -58,6 +71,13 @@ pub(super) trait Message<'a>: Send {
 pub(super) struct Job<M> {
     pub(super) server: ServerId,
     pub(super) messages: Vec<M>,
+}
+
+/// Messages of these jobs that go to other processes.
+pub(super) fn remote_messages<M>(table: &Table, jobs: &[Job<M>]) -> u64 {
+    let there = |job: &&Job<M>| !matches!(table.get(&job.server), Some(Target::Local(_)));
+    let messages = jobs.iter().filter(there).map(|job| job.messages.len());
+    messages.sum::<usize>() as u64
 }
 
 impl Servers {
@@ -136,7 +156,7 @@ fn depart<'a, M: Message<'a>>(
     pool.begin(
         request.kind,
         &request.control,
-        &request.payload,
+        &request.slices(),
         until.tries,
     )
     .ok()
@@ -204,7 +224,7 @@ fn remote<'a, M: Message<'a>>(
     pool.call_with(
         request.kind,
         &request.control,
-        &request.payload,
+        &request.slices(),
         until,
         &mut |control, incoming| message.take(control, incoming),
     )

@@ -272,6 +272,7 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
                 _ => encode(&self.items)?,
             },
             payload: SmallVec::new(),
+            made: Vec::new(),
         })
     }
 

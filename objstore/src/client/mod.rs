@@ -10,13 +10,14 @@
 //! idempotent, so a lost reply costs a resend and nothing else. A server that is there and lets nobody
 //! change grid chunks for the moment (`server/fence.rs`) counts as away.
 //!
-//! - `pieces`: what is asked; `read`, `write`, `manage`: the operations;
+//! - `pieces`: what is asked; `read`, `write`, `batch`, `manage`: the operations;
 //! - `fanout`: messages to many servers; `cut`: pieces too large for a message; `workers`: the threads;
 //! - [`Counters`]: how much was asked, sent and touched.
 //!
 //! Deliberately absent: which chunk lies where (`model`'s plan and the metadata service know), caches
 //! (`fs/client`), and retrying what a server answered: an error of a server is the caller's to judge.
 
+mod batch;
 mod counters;
 mod cut;
 mod fanout;
@@ -38,6 +39,7 @@ use std::{
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_model::{ServerId, SessionId};
 
+pub use batch::{BatchPart, BatchPiece};
 pub use counters::{Counters, CountersSnapshot, Side, SideSnapshot};
 pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePiece};
 

@@ -9,7 +9,7 @@ use super::{
     Counters, ReadPiece, Servers, Table, Target,
     counters::touched,
     cut::cut,
-    fanout::{Failure, MUCH, Message, Request, Sorter, decode, encode, weight},
+    fanout::{Failure, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight},
     target,
 };
 use crate::{
@@ -50,6 +50,8 @@ impl Servers {
         let missing = {
             let mut jobs = sort(pieces)?;
             self.fan_out(&table, &mut jobs, false)?;
+            let messages = remote_messages(&table, &jobs);
+            self.counters.read.answered(messages);
             let parts = jobs
                 .iter()
                 .flat_map(|job| &job.messages)
@@ -219,6 +221,7 @@ impl<'a> Message<'a> for Read<'a> {
             kind: kind::READ,
             control: encode(&items)?,
             payload: SmallVec::new(),
+            made: Vec::new(),
         })
     }
 

@@ -9,7 +9,9 @@ use super::{
     Servers, Table, Target, WriteKind, WritePiece,
     counters::touched,
     cut::cut,
-    fanout::{Failure, Job, MUCH, Message, Request, Sorter, decode, encode, weight},
+    fanout::{
+        Failure, Job, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight,
+    },
     pieces::bytes,
 };
 use crate::{
@@ -46,6 +48,8 @@ impl Servers {
         if !(in_turn && all_local(&table, pieces)?) {
             let mut jobs = sort(&table, pieces)?;
             self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
+            let messages = remote_messages(&table, &jobs);
+            self.counters.write.answered(messages);
         }
         for piece in pieces {
             let sent = bytes(piece.data);
@@ -203,6 +207,7 @@ impl<'a> Message<'a> for Write<'a> {
             kind: kind::WRITE,
             control: encode(&BySession { session, items })?,
             payload,
+            made: Vec::new(),
         })
     }
 

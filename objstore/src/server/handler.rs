@@ -5,8 +5,8 @@ use std::{io::IoSlice, sync::Arc};
 use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::SessionId;
 
-use super::check;
 use super::fence::{Entered, Fence};
+use super::{batch, check};
 use crate::{
     error::{Result, StoreError},
     name::ChunkName,
@@ -15,8 +15,8 @@ use crate::{
         Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError,
         WireResult,
         messages::{
-            Answer, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem, ReadItem, ReadReply,
-            SealItem, Wipe, WriteItem, WriteOp, kind,
+            Answer, BatchRequest, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
+            ReadItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
         },
         serve_with,
     },
@@ -98,12 +98,19 @@ impl Answerer {
 impl Handler for Answerer {
     fn handle(&self, call: Call<'_>) -> WireResult<()> {
         let store = self.store.as_ref();
-        if call.kind != kind::WRITE && !call.payload.is_empty() {
+        let takes_payload = matches!(call.kind, kind::WRITE | kind::WRITE_BATCH);
+        if !takes_payload && !call.payload.is_empty() {
             return stray_payload(call);
         }
         match call.kind {
             kind::READ => read(store, call),
+            kind::READ_BATCH => batch::read(store, call),
             kind::WRITE => outcome(call, |control, payload| self.write(control, payload)),
+            kind::WRITE_BATCH => outcome(call, |control, payload| {
+                let asked: BySession<BatchRequest> = decode(control).map_err(|e| (0, e))?;
+                let _entered = self.enter(asked.session).map_err(|e| (0, e))?;
+                batch::write(store, &asked.items, payload)
+            }),
             kind::SEAL => each(call, |item: SealItem| {
                 check::kind_of(&item.name, false, "sealed")?;
                 check::form(&item.name, &item.form)?;
@@ -164,7 +171,9 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
             let pieces = vec![Found::Failed(error)];
             call.reply(&encode(&ReadReply { pieces })?, &[])
         }
-        kind::SPACE | kind::LIST => call.reply(&encode(&Answer::<()>::Err(error))?, &[]),
+        kind::SPACE | kind::LIST | kind::READ_BATCH => {
+            call.reply(&encode(&Answer::<()>::Err(error))?, &[])
+        }
         _ => outcome(call, |_, _| Err((0, error))),
     }
 }
@@ -420,7 +429,7 @@ fn answer<Q: DeserializeOwned, T: Serialize>(
     call.reply(&encode(&value)?, &[])
 }
 
-fn decode<T: DeserializeOwned>(control: &[u8]) -> Result<T> {
+pub(super) fn decode<T: DeserializeOwned>(control: &[u8]) -> Result<T> {
     match postcard::take_from_bytes(control) {
         Ok((value, [])) => Ok(value),
         Ok(_) => Err(StoreError::Protocol("bytes behind the request".into())),
@@ -430,7 +439,7 @@ fn decode<T: DeserializeOwned>(control: &[u8]) -> Result<T> {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> WireResult<Vec<u8>> {
+pub(super) fn encode<T: Serialize>(value: &T) -> WireResult<Vec<u8>> {
     postcard::to_allocvec(value).map_err(|_| WireError::TooLarge {
         what: "control part",
         bytes: 0,

@@ -10,6 +10,7 @@
 //!
 //! [`ChunkStore`]: crate::store::ChunkStore
 
+mod batch;
 mod check;
 mod fence;
 mod handler;

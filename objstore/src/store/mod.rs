@@ -34,6 +34,27 @@ pub struct Space {
     pub used: u64,
 }
 
+/// A place of a chunk, in bytes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patch {
+    /// The first byte.
+    pub from: u64,
+    /// Behind the last byte.
+    pub to: u64,
+    /// All bytes in between are written anew.
+    pub is_whole: bool,
+}
+
+/// Changes to a chunk; see [`ChunkStore::patch`].
+pub trait Patches {
+    /// The next place that is changed; at most a few MiB.
+    fn next(&mut self) -> Option<Patch>;
+
+    /// Changes the bytes of the place that `next` gave last: what stands there is given, or anything where all of it
+    /// is written anew.
+    fn apply(&mut self, bytes: &mut [u8]);
+}
+
 /// A store of chunks; see the module page for what a call promises.
 pub trait ChunkStore: Send + Sync {
     /// Stores a whole immutable chunk: `data` is all its cells. A resend of the same chunk is fine.
@@ -62,6 +83,17 @@ pub trait ChunkStore: Send + Sync {
         form: &ChunkForm,
         slab: &Hyperslab,
         data: &[IoSlice<'_>],
+    ) -> Result<()>;
+
+    /// Changes places of a grid chunk, one after the other, under its lock: nobody sees or writes the chunk in
+    /// between. It is created if it is missing. `end` is behind the last byte of all places. One that failed may have
+    /// been done in part.
+    fn patch(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        end: u64,
+        patches: &mut dyn Patches,
     ) -> Result<()>;
 
     /// Reads cells, packed, into `out`, which has exactly their size. The checksums of all blocks

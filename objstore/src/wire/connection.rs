@@ -184,6 +184,30 @@ impl Connection {
         sent
     }
 
+    /// Sends the beginning of a frame whose payload of `total` bytes follows by [`Connection::send_more`].
+    pub(super) fn send_head(
+        &mut self,
+        kind: u16,
+        id: u64,
+        control: &[u8],
+        total: u64,
+        until: Instant,
+    ) -> WireResult<()> {
+        check_size("payload", total, MAX_PAYLOAD)?;
+        check_size("control part", control.len() as u64, MAX_CONTROL)?;
+        let mut out = Vec::with_capacity(HEADER + control.len());
+        Header::encode(self.version, kind, id, control, total as u32, &mut out);
+        self.write_all(&mut [IoSlice::new(&out)], until)
+    }
+
+    /// Sends more of the payload of the frame that was begun.
+    pub(super) fn send_more(&mut self, bytes: &[u8], until: Instant) -> WireResult<()> {
+        match bytes.is_empty() {
+            true => Ok(()),
+            false => self.write_all(&mut [IoSlice::new(bytes)], until),
+        }
+    }
+
     /// Receives one frame whole; its first byte may come until `first`, and then all of it within
     /// `rest`.
     pub fn recv<'b>(

@@ -9,7 +9,7 @@
 //! [`BySession`].
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{Coords, Hyperslab, ObjectId, SessionId};
+use slabfs_model::{Coords, Hyperslab, ObjectId, SessionId, batch::Flat};
 
 use crate::{
     error::StoreError,
@@ -41,6 +41,12 @@ pub mod kind {
     pub const VERIFY: u16 = 0x010a;
     /// [`super::ListQuery`]; answered by [`super::Answer`] of [`super::Listing`].
     pub const LIST: u16 = 0x010b;
+    /// A [`super::BatchRequest`]; answered by [`super::Answer`] of one `bool` an item, whether its chunk is there, and the
+    /// bytes of those that are, with a trailer behind them that says whether all of them could be read.
+    pub const READ_BATCH: u16 = 0x010c;
+    /// [`super::BySession`] a session, a [`super::BatchRequest`], and its bytes, which enter grid chunks in place; answered
+    /// by [`super::Outcome`].
+    pub const WRITE_BATCH: u16 = 0x010d;
 }
 
 /// A request and the session it comes from. One that changes grid chunks is refused when that is over.
@@ -61,6 +67,35 @@ pub struct ReadItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
     pub form: F,
     /// The cells, in the chunk's coordinates.
     pub slab: S,
+}
+
+/// A batch, and the parts of chunks in which the bytes wanted lie. Bytes go item by item; of an item row by row of its
+/// slab, or piece by piece; the pieces in the order of the batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchRequest<B = Flat, C = Coords, I = Vec<BatchItem>> {
+    /// The object side of the batch.
+    pub batch: B,
+    /// The object's dims, the last in bytes.
+    pub cells: C,
+    /// Which of the packed bytes of the batch are meant: from, and up to.
+    pub packed: (u64, u64),
+    /// The parts of chunks.
+    pub items: I,
+}
+
+/// A part of a chunk that a batch goes through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
+    /// The chunk.
+    pub name: N,
+    /// Its form.
+    pub form: F,
+    /// Its cells, in the object's coordinates.
+    pub want: S,
+    /// The same cells in the chunk's coordinates.
+    pub slab: S,
+    /// Whether bytes go piece by piece of the batch, and not row by row of the slab.
+    pub by_pieces: bool,
 }
 
 /// What became of each piece of a read; the payload holds the cells of those found, in their order.

@@ -45,4 +45,4 @@ pub use frame::{FIRST_FREE_KIND, MAX_CONTROL, MAX_PAYLOAD, REPLY, VERSIONS};
 pub use key::Key;
 pub use listener::Listener;
 pub use pool::{Flight, Pool, Take, Until};
-pub use serve::{Call, Handler, Replier, ServeOptions, Serving, serve, serve_with};
+pub use serve::{Call, Handler, Outgoing, Replier, ServeOptions, Serving, serve, serve_with};

@@ -104,7 +104,7 @@ impl Call<'_> {
     }
 }
 
-impl Replier<'_> {
+impl<'a> Replier<'a> {
     /// Sends the reply; the payload leaves from where it lies.
     pub fn send(self, control: &[u8], payload: &[IoSlice<'_>]) -> WireResult<()> {
         *self.sent = Sent::Part;
@@ -125,12 +125,62 @@ impl Replier<'_> {
         }
     }
 
+    /// Begins a reply whose payload of `total` bytes is given as it is made.
+    pub fn begin(self, control: &[u8], total: u64) -> WireResult<Outgoing<'a>> {
+        let until = Instant::now() + self.transfer;
+        let begun = self
+            .connection
+            .send_head(self.kind | REPLY, self.id, control, total, until);
+        if !matches!(begun, Err(WireError::TooLarge { .. })) {
+            *self.sent = Sent::Part;
+        }
+        begun?;
+        let mut outgoing = Outgoing {
+            connection: self.connection,
+            sent: self.sent,
+            left: total,
+            until,
+        };
+        outgoing.give(&[])?;
+        Ok(outgoing)
+    }
+
     /// Tells the peer that this request failed for a reason that no reply of the service expresses,
     /// such as a kind it does not know.
     pub fn fault(self, text: &str) -> WireResult<()> {
         *self.sent = Sent::Part;
         fault(self.connection, self.id, text, self.transfer)?;
         *self.sent = Sent::All;
+        Ok(())
+    }
+}
+
+/// The payload of a reply on its way out. All of it has to be given: else the connection is closed.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    connection: &'a mut Connection,
+    sent: &'a mut Sent,
+    left: u64,
+    until: Instant,
+}
+
+impl Outgoing<'_> {
+    /// Bytes that are still to be given.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Sends more of the payload, at most [`Outgoing::left`].
+    pub fn give(&mut self, bytes: &[u8]) -> WireResult<()> {
+        let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
+            let text = "a reply is longer than it said".into();
+            return Err(self.connection.protocol(text));
+        };
+        self.connection.send_more(bytes, self.until)?;
+        self.left = left;
+        if left == 0 {
+            *self.sent = Sent::All;
+        }
         Ok(())
     }
 }

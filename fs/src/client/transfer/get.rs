@@ -11,7 +11,7 @@ use super::super::Client;
 use super::super::error::FsError;
 use super::super::geometry::Geometry;
 use super::super::object::Object;
-use super::super::read::{Laid, Newer, Plan};
+use super::super::read::{Committed, Laid, Newer};
 use super::convert::Conversion;
 use super::core::Begun;
 use super::put::{first_away, note_away};
@@ -22,7 +22,7 @@ struct Item<'a> {
     object: &'a Object,
     geometry: &'a Geometry,
     newer: Newer,
-    plan: Plan,
+    plan: Committed,
     laid: Option<Laid>,
     convert: Option<Conversion>,
     verdict: Option<Verdict>,
@@ -118,7 +118,7 @@ impl Client {
             object,
             geometry,
             newer: Newer::default(),
-            plan: Plan::default(),
+            plan: Committed::default(),
             laid: None,
             convert: None,
             verdict: None,

@@ -2,10 +2,12 @@
 
 use std::io::IoSlice;
 
+use slabfs_model::layout::boxes_of_run;
+
 use super::*;
 use crate::{
     error::Result,
-    store::{LocalOptions, LocalStore, Space, conformance},
+    store::{LocalOptions, LocalStore, Patches, Space, conformance},
 };
 
 /// One server of a fan-out as a chunk store.
@@ -64,6 +66,45 @@ impl ChunkStore for Far {
         data: &[IoSlice<'_>],
     ) -> Result<()> {
         self.write_as(name, form, WriteKind::Write(slab), data)
+    }
+
+    /// As a far server has no message for it but for batches: read, changed and written back.
+    fn patch(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        _: u64,
+        patches: &mut dyn Patches,
+    ) -> Result<()> {
+        let one = Hyperslab::from_region(&Region {
+            offset: form.shape.iter().map(|_| 0).collect(),
+            shape: form.shape.iter().map(|_| 1).collect(),
+        });
+        let mut cell = [0];
+        if self.read(name, form, &one, &mut cell).is_err() {
+            form.fill.paint(&mut cell, 0);
+            self.write(name, form, &one, &[IoSlice::new(&cell)])?;
+        }
+        while let Some(patch) = patches.next() {
+            let mut boxes = Vec::new();
+            boxes_of_run(&form.shape, patch.from, patch.to - patch.from, &mut boxes);
+            let slabs: Vec<_> = boxes.iter().map(Hyperslab::from_region).collect();
+            let mut bytes = vec![0; (patch.to - patch.from) as usize];
+            let mut rest = &mut bytes[..];
+            for slab in &slabs {
+                let (part, more) = rest.split_at_mut(slab.volume() as usize);
+                self.read(name, form, slab, part)?;
+                rest = more;
+            }
+            patches.apply(&mut bytes);
+            let mut rest = &bytes[..];
+            for slab in &slabs {
+                let (part, more) = rest.split_at(slab.volume() as usize);
+                self.write(name, form, slab, &[IoSlice::new(part)])?;
+                rest = more;
+            }
+        }
+        Ok(())
     }
 
     fn read(

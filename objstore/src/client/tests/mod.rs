@@ -180,6 +180,7 @@ fn counters_know_what_was_touched() {
         transfers: 1,
         bytes_selected: 16,
         server_ops: 1,
+        messages: 1,
         bytes_sent: 16,
         bytes_touched: 256,
     };

@@ -1,5 +1,6 @@
 //! Tests of the data server over a real socket.
 
+mod batch;
 mod heart;
 mod hostile;
 

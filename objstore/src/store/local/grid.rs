@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use slabfs_model::Hyperslab;
 
 use super::extent::Extent;
+use super::fill::paint;
 use super::index::Home;
 use super::large::{clip_boxes, clip_rows};
 use super::segment::{Kind, Place};
@@ -13,6 +14,7 @@ use super::small::{cleared, written};
 use super::{LocalStore, SMALL, check_len, pieces};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
+use crate::store::Patches;
 
 fn require_grid(name: &ChunkName) -> Result<()> {
     match name {
@@ -103,6 +105,78 @@ impl LocalStore {
         self.files.adopt(chunk);
         self.index.write().set(name, Home::File);
         Ok(())
+    }
+
+    pub(super) fn patch_grid(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        end: u64,
+        patches: &mut dyn Patches,
+    ) -> Result<()> {
+        require_grid(name)?;
+        if end == 0 {
+            return Ok(());
+        }
+        if end >= i64::MAX as u64 / 2 {
+            return Err(StoreError::Invalid(format!(
+                "{name}: a place beyond 2^62 bytes"
+            )));
+        }
+        let _lock = self.lock(name);
+        match self.home(name) {
+            None if end < SMALL => self.patch_small(name, form, None, end, patches),
+            Some(Home::Small(place)) if end < SMALL => {
+                self.patch_small(name, form, Some(place), end, patches)
+            }
+            None => {
+                let path = self.directory.chunk_path(name);
+                let chunk = self.files.create(&path, self.new_head(name, form))?;
+                if let Err(error) = chunk.patch(form, patches) {
+                    self.files.unlink(&path)?;
+                    return Err(error);
+                }
+                self.files.adopt(chunk);
+                self.index.write().set(name, Home::File);
+                Ok(())
+            }
+            Some(home) => {
+                if let Home::Small(place) = home {
+                    self.move_to_file(name, form, &place)?;
+                }
+                let chunk = self.files.get(name)?;
+                let outcome = chunk.patch(form, patches);
+                self.files.note_unsynced(name);
+                outcome
+            }
+        }
+    }
+
+    fn patch_small(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        old: Option<Place>,
+        end: u64,
+        patches: &mut dyn Patches,
+    ) -> Result<()> {
+        let mut bytes = match old {
+            None => Vec::new(),
+            Some(place) => self.with_record(name, &place, |bytes| Ok(bytes.to_vec()))?,
+        };
+        let had = bytes.len();
+        if (had as u64) < end {
+            bytes.resize(end as usize, 0);
+            paint(form, had as u64, &mut bytes[had..]);
+        }
+        while let Some(patch) = patches.next() {
+            let place = bytes.get_mut(patch.from as usize..patch.to as usize);
+            let place = place.ok_or_else(|| {
+                StoreError::Invalid(format!("{name}: a place behind the end that was told"))
+            })?;
+            patches.apply(place);
+        }
+        self.store_small(name, form, Kind::Grid, &[IoSlice::new(&bytes)])
     }
 
     /// Gives a small chunk a file. What of it was on disk is there before its records may die.

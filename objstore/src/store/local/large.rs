@@ -15,6 +15,7 @@ use super::windows::{span, windows};
 use crate::codec::coded::Encoder;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
+use crate::store::Patches;
 
 /// Cells with gaps up to this are read together: blocks are checked whole anyway.
 const READ_GAP: u64 = 32 << 10;
@@ -101,7 +102,7 @@ impl FileChunk {
         self.show(&state, at, len, f)
     }
 
-    fn check_readable(&self, state: &State, form: &ChunkForm, extent: &Extent<'_>) -> Result<()> {
+    fn check_shape(&self, state: &State, form: &ChunkForm) -> Result<()> {
         let stored = &state.head.form;
         if form.shape.get(1..) != stored.shape.get(1..) || form.shape.len() != stored.shape.len() {
             return Err(StoreError::Invalid(format!(
@@ -109,6 +110,12 @@ impl FileChunk {
                 self.name, stored.shape, form.shape
             )));
         }
+        Ok(())
+    }
+
+    fn check_readable(&self, state: &State, form: &ChunkForm, extent: &Extent<'_>) -> Result<()> {
+        self.check_shape(state, form)?;
+        let stored = &state.head.form;
         let have = match (&self.name, state.head.sealed) {
             (ChunkName::Grid { .. }, _) => u64::MAX,
             (ChunkName::Free(_), true) => stored.volume().unwrap_or(0),
@@ -188,6 +195,24 @@ impl FileChunk {
                 })
             })
         })
+    }
+
+    /// Changes places, all under one lock.
+    pub(super) fn patch(&self, form: &ChunkForm, patches: &mut dyn Patches) -> Result<()> {
+        let mut state = self.write_lock();
+        self.check_shape(&state, form)?;
+        while let Some(patch) = patches.next() {
+            with_buffer((patch.to - patch.from) as usize, |buf| {
+                match patch.is_whole {
+                    true => {
+                        patches.apply(buf);
+                        self.write(&mut state, patch.from, &[IoSlice::new(buf)])
+                    }
+                    false => self.merge(&mut state, patch.from, buf, &mut |buf| patches.apply(buf)),
+                }
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes cells fill.

@@ -51,7 +51,7 @@ use self::index::{Home, Index};
 pub use self::inspect::Held;
 use self::segment::{Place, Segments};
 use self::shared::Shared;
-use super::{ChunkStore, Space};
+use super::{ChunkStore, Patches, Space};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -275,6 +275,16 @@ impl ChunkStore for LocalStore {
         data: &[IoSlice<'_>],
     ) -> Result<()> {
         self.write_grid(name, form, slab, data)
+    }
+
+    fn patch(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        end: u64,
+        patches: &mut dyn Patches,
+    ) -> Result<()> {
+        self.patch_grid(name, form, end, patches)
     }
 
     fn read(

@@ -6,7 +6,7 @@ use slabfs_model::{Codec, Hyperslab};
 
 use super::super::{boxed, form, grid, noise, read, slices};
 use crate::error::StoreError;
-use crate::store::ChunkStore;
+use crate::store::{ChunkStore, Patch, Patches};
 
 pub(super) fn grid_in_place(store: &dyn ChunkStore) {
     for (i, shape) in [[10u64, 20], [600, 700]].into_iter().enumerate() {
@@ -234,4 +234,76 @@ pub(super) fn punch(store: &dyn ChunkStore) {
         .punch(&grid(61, 0, &[0]), &form, &boxed(&[0], &[1]))
         .expect("missing is fine");
     store.delete(std::slice::from_ref(&name)).expect("delete");
+}
+
+/// Places with new bytes for each.
+struct Places {
+    places: Vec<(Patch, Vec<u8>)>,
+    next: usize,
+}
+
+impl Patches for Places {
+    fn next(&mut self) -> Option<Patch> {
+        self.next += 1;
+        Some(self.places.get(self.next - 1)?.0)
+    }
+
+    /// Each second byte is new, where not all are.
+    fn apply(&mut self, bytes: &mut [u8]) {
+        let (patch, new) = &self.places[self.next - 1];
+        let step = if patch.is_whole { 1 } else { 2 };
+        for at in (0..bytes.len()).step_by(step) {
+            bytes[at] = new[at];
+        }
+    }
+}
+
+pub(super) fn grid_patched(store: &dyn ChunkStore) {
+    let shapes: [&[u64]; 3] = [&[10, 20], &[700, 600], &[300_000]];
+    for (i, shape) in (60..).zip(shapes) {
+        let name = grid(i, 0, &[1, 2]);
+        let fill = [3, 4, 5, 6];
+        let form = form(shape, 4, Codec::None, &fill);
+        let volume = form.volume().expect("bounded");
+        let mut model: Vec<u8> = (0..volume as usize).map(|at| fill[at % 4]).collect();
+        // Small, then large, then across blocks and over what is there; nothing at all in between.
+        let rounds: [&[(u64, u64, bool)]; 5] = [
+            &[(3, 17, false), (40, 44, true)],
+            &[],
+            &[
+                (volume - 9, volume, true),
+                (volume / 2, volume / 2 + 1, false),
+            ],
+            &[
+                (0, volume / 3, false),
+                (volume / 4, volume / 2, true),
+                (5, 9, false),
+            ],
+            &[(volume / 2 - 7, volume / 2 + 7, true), (0, volume, false)],
+        ];
+        for (round, places) in rounds.into_iter().enumerate() {
+            let places: Vec<_> = places
+                .iter()
+                .map(|&(from, to, is_whole)| {
+                    let bytes = noise((to - from) as usize, from + round as u64);
+                    (Patch { from, to, is_whole }, bytes)
+                })
+                .collect();
+            let end = places.iter().map(|(patch, _)| patch.to).max().unwrap_or(0);
+            let mut patches = Places { places, next: 0 };
+            store
+                .patch(&name, &form, end, &mut patches)
+                .expect("patched");
+            for (patch, new) in &patches.places {
+                let step = if patch.is_whole { 1 } else { 2 };
+                for at in (0..new.len()).step_by(step) {
+                    model[patch.from as usize + at] = new[at];
+                }
+            }
+            assert_eq!(read(store, &name, &form, &Hyperslab::whole(shape)), model);
+        }
+        store.sync(std::slice::from_ref(&name)).expect("sync");
+        store.verify(&name).expect("verify");
+        store.delete(&[name]).expect("delete");
+    }
 }

@@ -19,6 +19,7 @@ pub const ALL: &[Case] = &[
     ("resends", free::resends),
     ("grid chunks are written in place", grid::grid_in_place),
     ("small grid chunks grow large", grid::grid_grows),
+    ("grid chunks are patched", grid::grid_patched),
     ("a first axis without bound", grid::unbounded),
     ("fill", grid::fill),
     ("clip", grid::clip),

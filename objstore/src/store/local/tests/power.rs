@@ -185,6 +185,15 @@ impl ChunkStore for Recorder<'_> {
     ) -> Result<()> {
         self.0.write(name, form, slab, data)
     }
+    fn patch(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        end: u64,
+        patches: &mut dyn Patches,
+    ) -> Result<()> {
+        self.0.patch(name, form, end, patches)
+    }
     fn read(
         &self,
         name: &ChunkName,

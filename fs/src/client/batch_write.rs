@@ -1,0 +1,305 @@
+//! Writing by batches.
+//!
+//! - A grid takes a batch in place: one message to each data server that has something of it, which writes the pieces
+//!   of a chunk under the chunk's lock.
+//! - An `aligned` object takes it as dirty runs, a piece each, of which a flush makes boxes and lattices: of two places
+//!   of the buffer that go to the same byte the later one is there, and a strided pattern becomes few chunks.
+//!
+//! A batch is not one write: what others read meanwhile may show it in part. If it fails, part of it may be written.
+//! Nothing is written of one that reaches beyond what the object may hold.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use slabfs_mdserver::api::RightMode;
+use slabfs_model::Hyperslab;
+use slabfs_model::batch::{Parts, Plan, Rows};
+use slabfs_model::layout::{Grid, boxes_of_run};
+use slabfs_objstore::client::{BatchPart, BatchPiece};
+
+use super::batch::SPAN_RUNS;
+use super::error::FsError;
+use super::geometry::{Geometry, moved};
+use super::grid_io::GridChunk;
+use super::handle::{Handle, Want, Written};
+use super::object::ends_of;
+use super::rights::{By, Span};
+use super::write::too_big;
+
+/// Pieces that enter memory between two looks at how much is there.
+const PIECES: u64 = 4096;
+
+/// A request that is being done.
+struct Request<'a> {
+    plan: &'a Plan,
+    /// What is not done yet.
+    packed: Range<u64>,
+    span: (u64, u64),
+    from: &'a [u8],
+    /// Where `from` begins in the buffer that the plan names.
+    base: u64,
+}
+
+/// What a step of a request came to.
+enum Step {
+    Done(Written),
+    /// Memory is short before the rest can be taken in.
+    Full(Written),
+    /// The operation has to begin anew.
+    Anew,
+}
+
+impl Handle {
+    /// Writes what lies of a batch within a range of its packed bytes. `from` is the buffer from its start; if the
+    /// buffer is the packed bytes themselves, it is just that range of them.
+    ///
+    /// # Errors
+    /// `Invalid` for a handle on a selection or one that appends, and a buffer that is too small; `TooBig` for a batch
+    /// that reaches beyond what the object may hold; errors of the servers.
+    pub fn write_batch(
+        &self,
+        plan: &Plan,
+        packed: Range<u64>,
+        from: &[u8],
+    ) -> Result<Written, FsError> {
+        self.check()?;
+        if self.selected.is_some() || self.append {
+            return Err(FsError::Invalid(
+                "a batch counts bytes of a whole object; this handle shows a selection, or appends"
+                    .into(),
+            ));
+        }
+        let packed = packed.start..packed.end.min(plan.bytes());
+        let Some(span) = plan.file_span_of(packed.clone(), SPAN_RUNS) else {
+            return Ok(Written {
+                size_changed: false,
+            });
+        };
+        let (base, end) = match plan.is_packed() {
+            true => (packed.start, packed.end),
+            false => (0, plan.memory_span().map_or(0, |span| span.1)),
+        };
+        if end - base > from.len() as u64 {
+            return Err(FsError::Invalid(format!(
+                "a batch of {} bytes of a buffer that has {}",
+                end - base,
+                from.len()
+            )));
+        }
+        let bytes = packed.end - packed.start;
+        let mut request = Request {
+            plan,
+            packed,
+            span,
+            from,
+            base,
+        };
+        let needs = |geometry: &Geometry, size| {
+            self.write_needs(geometry, size, Some(span.0), span.1 - span.0)
+        };
+        let mut size_changed = false;
+        loop {
+            let life = self.client.admit(&self.object)?;
+            if self.client.over_budget() {
+                self.client.relieve(&self.object)?;
+            }
+            let op = self.client.enter(
+                &self.object,
+                By::Program,
+                RightMode::Write,
+                Some(Span::of(span.0, span.1 - span.0)),
+                &needs,
+            )?;
+            let covers = |geometry: &Geometry| {
+                let size = self.object.size(geometry);
+                life == self.client.life() && op.covers(|| needs(geometry, size))
+            };
+            match self.write_batch_in(&covers, &mut request)? {
+                Step::Done(written) => {
+                    self.note_written();
+                    self.client.counters().write.transfer(bytes);
+                    size_changed |= written.size_changed;
+                    return Ok(Written { size_changed });
+                }
+                Step::Full(written) => size_changed |= written.size_changed,
+                Step::Anew => {}
+            }
+        }
+    }
+
+    fn write_batch_in(
+        &self,
+        covers: &dyn Fn(&Geometry) -> bool,
+        request: &mut Request<'_>,
+    ) -> Result<Step, FsError> {
+        let mut asked = self.client.alone() || self.client.strict();
+        for _ in 0..super::FORM_TRIES {
+            let result = {
+                let geometry = self.object.geometry.read();
+                if !covers(&geometry) {
+                    return Ok(Step::Anew);
+                }
+                self.write_batch_shaped(&geometry, request)
+            };
+            match result {
+                Err(error) if error.is_stale() => self.client.refresh(&self.object)?,
+                // Another mount may have made it longer since.
+                Err(FsError::TooBig(_)) if !asked => {
+                    asked = true;
+                    self.client.refresh(&self.object)?;
+                }
+                other => return other,
+            }
+        }
+        Err(FsError::Unsettled("a write of a batch gave up".into()))
+    }
+
+    fn write_batch_shaped(
+        &self,
+        geometry: &Geometry,
+        request: &mut Request<'_>,
+    ) -> Result<Step, FsError> {
+        let size = self.object.size(geometry);
+        let limit = geometry.size_limit();
+        if request.span.1 > limit {
+            return Err(too_big(false, limit));
+        }
+        let written = Written {
+            size_changed: request.span.1 > size,
+        };
+        match &geometry.grid {
+            Some(grid) => self.write_batch_in_place(geometry, grid, size, request)?,
+            None if !self.remember_batch(geometry, request) => return Ok(Step::Full(written)),
+            None => {}
+        }
+        Ok(Step::Done(written))
+    }
+
+    /// Into memory, piece by piece; false where memory is short before all are in.
+    fn remember_batch(&self, geometry: &Geometry, request: &mut Request<'_>) -> bool {
+        let mut runs = request
+            .plan
+            .runs_within(0..i64::MAX as u64, request.packed.clone());
+        let mut held = None;
+        loop {
+            let mut state = self.object.state.lock();
+            let mut left = PIECES;
+            while left > 0 {
+                let Some((run, first)) = held.take().or_else(|| Some((runs.next()?, 0))) else {
+                    self.client.account(&mut state);
+                    return true;
+                };
+                let upto = run.count.min(first + left);
+                for number in first..upto {
+                    let step = |at: u64, stride: i64| {
+                        at.wrapping_add_signed(stride.wrapping_mul(number as i64))
+                    };
+                    let memory = (step(run.memory, run.memory_stride) - request.base) as usize;
+                    let file = step(run.file, run.file_stride);
+                    let piece = &request.from[memory..memory + run.bytes as usize];
+                    state.runs.insert(file, piece, self.id);
+                    state.beside.note(file, file + run.bytes);
+                    self.object.grow(geometry, file + run.bytes);
+                }
+                left -= upto - first;
+                request.packed.start = run.packed + upto * run.bytes;
+                if upto < run.count {
+                    held = Some((run, upto));
+                }
+            }
+            self.client.account(&mut state);
+            drop(state);
+            if self.client.over_budget() {
+                return false;
+            }
+        }
+    }
+
+    /// Straight into the chunks of a grid.
+    fn write_batch_in_place(
+        &self,
+        geometry: &Geometry,
+        grid: &Grid,
+        size: u64,
+        request: &Request<'_>,
+    ) -> Result<(), FsError> {
+        let (client, object) = (&self.client, &*self.object);
+        let (from, to) = request.span;
+        let reach = size.max(geometry.whole_rows(to));
+        let cells = geometry.cells_at(reach);
+        let mut boxes = Vec::new();
+        boxes_of_run(&cells, from, to - from, &mut boxes);
+        let _shared = object.flushing.read();
+        let allowed = client.allowed(object, geometry)?;
+        client.reserve(object, geometry, to)?;
+        let running = object.begin_direct();
+        let mut chunks: Vec<(GridChunk, Hyperslab, Hyperslab)> = Vec::new();
+        for region in &boxes {
+            let slab = Hyperslab::from_region(region);
+            let mut parts = Vec::new();
+            grid.plan(&slab, &mut parts);
+            for part in parts {
+                let want = moved(&part.want, &slab);
+                let rows = Rows::new(&cells, &want, &grid.chunk, &part.chunk)
+                    .map_err(|error| FsError::Invalid(error.to_string()))?;
+                let by_pieces = Parts::few_pieces(request.plan, &request.packed, &rows);
+                let mut named = Parts::new(request.plan, request.packed.clone(), &rows, by_pieces);
+                if named.next().is_some() {
+                    let chunk = client.grid_chunk(object, geometry, grid, part.at)?;
+                    chunks.push((chunk, want, part.chunk));
+                }
+            }
+        }
+        let pieces: Vec<BatchPiece<'_>> = chunks
+            .iter()
+            .map(|(chunk, want, slab)| BatchPiece {
+                server: chunk.server,
+                name: &chunk.name,
+                form: &chunk.form,
+                want,
+                slab,
+                found: true,
+            })
+            .collect();
+        client.note_unsynced(object, chunks.iter().map(|(chunk, ..)| chunk));
+        let part = BatchPart {
+            plan: request.plan,
+            packed: request.packed.clone(),
+            cells: &cells,
+            base: request.base,
+        };
+        client
+            .servers()
+            .write_batch(&part, &pieces, request.from)
+            .map_err(|(_, error)| error)?;
+        let bytes = request.packed.end - request.packed.start;
+        object.stored.fetch_add(bytes, Ordering::AcqRel);
+        allowed.end()?;
+        for region in &boxes {
+            object.note_placed(&ends_of(region));
+        }
+        object.touched.store(true, Ordering::Release);
+        object.grow(geometry, to);
+        object.epoch.fetch_add(1, Ordering::AcqRel);
+        let wants: Vec<Want> = boxes.into_iter().map(Want::whole).collect();
+        client
+            .cache()
+            .forget_slabs(object.ino, geometry, reach, &wants);
+        let mut state = object.state.lock();
+        let held = !state.runs.is_empty();
+        running.end(&mut state, |wrote| {
+            if !held {
+                return;
+            }
+            for run in request.plan.runs_within(from..to, request.packed.clone()) {
+                for number in 0..run.count as i64 {
+                    let moved = run.file_stride.wrapping_mul(number);
+                    let at = run.file.wrapping_add_signed(moved);
+                    wrote(at, at + run.bytes);
+                }
+            }
+        });
+        client.account(&mut state);
+        Ok(())
+    }
+}

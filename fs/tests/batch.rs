@@ -1,0 +1,757 @@
+//! Batches through the client library to three data servers over sockets, against an interpreter that goes through
+//! every byte.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use slabfs_fs::client::{Client, ClientOptions, FsError, Handle, OpenMode};
+use slabfs_mdserver::api::{Create, Kind, ROOT, SpecChange};
+use slabfs_mdserver::client::LocalMd;
+use slabfs_mdserver::service::{Service, ServiceOptions};
+use slabfs_model::batch::{Batch, Pattern, Place, Plan};
+use slabfs_model::{Coords, DType, MaxDim};
+use slabfs_objstore::client::{Options, Servers};
+use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions};
+use slabfs_objstore::store::{LocalOptions, LocalStore};
+use slabfs_objstore::wire::Listener;
+use slabfs_objstore::{Addr, ChunkStore};
+
+const SERVERS: usize = 3;
+const WRITE: OpenMode = OpenMode {
+    write: true,
+    append: false,
+};
+
+/// A metadata service in this process, and data servers behind sockets.
+struct House {
+    service: Arc<Service>,
+    hearts: Vec<Heart>,
+    servers: Vec<DataServer>,
+    client: Option<Arc<Client>>,
+}
+
+impl House {
+    fn open(dir: &Path) -> House {
+        House::open_with(dir, false)
+    }
+
+    /// `local`: the client calls the stores in this process instead.
+    fn open_with(dir: &Path, local: bool) -> House {
+        let (service, _) = Service::open(&dir.join("md"), ServiceOptions::default()).unwrap();
+        let service = Arc::new(service);
+        let known = Servers::new(Options::default());
+        let (mut hearts, mut servers) = (Vec::new(), Vec::new());
+        for n in 0..SERVERS {
+            let options = LocalOptions {
+                fsync: false,
+                ..LocalOptions::default()
+            };
+            let store = LocalStore::open(&dir.join(format!("os{n}")), options).unwrap();
+            let uuid = store.id();
+            let store: Arc<dyn ChunkStore> = Arc::new(store);
+            let addr = Addr::Unix(dir.join(format!("socket{n}")));
+            let listener = Listener::bind(&addr, None).unwrap();
+            let fence = Arc::new(Fence::in_memory());
+            servers.push(DataServer::start_fenced(store.clone(), listener, fence.clone()).unwrap());
+            let options = HeartOptions::new(uuid, Some(addr.clone()));
+            let here = store.clone();
+            let heart = Heart::start(store, service.clone(), fence, options).unwrap();
+            let id = heart.registered(Duration::from_secs(10)).unwrap();
+            match local {
+                true => known.add_local(id, here),
+                false => known.set_remote(id, addr),
+            }
+            hearts.push(heart);
+        }
+        let client = Client::start(
+            Arc::new(LocalMd(service.clone())),
+            Arc::new(known),
+            ClientOptions {
+                // Many chunks of small objects.
+                direct_min: 1000,
+                tail_limit: 500,
+                chunk_limit: 4000,
+                ..ClientOptions::default()
+            },
+        )
+        .unwrap();
+        House {
+            service,
+            hearts,
+            servers,
+            client: Some(client),
+        }
+    }
+
+    fn client(&self) -> &Arc<Client> {
+        self.client.as_ref().unwrap()
+    }
+
+    /// An object of this form.
+    fn object(
+        &self,
+        name: &str,
+        dims: &[u64],
+        dtype: &str,
+        layout: &str,
+        codec: &str,
+    ) -> Arc<Handle> {
+        let dtype: DType = dtype.parse().unwrap();
+        let spec = SpecChange {
+            dtype: Some(dtype),
+            dims: Some(Coords::from_slice(dims)),
+            max_dims: Some(dims.iter().map(|&dim| MaxDim::Fixed(dim)).collect()),
+            layout: Some(layout.parse().unwrap()),
+            codec: Some(codec.parse().unwrap()),
+            fill: Some(if dtype.size() == 3 { "0x070809" } else { "7" }.into()),
+            ..SpecChange::default()
+        };
+        self.create(name, spec)
+    }
+
+    /// An empty object of bytes that grows.
+    fn growing(&self, name: &str, layout: &str) -> Arc<Handle> {
+        let spec = SpecChange {
+            dtype: Some("u1".parse().unwrap()),
+            dims: Some(Coords::from_slice(&[0])),
+            max_dims: Some(vec![MaxDim::Unlimited]),
+            layout: Some(layout.parse().unwrap()),
+            ..SpecChange::default()
+        };
+        self.create(name, spec)
+    }
+
+    fn create(&self, name: &str, spec: SpecChange) -> Arc<Handle> {
+        let client = self.client();
+        let create = Create {
+            parent: ROOT,
+            name: name.into(),
+            kind: Kind::Object,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: None,
+            exclusive: true,
+            open: true,
+        };
+        let (made, handle) = client.create(create, WRITE).unwrap();
+        client.declare(made.entry.attr.ino, spec).unwrap();
+        handle
+    }
+
+    fn close(mut self) {
+        self.client.take().unwrap().stop().unwrap();
+        for heart in self.hearts {
+            heart.stop();
+        }
+        for server in self.servers {
+            server.shutdown();
+        }
+        self.service.close().unwrap();
+    }
+}
+
+/// Where each byte of a batch lies in the object and in the buffer.
+fn interpret(batches: &[Batch], unit: i64) -> Vec<(usize, usize)> {
+    fn vector(batches: &[Batch], unit: i64, base: [i64; 2], bytes: &mut Vec<(usize, usize)>) {
+        let mut before = base;
+        for batch in batches {
+            for (before, place) in before.iter_mut().zip([&batch.file, &batch.memory]) {
+                let from = if place.absolute { 0 } else { *before };
+                *before = from + place.offset * unit;
+            }
+            for number in 0..batch.count as i64 {
+                let file = before[0] + number * batch.file.stride * unit;
+                let memory = before[1] + number * batch.memory.stride * unit;
+                match &batch.pattern {
+                    Pattern::Data(size) => {
+                        for byte in 0..*size as i64 * unit {
+                            bytes.push(((file + byte) as usize, (memory + byte) as usize));
+                        }
+                    }
+                    Pattern::Vector(inner) => vector(inner, unit, [file, memory], bytes),
+                }
+            }
+        }
+    }
+    let mut bytes = Vec::new();
+    vector(batches, unit, [0, 0], &mut bytes);
+    bytes
+}
+
+fn repeated(file: Place, memory: Place, count: u64, pattern: Pattern) -> Batch {
+    Batch::repeated(file, memory, count, pattern)
+}
+
+/// The patterns that the source document names, for an object of at least 4800 bytes.
+fn patterns() -> Vec<(&'static str, Vec<Batch>)> {
+    let at = Place::at;
+    let after = Place::after;
+    let data = Pattern::Data;
+    let vector = Pattern::Vector;
+    let standard = Batch::data(at(1003), at(5), 700);
+    let strided = repeated(at(100).every(48), at(0).every(8), 90, data(8));
+    let nested = repeated(
+        at(40).every(960),
+        at(0).every(64),
+        5,
+        vector(vec![repeated(
+            after(0).every(120),
+            after(0).every(8),
+            8,
+            data(8),
+        )]),
+    );
+    let second = repeated(
+        at(4000).every(-300),
+        at(2000).every(30),
+        6,
+        vector(vec![repeated(
+            after(4).every(16),
+            after(0).every(5),
+            6,
+            data(5),
+        )]),
+    );
+    let deep = repeated(
+        at(8).every(1600),
+        at(0).every(300),
+        3,
+        vector(vec![
+            Batch::data(after(0), after(0), 16),
+            repeated(
+                after(96).every(240),
+                after(16).every(48),
+                5,
+                vector(vec![
+                    repeated(after(0).every(24), after(0).every(8), 4, data(8)),
+                    Batch::data(after(200), after(32), 3),
+                ]),
+            ),
+        ]),
+    );
+    let mixed = vec![
+        Batch::data(at(500), at(100), 10),
+        Batch::data(after(30), after(10), 10),
+        repeated(after(-80).every(7), after(10).every(3), 3, data(3)),
+        Batch::data(at(4790), after(9), 10),
+        Batch::data(after(-4790), after(10), 1),
+    ];
+    let list = (0..40)
+        .map(|n| Batch::data(at(n * 117), at(n * 20), 20))
+        .collect();
+    let mut strided_list = vec![strided.clone()];
+    strided_list.push(repeated(at(101).every(48), at(1000).every(1), 90, data(1)));
+    vec![
+        ("standard", vec![standard]),
+        ("simple-strided", vec![strided]),
+        ("nested-strided", vec![nested.clone()]),
+        ("list of standard", list),
+        ("list of simple-strided", strided_list),
+        ("list of nested-strided", vec![nested, second]),
+        ("nested-batched", vec![deep]),
+        ("relative and absolute", mixed),
+        ("nothing", vec![]),
+    ]
+}
+
+/// The forms of objects that batches are tried on: name, dims, dtype, layout, codec. Each has 4800 bytes or more.
+const FORMS: [(&str, &[u64], &str, &str, &str); 7] = [
+    ("plain", &[40, 30], "i4", "aligned", "none"),
+    ("coded", &[40, 30], "i4", "aligned", "shuffle+zstd:3"),
+    ("deep", &[10, 12, 5], "f8", "aligned", "lz4"),
+    ("grid", &[40, 30], "i4", "grid:7,11", "none"),
+    ("blocks", &[4900], "u1", "grid:512", "none"),
+    ("canonical", &[40, 60], "i2", "canonical", "none"),
+    ("row", &[1700], "V3", "aligned", "none"),
+];
+
+/// Writes an object full of chunks of many shapes, with holes between them, and gives its bytes.
+fn written(handle: &Handle, dims: &[u64], elem: u64, hole: u64) -> Vec<u8> {
+    let size = dims.iter().product::<u64>() * elem;
+    let fill = {
+        let mut fill = vec![0; size as usize];
+        handle
+            .read(0, size as usize, &mut |bytes: &[u8]| {
+                fill.copy_from_slice(bytes)
+            })
+            .unwrap();
+        fill
+    };
+    let mut naive = fill;
+    let mut put = |from: usize, to: usize, seed: usize| {
+        let to = to.min(naive.len());
+        for (at, byte) in naive.iter_mut().enumerate().take(to).skip(from) {
+            *byte = (at * 31 + (at >> 8) * 7 + seed) as u8;
+        }
+        handle.write(from as u64, &naive[from..to]).unwrap();
+    };
+    put(0, 1900, 1);
+    handle.flush().unwrap();
+    put(1500, 2100, 2);
+    handle.flush().unwrap();
+    // Pieces at equal steps: a lattice over what was there.
+    for piece in 0..30 {
+        put(1000 + piece * 24, 1000 + piece * 24 + 8, 3);
+    }
+    handle.flush().unwrap();
+    put(2100 + hole as usize, size as usize, 4);
+    handle.flush().unwrap();
+    // Still in memory.
+    put(3000, 3100, 5);
+    put(77, 78, 6);
+    naive
+}
+
+/// What a read of a batch gives, beside what it should.
+fn compare(handle: &Handle, naive: &[u8], batches: &[Batch], unit: u64, what: &str) {
+    let plan = Plan::new(batches, unit).unwrap();
+    let bytes = interpret(batches, unit as i64);
+    let end = plan.memory_span().map_or(0, |span| span.1 as usize);
+    let mut expected = vec![0xee; end + 3];
+    for &(file, memory) in &bytes {
+        expected[memory] = naive[file];
+    }
+    let mut got = vec![0xee; end + 3];
+    handle.read_batch(&plan, 0..plan.bytes(), &mut got).unwrap();
+    assert!(got == expected, "{what}");
+    // The packed bytes, and parts of them.
+    let plan = Plan::packed(batches, unit).unwrap();
+    let packed: Vec<u8> = bytes.iter().map(|&(file, _)| naive[file]).collect();
+    let len = packed.len();
+    for (from, to) in [(0, len), (len / 3, len / 2), (len.saturating_sub(1), len)] {
+        let mut got = vec![0xee; to - from];
+        handle
+            .read_batch(&plan, from as u64..to as u64, &mut got)
+            .unwrap();
+        assert!(got == packed[from..to], "{what}, packed {from}..{to}");
+    }
+}
+
+#[test]
+fn patterns_of_the_document_are_read() {
+    for local in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let house = House::open_with(dir.path(), local);
+        patterns_are_read(&house);
+        house.close();
+    }
+}
+
+fn patterns_are_read(house: &House) {
+    for (name, dims, dtype, layout, codec) in FORMS {
+        let handle = house.object(name, dims, dtype, layout, codec);
+        let elem = dtype.parse::<DType>().unwrap().size();
+        let naive = written(&handle, dims, elem, 300);
+        for (pattern, batches) in patterns() {
+            compare(&handle, &naive, &batches, 1, &format!("{name}: {pattern}"));
+        }
+        handle.release().unwrap();
+    }
+}
+
+/// Writes a batch, and compares all of the object before and after a flush.
+fn write_and_compare(handle: &Handle, naive: &mut [u8], batches: &[Batch], unit: u64, what: &str) {
+    let bytes = interpret(batches, unit as i64);
+    let read = |naive: &[u8]| {
+        let size = naive.len();
+        let mut all = vec![0; size];
+        handle
+            .read(0, size, &mut |bytes: &[u8]| all.copy_from_slice(bytes))
+            .unwrap();
+        assert!(all == naive, "{what}");
+    };
+    let plans = [Plan::new(batches, unit), Plan::packed(batches, unit)];
+    for (round, plan) in plans.into_iter().enumerate() {
+        let plan = plan.unwrap();
+        let end = plan.memory_span().map_or(0, |span| span.1 as usize);
+        let seed = round * 5 + naive[0] as usize;
+        let buffer: Vec<u8> = (0..end).map(|at| (at * 13 + seed) as u8).collect();
+        for (packed, &(file, memory)) in bytes.iter().enumerate() {
+            naive[file] = buffer[if round == 0 { memory } else { packed }];
+        }
+        if round == 0 {
+            handle.write_batch(&plan, 0..plan.bytes(), &buffer).unwrap();
+        } else {
+            let middle = plan.bytes() / 3;
+            let (one, other) = buffer.split_at(middle as usize);
+            handle.write_batch(&plan, 0..middle, one).unwrap();
+            handle
+                .write_batch(&plan, middle..plan.bytes(), other)
+                .unwrap();
+        }
+        read(naive);
+        handle.flush().unwrap();
+        read(naive);
+    }
+}
+
+#[test]
+fn patterns_of_the_document_are_written() {
+    for local in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let house = House::open_with(dir.path(), local);
+        patterns_are_written(&house);
+        house.close();
+    }
+}
+
+fn patterns_are_written(house: &House) {
+    for (name, dims, dtype, layout, codec) in FORMS {
+        let handle = house.object(name, dims, dtype, layout, codec);
+        let elem = dtype.parse::<DType>().unwrap().size();
+        let mut naive = written(&handle, dims, elem, 300);
+        for (pattern, batches) in patterns() {
+            let what = format!("{name}: {pattern}");
+            write_and_compare(&handle, &mut naive, &batches, 1, &what);
+        }
+        // Over itself: the later piece counts.
+        let over = repeated(
+            Place::at(50).every(3),
+            Place::at(0).every(8),
+            40,
+            Pattern::Data(8),
+        );
+        let what = format!("{name}: over itself");
+        write_and_compare(&handle, &mut naive, &[over], 1, &what);
+        let size = naive.len() as i64;
+        let beyond = Plan::new(&[Batch::data(Place::at(size - 3), Place::at(0), 4)], 1).unwrap();
+        let refused = handle.write_batch(&beyond, 0..4, b"abcd");
+        assert!(matches!(refused, Err(FsError::TooBig(_))), "{refused:?}");
+        let short = handle.write_batch(&beyond, 0..4, b"abc");
+        assert!(matches!(short, Err(FsError::Invalid(_))), "{short:?}");
+        handle.release().unwrap();
+    }
+}
+
+#[test]
+fn random_trees_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    let objects: Vec<_> = FORMS
+        .iter()
+        .map(|&(name, dims, dtype, layout, codec)| {
+            let handle = house.object(name, dims, dtype, layout, codec);
+            let elem = dtype.parse::<DType>().unwrap().size();
+            let naive = written(&handle, dims, elem, 300);
+            (name, handle, std::cell::RefCell::new(naive))
+        })
+        .collect();
+    let config = ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let trees = (
+        prop::collection::vec(tree(), 1..4),
+        1u64..3,
+        0..objects.len(),
+    );
+    runner
+        .run(&trees, |(batches, unit, which)| {
+            let (name, handle, naive) = &objects[which];
+            let plan = Plan::new(&batches, unit).unwrap();
+            let size = naive.borrow().len() as u64;
+            if plan.file_span().is_none_or(|span| span.1 <= size) {
+                write_and_compare(handle, &mut naive.borrow_mut(), &batches, unit, name);
+            }
+            Ok(())
+        })
+        .unwrap();
+    for (_, handle, _) in objects {
+        handle.release().unwrap();
+    }
+    house.close();
+}
+
+/// A batch that reaches beyond the end makes a growing object longer, aligned or not.
+#[test]
+fn a_batch_makes_an_object_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    for (name, layout) in [
+        ("grown", "aligned"),
+        ("grid", "grid:64"),
+        ("one", "canonical"),
+    ] {
+        let handle = house.growing(name, layout);
+        let batch = repeated(
+            Place::at(10).every(100),
+            Place::at(0).every(4),
+            30,
+            Pattern::Data(4),
+        );
+        let plan = Plan::new(&[batch], 1).unwrap();
+        let data: Vec<u8> = (1..=120).collect();
+        let longer = handle.write_batch(&plan, 0..plan.bytes(), &data).unwrap();
+        assert!(longer.size_changed, "{name}");
+        assert_eq!(handle.size(), 2914, "{name}");
+        let mut expected = vec![0; 2914];
+        for piece in 0..30 {
+            expected[10 + piece * 100..][..4].copy_from_slice(&data[piece * 4..][..4]);
+        }
+        handle.flush().unwrap();
+        let mut got = Vec::new();
+        handle
+            .read(0, 5000, &mut |bytes: &[u8]| got.extend_from_slice(bytes))
+            .unwrap();
+        assert!(got == expected, "{name}");
+        handle.release().unwrap();
+    }
+    house.close();
+}
+
+fn place(
+    offsets: std::ops::Range<i64>,
+    strides: std::ops::Range<i64>,
+) -> impl Strategy<Value = Place> {
+    (offsets, prop::bool::weighted(0.1), strides).prop_map(|(offset, absolute, stride)| Place {
+        offset,
+        absolute,
+        stride,
+    })
+}
+
+/// Trees within 1600 units of the object, whatever they do in memory.
+fn tree() -> impl Strategy<Value = Batch> {
+    let leaf = (place(0..200, 0..60), place(0..30, 0..9), 0u64..6, 0u64..9).prop_map(
+        |(file, memory, count, size)| Batch::repeated(file, memory, count, Pattern::Data(size)),
+    );
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let vector = prop::collection::vec(inner, 0..4);
+        (place(0..100, 0..50), place(0..99, 0..99), 0u64..4, vector).prop_map(
+            |(file, memory, count, vector)| {
+                Batch::repeated(file, memory, count, Pattern::Vector(vector))
+            },
+        )
+    })
+}
+
+#[test]
+fn random_trees_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    let objects: Vec<_> = FORMS
+        .iter()
+        .map(|&(name, dims, dtype, layout, codec)| {
+            let handle = house.object(name, dims, dtype, layout, codec);
+            let elem = dtype.parse::<DType>().unwrap().size();
+            let naive = written(&handle, dims, elem, 300);
+            (name, handle, naive)
+        })
+        .collect();
+    let config = ProptestConfig {
+        cases: 3000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let trees = (
+        prop::collection::vec(tree(), 1..4),
+        1u64..3,
+        0..objects.len(),
+    );
+    let read = std::cell::Cell::new(0);
+    runner
+        .run(&trees, |(batches, unit, which)| {
+            let (name, handle, naive) = &objects[which];
+            let plan = Plan::new(&batches, unit).unwrap();
+            let size = naive.len() as u64;
+            let end = plan.memory_span().map_or(0, |span| span.1);
+            if plan.file_span().is_some_and(|span| span.1 > size) {
+                let mut out = vec![0xee; end as usize];
+                let got = handle.read_batch(&plan, 0..plan.bytes(), &mut out);
+                let refused = matches!(got, Err(FsError::Invalid(_)));
+                prop_assert!(refused && out.iter().all(|&byte| byte == 0xee), "{got:?}");
+                return Ok(());
+            }
+            match plan.check_targets() {
+                Ok(()) => {
+                    read.set(read.get() + 1);
+                    compare(handle, naive, &batches, unit, name);
+                }
+                Err(_) => {
+                    let packed = Plan::packed(&batches, unit).unwrap();
+                    let mut out = vec![0; packed.bytes() as usize];
+                    handle
+                        .read_batch(&packed, 0..packed.bytes(), &mut out)
+                        .unwrap();
+                    let expected: Vec<u8> = interpret(&batches, unit as i64)
+                        .iter()
+                        .map(|byte| naive[byte.0])
+                        .collect();
+                    prop_assert!(out == expected);
+                    let mut out = vec![0; end as usize];
+                    let got = handle.read_batch(&plan, 0..plan.bytes(), &mut out);
+                    prop_assert!(matches!(got, Err(FsError::Invalid(_))), "{got:?}");
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(read.get() > 200, "only {} trees were read", read.get());
+    for (_, handle, _) in objects {
+        handle.release().unwrap();
+    }
+    house.close();
+}
+
+/// One message a server, however many pieces; a milliard of them is a small request.
+#[test]
+fn pieces_cost_no_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    let handle = house.object("blocks", &[3_000_000], "u1", "grid:100000", "none");
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at * 7 / 3) as u8).collect();
+    handle.write(0, &bytes).unwrap();
+    handle.flush().unwrap();
+    let count_of = |side: &str| {
+        let stats = house.client().stats();
+        stats["counters"][side]["messages"].as_u64().unwrap()
+    };
+    let messages = || count_of("read");
+    let every = |count: u64, stride: i64| {
+        repeated(
+            Place::at(1).every(stride),
+            Place::at(0).every(1),
+            count,
+            Pattern::Data(1),
+        )
+    };
+    for (count, stride) in [(30, 100_000), (3_000, 1000), (1_499_999, 2)] {
+        let plan = Plan::new(&[every(count, stride)], 1).unwrap();
+        let mut got = vec![0; count as usize];
+        let before = messages();
+        handle.read_batch(&plan, 0..plan.bytes(), &mut got).unwrap();
+        assert_eq!(messages() - before, SERVERS as u64, "{count} pieces");
+        let expected: Vec<u8> = (0..count as usize)
+            .map(|at| bytes[1 + at * stride as usize])
+            .collect();
+        assert!(got == expected);
+        let before = count_of("write");
+        handle.write_batch(&plan, 0..plan.bytes(), &got).unwrap();
+        assert_eq!(
+            count_of("write") - before,
+            SERVERS as u64,
+            "{count} pieces written"
+        );
+    }
+    // Ten levels of ten: the object again and again.
+    let mut batch = Batch::data(Place::after(0), Place::after(0), 1);
+    for level in 0..9 {
+        let file = Place::after(1).every(if level < 6 {
+            3 * 10i64.pow(level) / 2 + 1
+        } else {
+            0
+        });
+        batch = repeated(file, Place::after(0), 10, Pattern::Vector(vec![batch]));
+    }
+    let plan = Plan::packed(std::slice::from_ref(&batch), 1).unwrap();
+    assert_eq!(plan.bytes(), 1_000_000_000);
+    let middle = 499_990_000..500_010_000;
+    let mut got = vec![0; 20_000];
+    let before = messages();
+    handle.read_batch(&plan, middle.clone(), &mut got).unwrap();
+    assert!(messages() - before <= SERVERS as u64);
+    let place = |packed: u64| {
+        let digits = (0..9u32).map(|level| (level, (packed / 10u64.pow(level) % 10) as i64));
+        let strides = digits.map(|(level, digit)| match level {
+            0..6 => digit * (3 * 10i64.pow(level) / 2 + 1),
+            _ => 0,
+        });
+        9 + strides.sum::<i64>()
+    };
+    let expected: Vec<u8> = middle.map(|packed| bytes[place(packed) as usize]).collect();
+    assert!(got == expected);
+    handle.release().unwrap();
+    house.close();
+}
+
+/// Packed bytes of more than a message: each server gets as few as its share needs, and one more at most.
+#[test]
+fn large_batches_are_cut_where_messages_are_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    let handle = house.object("blocks", &[300_000], "u1", "grid:100000", "none");
+    let bytes: Vec<u8> = (0..300_000u32).map(|at| (at * 11 / 3) as u8).collect();
+    handle.write(0, &bytes).unwrap();
+    handle.flush().unwrap();
+    // All of it 700 times: 200 MiB, 67 from each server.
+    let plan = Plan::packed(
+        &[repeated(
+            Place::at(0),
+            Place::at(0),
+            700,
+            Pattern::Data(300_000),
+        )],
+        1,
+    )
+    .unwrap();
+    let mut got = vec![0; plan.bytes() as usize];
+    let messages = || {
+        let stats = house.client().stats();
+        stats["counters"]["read"]["messages"].as_u64().unwrap()
+    };
+    let before = messages();
+    handle.read_batch(&plan, 0..plan.bytes(), &mut got).unwrap();
+    let used = messages() - before;
+    assert!(got.chunks(300_000).all(|part| part == bytes));
+    // 200 MiB is 4 messages if they lay on one server; here two for each that is full.
+    assert!(used <= 2 * 3 + 1, "{used} messages");
+    handle.release().unwrap();
+    house.close();
+}
+
+/// `cargo test --release -p slabfs-fs --test batch -- --ignored --nocapture speed`: nested-strided reads of 256 MiB in
+/// pieces of some sizes, beside a plain read of as many bytes through the same sockets.
+#[test]
+#[ignore = "measures"]
+fn speed() {
+    const ALL: u64 = 256 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    let object = format!("grid:{}", 8 << 20);
+    let handle = house.object("large", &[2 * ALL + (64 << 20)], "u1", &object, "none");
+    let block = vec![7; 4 << 20];
+    for at in (0..handle.size()).step_by(block.len()) {
+        handle.write(at, &block).unwrap();
+    }
+    handle.flush().unwrap();
+    let mut out = vec![1; ALL as usize];
+    let mut measure = |what: &str, plan: &Plan| {
+        let mut best = f64::MAX;
+        for _ in 0..3 {
+            let begun = std::time::Instant::now();
+            handle.read_batch(plan, 0..plan.bytes(), &mut out).unwrap();
+            best = best.min(begun.elapsed().as_secs_f64());
+        }
+        let rate = plan.bytes() as f64 / best / 1e6;
+        println!("{what:>8}: {rate:.0} MB/s");
+    };
+    let whole = Batch::data(Place::at(0), Place::at(0), ALL);
+    measure("plain", &Plan::new(&[whole], 1).unwrap());
+    for bytes in [8u64, 64, 512, 4096] {
+        let inner = 4096;
+        let row = repeated(
+            Place::after(0).every(2 * bytes as i64),
+            Place::after(0).every(bytes as i64),
+            inner,
+            Pattern::Data(bytes),
+        );
+        let rows = repeated(
+            Place::at(0).every((2 * inner * bytes + 64) as i64),
+            Place::at(0).every((inner * bytes) as i64),
+            ALL / inner / bytes,
+            Pattern::Vector(vec![row]),
+        );
+        measure(&format!("{bytes} bytes"), &Plan::new(&[rows], 1).unwrap());
+    }
+    handle.release().unwrap();
+    house.close();
+}

@@ -1,0 +1,165 @@
+//! A window: pieces that lie close together in a chunk are packed from one look at it, or put into it by one change.
+
+use slabfs_model::batch::{Cursor, Part, pack, unpack};
+use slabfs_model::layout::boxes_of_run;
+use slabfs_model::{Coords, Hyperslab, Region};
+
+use super::{GAP, SPAN, Share};
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+use crate::store::{ChunkStore, Patch};
+
+/// Parts of a window, at most.
+const MOST_PARTS: usize = 1024;
+
+/// Parts that are taken together, and what of the chunk they reach over.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    parts: Vec<Part>,
+    from: u64,
+    to: u64,
+    bytes: u64,
+    /// The pieces lie one behind the other.
+    is_dense: bool,
+}
+
+impl Window {
+    /// Takes the next parts that lie close together, at most `room` bytes; false at the end.
+    pub(crate) fn take(&mut self, cursor: &mut Cursor<'_>, room: usize) -> bool {
+        let room = (room as u64).min(SPAN);
+        self.parts.clear();
+        self.bytes = 0;
+        while self.parts.len() < MOST_PARTS && self.bytes < room {
+            let Some(part) = cursor.take(room - self.bytes, SPAN, GAP) else {
+                break;
+            };
+            let span = part.chunk_span();
+            let run = part.run;
+            let together = run.count == 1 || run.file_stride == run.bytes as i64;
+            if self.parts.is_empty() {
+                (self.from, self.to) = (span.start, span.end);
+                self.is_dense = together;
+            } else {
+                let near = span.start <= self.to.saturating_add(GAP)
+                    && self.from <= span.end.saturating_add(GAP);
+                let (from, to) = (self.from.min(span.start), self.to.max(span.end));
+                if !near || to - from > SPAN {
+                    cursor.put_back(part);
+                    break;
+                }
+                self.is_dense &= together && span.start == self.to;
+                (self.from, self.to) = (from, to);
+            }
+            self.bytes += part.bytes();
+            self.parts.push(part);
+        }
+        !self.parts.is_empty()
+    }
+
+    /// Bytes of its pieces.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// The place of the chunk that it reaches over.
+    pub(crate) fn patch(&self) -> Patch {
+        Patch {
+            from: self.from,
+            to: self.to,
+            is_whole: self.is_dense,
+        }
+    }
+
+    /// Puts packed pieces into the bytes of the chunk that the window reaches over.
+    pub(crate) fn unpack(&self, mut packed: &[u8], chunk: &mut [u8]) {
+        for part in &self.parts {
+            let (pieces, rest) = packed.split_at(part.bytes() as usize);
+            packed = rest;
+            let run = part.run;
+            unpack(
+                pieces,
+                chunk,
+                (part.chunk - self.from) as usize,
+                run.file_stride as isize,
+                run.bytes as usize,
+            );
+        }
+    }
+
+    /// Packs the pieces out of the bytes of the chunk that the window reaches over.
+    fn pack(&self, chunk: &[u8], mut out: &mut [u8]) {
+        for part in &self.parts {
+            let (packed, rest) = out.split_at_mut(part.bytes() as usize);
+            out = rest;
+            let run = part.run;
+            pack(
+                chunk,
+                (part.chunk - self.from) as usize,
+                run.file_stride as isize,
+                run.bytes as usize,
+                packed,
+            );
+        }
+    }
+}
+
+/// The boxes of a chunk of this shape that are, one behind the other, its bytes `from..to`.
+fn boxes(shape: &[u64], from: u64, to: u64, boxes: &mut Vec<Region>) -> Result<()> {
+    let invalid = || StoreError::Invalid("a chunk beyond 2^63 bytes".into());
+    let mut shape = Coords::from_slice(shape);
+    let pitch = shape[1..]
+        .iter()
+        .try_fold(1u64, |pitch, &len| pitch.checked_mul(len))
+        .ok_or_else(invalid)?;
+    // It may be without bound along the first axis.
+    if let Some(first) = shape.first_mut() {
+        *first = to.div_ceil(pitch.max(1));
+    }
+    boxes_of_run(&shape, from, to - from, boxes);
+    Ok(())
+}
+
+/// Packs a window of a chunk into `out`, which has exactly its bytes. `scratch` has [`SPAN`] bytes.
+pub(crate) fn read_window(
+    store: &dyn ChunkStore,
+    share: &Share<'_>,
+    window: &Window,
+    scratch: &mut [u8],
+    out: &mut [u8],
+) -> Result<()> {
+    let mut found = Vec::with_capacity(4);
+    boxes(&share.form.shape, window.from, window.to, &mut found)?;
+    let span = (window.to - window.from) as usize;
+    if let [one] = &found[..] {
+        let slab = Hyperslab::from_region(one);
+        let shown = store.show(share.name, share.form, &slab, &mut |bytes| {
+            window.pack(bytes, out);
+        })?;
+        if shown {
+            return Ok(());
+        }
+    }
+    let mut at = 0;
+    for one in &found {
+        let len = one.volume() as usize;
+        let slab = Hyperslab::from_region(one);
+        store.read(share.name, share.form, &slab, &mut scratch[at..at + len])?;
+        at += len;
+    }
+    window.pack(&scratch[..span], out);
+    Ok(())
+}
+
+/// Whether a chunk is there: a read of nothing says it.
+pub(crate) fn is_there(store: &dyn ChunkStore, name: &ChunkName, form: &ChunkForm) -> Result<bool> {
+    let zeros = || form.shape.iter().map(|_| 0).collect();
+    let nothing = Hyperslab::from_region(&Region {
+        offset: zeros(),
+        shape: zeros(),
+    });
+    match store.read(name, form, &nothing, &mut []) {
+        Ok(()) => Ok(true),
+        Err(StoreError::Missing(_)) => Ok(false),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,230 @@
+//! Batches over the socket: what an honest client gets, and what others do.
+
+use slabfs_model::batch::{Batch, Flat, FlatNode, FlatWhat, MAX_NODES, Pattern, Place, Plan};
+use slabfs_model::{MAX_RANK, Region};
+
+use super::*;
+use crate::batch::{TRAILER, told};
+
+/// Every second pair of bytes of an object of 4 rows of 8.
+fn pairs() -> Flat {
+    let batch = Batch::repeated(Place::at(1).every(4), Place::default(), 7, Pattern::Data(2));
+    Plan::packed(&[batch], 1).unwrap().flat()
+}
+
+fn item(name: ChunkName) -> BatchItem {
+    BatchItem {
+        name,
+        form: form(&[4, 8]),
+        want: Hyperslab::whole(&[4, 8]),
+        slab: Hyperslab::whole(&[4, 8]),
+        by_pieces: false,
+    }
+}
+
+fn request(items: Vec<BatchItem>) -> BatchRequest {
+    BatchRequest {
+        batch: pairs(),
+        cells: Coords::from_slice(&[4, 8]),
+        packed: (0, u64::MAX),
+        items,
+    }
+}
+
+type Read = (Answer<Vec<bool>>, Vec<u8>, Option<StoreError>);
+
+fn read(rig: &Rig, request: &BatchRequest) -> Read {
+    let (answer, mut bytes): (Answer<Vec<bool>>, _) = rig.ask(kind::READ_BATCH, request, b"");
+    if answer.is_err() {
+        assert!(bytes.is_empty());
+        return (answer, bytes, None);
+    }
+    let end: [u8; TRAILER] = bytes.split_off(bytes.len() - TRAILER).try_into().unwrap();
+    (answer, bytes, told(&end).unwrap())
+}
+
+/// A chunk of 32 bytes that count from 0.
+fn counting(rig: &Rig, name: ChunkName) {
+    let bytes: Vec<u8> = (0..32).collect();
+    let slices = [IoSlice::new(&bytes)];
+    let whole = Hyperslab::whole(&[4, 8]);
+    match name {
+        ChunkName::Free(_) => rig.store.put(&name, &form(&[4, 8]), &slices),
+        ChunkName::Grid { .. } => rig.store.write(&name, &form(&[4, 8]), &whole, &slices),
+    }
+    .unwrap();
+}
+
+#[test]
+fn pieces_come_packed_and_missing_chunks_are_told() {
+    let rig = rig();
+    counting(&rig, free(9));
+    for by_pieces in [false, true] {
+        let there = BatchItem {
+            by_pieces,
+            ..item(free(9))
+        };
+        let asked = request(vec![item(free(8)), there, item(grid(&[0]))]);
+        let (answer, bytes, failed) = read(&rig, &asked);
+        assert_eq!(answer, Ok(vec![false, true, false]));
+        assert_eq!(bytes, [1, 2, 5, 6, 9, 10, 13, 14, 17, 18, 21, 22, 25, 26]);
+        assert_eq!(failed, None);
+    }
+    // Half of a row, and a part of the packed bytes: what is outside is not sent.
+    let half = Hyperslab::from_region(&Region::new(&[0, 2], &[4, 4]));
+    let asked = BatchRequest {
+        packed: (1, 9),
+        ..request(vec![BatchItem {
+            want: half.clone(),
+            slab: half,
+            ..item(free(9))
+        }])
+    };
+    assert_eq!(read(&rig, &asked).1, [2, 5, 10, 13]);
+}
+
+#[test]
+fn what_goes_wrong_on_the_way_is_told_behind_the_bytes() {
+    let rig = rig();
+    counting(&rig, free(9));
+    counting(&rig, free(3));
+    // Chunk 3 is damaged as soon as its bytes are read; what was asked for in the same message means nothing.
+    rig.store.trap.store(3, Relaxed);
+    let (answer, bytes, failed) = read(&rig, &request(vec![item(free(9)), item(free(3))]));
+    assert_eq!((answer, bytes.len()), (Ok(vec![true, true]), 28));
+    let named = matches!(&failed, Some(StoreError::Damaged { name, .. }) if *name == free(3));
+    assert!(named, "{failed:?}");
+    // The connection goes on.
+    let (answer, bytes, failed) = read(&rig, &request(vec![item(free(9))]));
+    assert_eq!((answer, bytes.len(), failed), (Ok(vec![true]), 14, None));
+}
+
+#[test]
+fn pieces_enter_grid_chunks() {
+    let rig = rig();
+    counting(&rig, grid(&[0]));
+    let new: Vec<u8> = (100..114).collect();
+    let asked = request(vec![item(grid(&[0]))]);
+    assert_eq!(rig.outcome(kind::WRITE_BATCH, &asked, &new).done, 1);
+    let (_, bytes, _) = read(&rig, &asked);
+    assert_eq!(bytes, new);
+    let mut all = [0; 32];
+    let whole = Hyperslab::whole(&[4, 8]);
+    rig.store
+        .read(&grid(&[0]), &form(&[4, 8]), &whole, &mut all)
+        .unwrap();
+    assert_eq!(
+        (all[0], all[1], all[2], all[3], all[31]),
+        (0, 100, 101, 3, 31)
+    );
+}
+
+/// Requests that no honest client sends.
+fn hostile() -> Vec<BatchRequest> {
+    let node = |offset, stride, count, what| FlatNode {
+        offset,
+        absolute: false,
+        stride,
+        count,
+        what,
+    };
+    let nodes = |nodes: Vec<FlatNode>| BatchRequest {
+        batch: Flat { nodes },
+        ..request(vec![item(grid(&[0]))])
+    };
+    let whole = Hyperslab::whole;
+    let with = |change: &dyn Fn(&mut BatchItem)| {
+        let mut one = item(grid(&[0]));
+        change(&mut one);
+        request(vec![one])
+    };
+    const RANK: usize = MAX_RANK + 1;
+    vec![
+        nodes(vec![node(-1, 0, 1, FlatWhat::Data(1))]),
+        nodes(vec![node(i64::MAX, 0, 1, FlatWhat::Data(1))]),
+        nodes(vec![node(0, i64::MAX, u64::MAX, FlatWhat::Data(1))]),
+        nodes(vec![node(0, 0, u64::MAX, FlatWhat::Data(u64::MAX))]),
+        nodes(vec![node(0, 0, 1, FlatWhat::Vector(3))]),
+        nodes(vec![node(0, 0, 1, FlatWhat::Vector(1)); 100]),
+        // More than a message: the same byte again and again.
+        nodes(vec![node(0, 0, 1 << 40, FlatWhat::Data(1))]),
+        with(&|item| item.want = whole(&[4, 9])),
+        with(&|item| item.slab = whole(&[8, 4])),
+        with(&|item| item.slab = whole(&[5, 8])),
+        with(&|item| item.form = form(&[0, 8])),
+        with(&|item| item.form = form(&[u64::MAX, u64::MAX])),
+        with(&|item| item.form.elem = 0),
+        with(&|item| {
+            item.form = form(&[1; RANK]);
+            item.want = whole(&[1; RANK]);
+            item.slab = whole(&[1; RANK]);
+        }),
+        BatchRequest {
+            cells: Coords::from_slice(&[u64::MAX, u64::MAX]),
+            ..with(&|item| {
+                item.want = Hyperslab::from_region(&Region::new(&[u64::MAX - 9, 0], &[4, 8]));
+            })
+        },
+        BatchRequest {
+            cells: Coords::from_slice(&[4]),
+            ..request(vec![item(grid(&[0]))])
+        },
+    ]
+}
+
+#[test]
+fn hostile_batches_are_refused() {
+    let rig = rig();
+    counting(&rig, grid(&[0]));
+    let changes = rig.store.changes.load(Relaxed);
+    for asked in hostile() {
+        let (answer, ..) = read(&rig, &asked);
+        assert!(
+            matches!(answer, Err(StoreError::Invalid(_))),
+            "{asked:?}: {answer:?}"
+        );
+        let outcome = rig.outcome(kind::WRITE_BATCH, &asked, b"abc");
+        let refused = matches!(
+            outcome.failed,
+            Some(StoreError::Invalid(_) | StoreError::Protocol(_))
+        );
+        assert!(refused, "{asked:?}: {outcome:?}");
+    }
+    let good = request(vec![item(grid(&[0]))]);
+    for payload in [&b""[..], &[1; 13], &[1; 15]] {
+        let outcome = rig.outcome(kind::WRITE_BATCH, &good, payload);
+        assert!(
+            matches!(outcome.failed, Some(StoreError::Protocol(_))),
+            "{outcome:?}"
+        );
+    }
+    let immutable = rig.outcome(kind::WRITE_BATCH, &request(vec![item(free(9))]), &[1; 14]);
+    assert!(matches!(immutable.failed, Some(StoreError::Invalid(_))));
+    assert_eq!(rig.store.changes.load(Relaxed), changes);
+    // A range that ends before it begins, or lies behind the end, is nothing.
+    for packed in [(9, 3), (99, 100), (u64::MAX, u64::MAX)] {
+        let none = BatchRequest {
+            packed,
+            ..good.clone()
+        };
+        assert_eq!(read(&rig, &none), (Ok(vec![true]), vec![], None));
+    }
+    // More nodes than there may be are not even decoded.
+    let node = FlatNode {
+        offset: 0,
+        absolute: false,
+        stride: 0,
+        count: 1,
+        what: FlatWhat::Data(1),
+    };
+    let long = BatchRequest {
+        batch: Flat {
+            nodes: vec![node; MAX_NODES + 1],
+        },
+        ..good
+    };
+    let (answer, ..) = read(&rig, &long);
+    assert!(matches!(answer, Err(StoreError::Protocol(_))), "{answer:?}");
+    let stray: (Answer<Vec<bool>>, _) = rig.ask(kind::READ_BATCH, &long, b"x");
+    assert!(stray.0.is_err());
+}
