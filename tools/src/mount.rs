@@ -56,6 +56,7 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
     let mount = MountNode::start(
         metadata,
+        Some(args.md.clone()),
         servers,
         &args.mountpoint,
         &args.mount,

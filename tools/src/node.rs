@@ -297,7 +297,7 @@ impl DataNode {
 
 /// The address as other machines should use it: a host that means "every interface" is replaced by the
 /// name of this machine.
-fn told_to_others(addr: &Addr) -> Addr {
+pub(crate) fn told_to_others(addr: &Addr) -> Addr {
     let Addr::Tcp(place) = addr else {
         return addr.clone();
     };
@@ -320,9 +320,10 @@ pub(crate) struct MountNode {
 }
 
 impl MountNode {
-    /// Attaches to `metadata` and mounts.
+    /// Attaches to `metadata`, which others reach at `addr`, and mounts.
     pub(crate) fn start(
         metadata: Arc<dyn Metadata>,
+        addr: Option<Addr>,
         servers: Arc<Servers>,
         mountpoint: &Path,
         args: &MountArgs,
@@ -336,6 +337,7 @@ impl MountNode {
             read_only: args.read_only,
             host: args.host.clone(),
             consistency: args.consistency,
+            metadata_addr: addr.map(|addr| addr.to_string()),
             ..ClientOptions::default()
         };
         let client = Client::start(metadata, servers, options).map_err(|error| {

@@ -162,6 +162,9 @@ impl Behind {
         let metadata = self.metadata.local();
         let mount = MountNode::start(
             metadata,
+            listener
+                .as_ref()
+                .map(|listener| node::told_to_others(listener.addr())),
             servers,
             &args.mountpoint,
             &args.mount,

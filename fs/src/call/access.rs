@@ -6,7 +6,7 @@ use super::Caller;
 
 /// What is wanted of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub(crate) enum Want {
     /// To know its content; of a directory its names.
     Read,
     /// To change it.
@@ -18,7 +18,7 @@ pub(super) enum Want {
 }
 
 /// Whether `caller` may do with an inode what is wanted.
-pub(super) fn allows(attr: &Attr, caller: &Caller, want: Want) -> bool {
+pub(crate) fn allows(attr: &Attr, caller: &Caller, want: Want) -> bool {
     if caller.is_root() {
         return true;
     }

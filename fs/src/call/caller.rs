@@ -25,6 +25,19 @@ impl Caller {
         Caller { uid, gid, groups }
     }
 
+    /// The user whose rights this process has now.
+    pub fn of_this_process() -> Caller {
+        Caller {
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            groups: nix::unistd::getgroups()
+                .unwrap_or_default()
+                .into_iter()
+                .map(nix::unistd::Gid::as_raw)
+                .collect(),
+        }
+    }
+
     /// Whether he may do as he likes.
     pub fn is_root(&self) -> bool {
         self.uid == 0

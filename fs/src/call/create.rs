@@ -8,11 +8,11 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use slabfs_mdserver::api::{Ino, MAX_CREATE, MdError, NewObject, SpecChange};
+use slabfs_mdserver::api::{Ino, MAX_CREATE, MdError, NewObject, ROOT, SpecChange};
 use slabfs_model::Tag;
 
 use super::access::Want;
-use super::path::{PathText, check, find_parent, stored};
+use super::path::{PathText, check, find_parent_below, stored};
 use super::{CallError, Context};
 use crate::view::attributes::spec_of_json;
 use crate::view::defaults::tags_of_json;
@@ -82,22 +82,54 @@ impl Described {
 }
 
 pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallError> {
+    let within = request.within.unwrap_or(PathText::Text(String::new()));
+    let described = request
+        .objects
+        .into_iter()
+        .map(|object| Described::of_json(object).map_err(CallError::Invalid));
+    let created = make(context, Within::Path(within), request.mode, described)?;
+    Ok(json!({ "created": created.len() }))
+}
+
+/// Where the paths of new objects begin.
+pub(crate) enum Within {
+    /// At the container of this path.
+    Path(PathText),
+    /// At this container, whatever its path is now; messages call it so.
+    Container(Ino, PathText),
+}
+
+impl Within {
+    fn path(&self) -> &PathText {
+        match self {
+            Self::Path(path) | Self::Container(_, path) => path,
+        }
+    }
+}
+
+/// Makes the objects that are described, and gives their inodes in order.
+pub(crate) fn make(
+    context: &Context,
+    within: Within,
+    mode: u32,
+    described: impl Iterator<Item = Result<Described, CallError>>,
+) -> Result<Vec<Ino>, CallError> {
     let mut start = Start {
         context,
-        within: request.within.unwrap_or(PathText::Text(String::new())),
-        mode: request.mode & 0o7777,
+        within,
+        mode: mode & 0o7777,
         parents: HashMap::new(),
     };
-    let mut objects = Vec::with_capacity(request.objects.len());
-    for (index, object) in request.objects.into_iter().enumerate() {
-        let object = start.object(object).map_err(|error| CallError::At {
+    let mut objects = Vec::new();
+    for (index, described) in described.enumerate() {
+        let object = described.and_then(|described| start.object(described));
+        objects.push(object.map_err(|error| CallError::At {
             index,
             path: String::new(),
             error: Box::new(error),
-        })?;
-        objects.push(object);
+        })?);
     }
-    let mut created = 0;
+    let mut created = Vec::new();
     let mut rest = objects;
     while !rest.is_empty() {
         let later = rest.split_off(rest.len().min(MAX_CREATE));
@@ -107,7 +139,7 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
             .collect();
         match context.client.md().create_many(rest) {
             Ok(made) => {
-                created += made.len();
+                created.extend(made);
                 let mut changed = context.changed.lock();
                 changed
                     .inodes
@@ -119,7 +151,7 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
                     .get(index as usize)
                     .map(|(_, name)| name.escape_ascii());
                 return Err(CallError::At {
-                    index: created + index as usize,
+                    index: created.len() + index as usize,
                     path: name.map_or_else(String::new, |name| format!("{name}: ")),
                     error: Box::new(CallError::from(*error)),
                 });
@@ -128,13 +160,13 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
         }
         rest = later;
     }
-    Ok(json!({ "created": created }))
+    Ok(created)
 }
 
 /// What is found out once for all objects.
 struct Start<'a> {
     context: &'a Context,
-    within: PathText,
+    within: Within,
     mode: u32,
     /// Containers by their path.
     parents: HashMap<Vec<u8>, Parent>,
@@ -150,18 +182,21 @@ struct Parent {
 }
 
 impl Start<'_> {
-    fn object(&mut self, object: Value) -> Result<NewObject, CallError> {
-        let Described { path, spec, tags } =
-            Described::of_json(object).map_err(CallError::Invalid)?;
+    fn object(&mut self, described: Described) -> Result<NewObject, CallError> {
+        let Described { path, spec, tags } = described;
         path.check_new().map_err(CallError::Invalid)?;
-        if path.bytes().starts_with(b"/") && !self.within.bytes().is_empty() {
+        let within = self.within.path();
+        if path.bytes().starts_with(b"/") && !within.bytes().is_empty() {
             return Err(CallError::Invalid(format!(
-                "{path} begins with /, and the paths of objects begin in {}; leave the / out",
-                self.within
+                "{path} begins with /, and the paths of objects begin in {within}; leave the / out"
             )));
         }
-        let path = path.within(&self.within);
-        let (parent, name) = self.place(&path)?;
+        let relative = path.clone();
+        let path = path.within(within);
+        let (parent, name) = match self.within {
+            Within::Path(_) => self.place(&path, ROOT, &path)?,
+            Within::Container(ino, _) => self.place(&path, ino, &relative)?,
+        };
         if spec.dims.is_some() && spec.dtype.is_none() && !parent.has_dtype {
             return Err(CallError::Invalid(format!(
                 "{path}: an array needs a dtype, as \"f4\"; its container has no default"
@@ -181,12 +216,18 @@ impl Start<'_> {
         })
     }
 
-    fn place(&mut self, path: &PathText) -> Result<(Parent, Vec<u8>), CallError> {
-        let (directory, name) = path.split();
+    /// The container of an object with this path, which is `relative` from the container `from`, and its name.
+    fn place(
+        &mut self,
+        path: &PathText,
+        from: Ino,
+        relative: &PathText,
+    ) -> Result<(Parent, Vec<u8>), CallError> {
+        let (directory, name) = relative.split();
         if let Some(&parent) = self.parents.get(directory) {
             return Ok((parent, stored(path, name)?));
         }
-        let (entry, name) = find_parent(self.context, path)?;
+        let (entry, name) = find_parent_below(self.context, path, from, relative.bytes())?;
         check(self.context, path, &entry, Want::Make)?;
         let ino = entry.attr.ino;
         let caller = &self.context.caller;

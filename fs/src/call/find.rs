@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use slabfs_mdserver::api::{Caller, Hit, Kind, MAX_HITS};
+use slabfs_mdserver::api::{Caller, Entry, Hit, Ino, Kind, MAX_HITS};
 
 use super::access::Want;
 use super::path::{PathText, check, find as find_path};
@@ -47,27 +47,13 @@ pub(super) struct Request {
 
 pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallError> {
     let under = match &request.within {
-        Some(path) => {
-            let entry = find_path(context, path)?;
-            if entry.attr.kind != Kind::Directory {
-                return Err(CallError::NotDirectory(path.to_string()));
-            }
-            // Nothing below it can be reached; of what lies deeper only that is found which can be listed.
-            check(context, path, &entry, Want::Search)?;
-            Some(entry.attr.ino)
-        }
+        Some(path) => Some(under(context, path, &find_path(context, path)?)?),
         None => None,
     };
-    let caller = &context.caller;
-    let mut gids = caller.groups.clone();
-    gids.push(caller.gid);
     let search = Search {
         query: request.query,
         under,
-        who: Some(Caller {
-            uid: caller.uid,
-            gids,
-        }),
+        who: Some(who(&context.caller)),
         part: request.part,
         with_tags: request.tags,
         with_form: request.form,
@@ -84,6 +70,26 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
     let hits: Vec<Value> = hits.iter().map(|hit| shown(hit, request.tags)).collect();
     let next = next.as_deref().map(cursor::seal).transpose()?;
     Ok(json!({ "hits": hits, "next": next.map(|next| hex(&next)) }))
+}
+
+/// The container of a search, which has the path `path`.
+pub(crate) fn under(context: &Context, path: &PathText, entry: &Entry) -> Result<Ino, CallError> {
+    if entry.attr.kind != Kind::Directory {
+        return Err(CallError::NotDirectory(path.to_string()));
+    }
+    // Nothing below it can be reached; of what lies deeper only that is found which can be listed.
+    check(context, path, entry, Want::Search)?;
+    Ok(entry.attr.ino)
+}
+
+/// Who searches.
+pub(crate) fn who(caller: &super::Caller) -> Caller {
+    let mut gids = caller.groups.clone();
+    gids.push(caller.gid);
+    Caller {
+        uid: caller.uid,
+        gids,
+    }
 }
 
 fn shown(hit: &Hit, tags: bool) -> Value {
@@ -119,12 +125,16 @@ fn shown(hit: &Hit, tags: bool) -> Value {
     value
 }
 
-/// A path from the root as the mount shows it, as text if it is that.
-fn shown_path(path: &[u8]) -> Value {
+/// The path of a hit from the root, as the mount shows it.
+pub(crate) fn path_of_hit(path: &[u8]) -> Vec<u8> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let names: Vec<_> = path.split(|&byte| byte == b'/').map(escape).collect();
-    let path = names.join(&b'/');
-    match String::from_utf8(path) {
+    names.join(&b'/')
+}
+
+/// The same as text if it is that.
+fn shown_path(path: &[u8]) -> Value {
+    match String::from_utf8(path_of_hit(path)) {
         Ok(text) => text.into(),
         Err(error) => error.into_bytes().into(),
     }

@@ -4,21 +4,24 @@
 //! that stands under `ok` in the reply, or with a [`CallError`] that the mount turns into `error` and
 //! `errno` (`mount/ops/call.rs` moves the bytes, `docs/formats/call.md` has the ops).
 //!
+//! What an op does with a path, and asks of the caller for it, the library's sessions (`session`) do as well, without
+//! the JSON.
+//!
 //! Unlike every other request of a mount these do not come through a path that the kernel has checked. So
 //! an op finds what it works on by `path` alone, which asks of the caller what the kernel would ask.
 
-mod access;
+pub(crate) mod access;
 mod caller;
-mod create;
+pub(crate) mod create;
 mod cursor;
 mod defaults;
 mod drain;
 mod dump;
-mod find;
-mod path;
+pub(crate) mod find;
+pub(crate) mod path;
 mod servers;
 mod sync;
-mod tags;
+pub(crate) mod tags;
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! From the path in a request to an inode, with the checks that the kernel makes on a path walk.
 //!
-//! Paths count from the root of the mount. They are texts, or lists of bytes where a name is no UTF-8.
+//! Paths count from the root of the mount, those of [`find_below`] and [`find_parent_below`] from a container. They
+//! are texts, or lists of bytes where a name is no UTF-8.
 //! Symbolic links are not followed: the command has resolved them, since they may lead off the mount.
 
 use std::fmt;
@@ -27,6 +28,14 @@ pub enum PathText {
 }
 
 impl PathText {
+    /// A path of these bytes.
+    pub fn of_bytes(bytes: &[u8]) -> PathText {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Bytes(bytes.to_vec()),
+        }
+    }
+
     /// The path's bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -58,7 +67,7 @@ impl PathText {
 
     /// This path as it counts from the container `from`; one that begins with a slash counts from the
     /// root.
-    pub(super) fn within(self, from: &PathText) -> PathText {
+    pub(crate) fn within(self, from: &PathText) -> PathText {
         if from.bytes().is_empty() || self.bytes().starts_with(b"/") {
             return self;
         }
@@ -89,8 +98,18 @@ impl fmt::Display for PathText {
 
 /// Finds what a path names.
 pub(super) fn find(context: &Context, path: &PathText) -> Result<Entry, CallError> {
-    let mut entry = root(context, path)?;
-    for name in components(path.bytes()) {
+    find_below(context, path, ROOT, path.bytes())
+}
+
+/// Finds what `relative` names below the container `from`; `path` is what messages call it.
+pub(crate) fn find_below(
+    context: &Context,
+    path: &PathText,
+    from: Ino,
+    relative: &[u8],
+) -> Result<Entry, CallError> {
+    let mut entry = start(context, path, from)?;
+    for name in components(relative) {
         entry = step(context, path, &entry, name)?;
     }
     Ok(entry)
@@ -103,13 +122,16 @@ pub(super) fn find_for(context: &Context, path: &PathText, want: Want) -> Result
     Ok(entry)
 }
 
-/// Finds the directory of a path's last name, and gives that name as it is stored.
-pub(super) fn find_parent(
+/// Finds the directory of the last name of `relative`, which counts from the container `from`, and gives that
+/// name as it is stored; `path` is what messages call it.
+pub(crate) fn find_parent_below(
     context: &Context,
     path: &PathText,
+    from: Ino,
+    relative: &[u8],
 ) -> Result<(Entry, Vec<u8>), CallError> {
-    let mut entry = root(context, path)?;
-    let mut names = components(path.bytes()).peekable();
+    let mut entry = start(context, path, from)?;
+    let mut names = components(relative).peekable();
     while let Some(name) = names.next() {
         if names.peek().is_none() {
             directory(path, &entry)?;
@@ -123,7 +145,7 @@ pub(super) fn find_parent(
 }
 
 /// Whether the caller may do with an entry what is wanted.
-pub(super) fn check(
+pub(crate) fn check(
     context: &Context,
     path: &PathText,
     entry: &Entry,
@@ -143,11 +165,11 @@ pub(super) fn check(
     )))
 }
 
-fn root(context: &Context, path: &PathText) -> Result<Entry, CallError> {
+fn start(context: &Context, path: &PathText, from: Ino) -> Result<Entry, CallError> {
     if path.bytes().len() > PATH_LIMIT {
         return Err(CallError::Client(FsError::Md(MdError::NameTooLong)));
     }
-    Ok(context.client.getattr(ROOT)?)
+    Ok(context.client.getattr(from)?)
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use slabfs_mdserver::api::{Ino, Kind, MdError, TagChange};
+use slabfs_mdserver::api::{Entry, Ino, Kind, MdError, TagChange};
 
 use super::access::Want;
 use super::path::{PathText, find_for};
@@ -52,16 +52,22 @@ pub(super) fn tag(context: &Context, request: Tag) -> Result<Value, CallError> {
 fn resolved(context: &Context, change: Change) -> Result<TagChange, CallError> {
     let Change { path, set, remove } = change;
     let entry = find_for(context, &path, Want::Write)?;
-    if !matches!(entry.attr.kind, Kind::Object | Kind::Directory) {
-        return Err(CallError::Invalid(format!(
-            "{path} cannot have tags; files and directories can"
-        )));
-    }
+    tagged(&path, &entry)?;
     Ok(TagChange {
         ino: entry.attr.ino,
         set: tags_of_json(&Value::Object(set)).map_err(CallError::Invalid)?,
         remove,
     })
+}
+
+/// Refuses what cannot have tags.
+pub(crate) fn tagged(path: &PathText, entry: &Entry) -> Result<(), CallError> {
+    match entry.attr.kind {
+        Kind::Object | Kind::Directory => Ok(()),
+        _ => Err(CallError::Invalid(format!(
+            "{path} cannot have tags; files and directories can"
+        ))),
+    }
 }
 
 /// `{"op": "tags", "path": …, "keys": ["step"]}` → `{"step": 3}`; without `keys` all tags. With

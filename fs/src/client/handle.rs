@@ -214,7 +214,13 @@ impl Selected {
     ) -> Result<Selected, FsError> {
         let slab = selection
             .resolve(&geometry.dims_at(size))
-            .map_err(|error| FsError::Invalid(error.to_string()))?
+            .map_err(|error| FsError::Invalid(error.to_string()))?;
+        Selected::of(&slab, geometry)
+    }
+
+    /// These elements of an object of this form, in which they lie.
+    pub(super) fn of(slab: &Hyperslab, geometry: &Geometry) -> Result<Selected, FsError> {
+        let slab = slab
             .to_cells(geometry.info.space().elem)
             .map_err(|error| FsError::Invalid(error.to_string()))?;
         let shape = slab.packed_shape();

@@ -11,6 +11,7 @@
 //! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps;
 //!   `batch`, `batch_write` read and write nested strided patterns
 //! - `transfer` regions between the caller's memory and objects, many under way at the same time
+//! - `part` selections through a handle of the whole object
 //! - `resize` whatever changes an object's form
 //! - `find` searches
 //! - `locks` advisory locks: what is held, who waits
@@ -44,6 +45,7 @@ mod locks;
 mod namespace;
 mod object;
 mod open;
+mod part;
 mod pass;
 mod payload;
 mod place;
@@ -77,6 +79,7 @@ pub use handle::{Handle, OpenMode, ReadSink, Written};
 pub use layout::{ChunkView, LayoutView};
 pub use life::Caches;
 pub use locks::{Locked, Then};
+pub use part::{Part, Wanted};
 pub use rights::Consistency;
 
 use ahead::Windows;
@@ -119,6 +122,8 @@ pub struct ClientOptions {
     pub transfer_limit: u64,
     /// Threads that run transfers, at most; made when they are needed.
     pub transfer_threads: usize,
+    /// Where other processes reach the metadata service, as an address; none if they cannot.
+    pub metadata_addr: Option<String>,
 }
 
 impl Default for ClientOptions {
@@ -136,6 +141,7 @@ impl Default for ClientOptions {
             consistency: Consistency::default(),
             transfer_limit: 1 << 30,
             transfer_threads: 4,
+            metadata_addr: None,
         }
     }
 }
@@ -215,6 +221,11 @@ impl Client {
     /// part in rights hears of the end of that before anybody else can change anything.
     pub fn alone(&self) -> bool {
         self.md.session_count() <= 1 && !self.rights.shared()
+    }
+
+    /// Where other processes reach the metadata service, if they can.
+    pub fn metadata_addr(&self) -> Option<&str> {
+        self.options.metadata_addr.as_deref()
     }
 
     /// Whether metadata service and data servers are all in this process.

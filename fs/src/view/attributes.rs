@@ -277,15 +277,7 @@ fn parse_spec(text: &str) -> Result<SpecChange, String> {
 pub fn spec_of_json(map: &Map<String, Value>) -> Result<SpecChange, String> {
     let mut change = SpecChange::default();
     for (key, value) in map {
-        let attribute = TABLE
-            .iter()
-            .find(|(name, _)| name == key)
-            .map(|&(_, attribute)| attribute)
-            .ok_or_else(|| {
-                format!(
-                    "\"{key}\" is no part of a spec, which has dtype, dims, max_dims, fill, layout, codec, placement"
-                )
-            })?;
+        let attribute = named(key)?;
         match json_text(value).ok_or_else(|| format!("\"{key}\": {value} cannot be its value"))? {
             Given::Nothing => {}
             Given::NoAxes if attribute == Attribute::Dims => change.dims = Some(Coords::new()),
@@ -299,6 +291,28 @@ pub fn spec_of_json(map: &Map<String, Value>) -> Result<SpecChange, String> {
         }
     }
     Ok(change)
+}
+
+/// Puts the text of one attribute that declares into a change.
+///
+/// # Errors
+/// In words: there is no such attribute, or the text cannot be its value.
+pub fn put_text(key: &str, text: &str, change: &mut SpecChange) -> Result<(), String> {
+    named(key)?
+        .put(text, change)
+        .map_err(|reason| format!("\"{key}\": {reason}"))
+}
+
+fn named(key: &str) -> Result<Attribute, String> {
+    TABLE
+        .iter()
+        .find(|(name, _)| *name == key)
+        .map(|&(_, attribute)| attribute)
+        .ok_or_else(|| {
+            format!(
+                "\"{key}\" is no part of a spec, which has dtype, dims, max_dims, fill, layout, codec, placement"
+            )
+        })
 }
 
 /// A change as a map of attributes' names and texts; the inverse of [`spec_of_json`].

@@ -133,12 +133,19 @@ pub fn servers(servers: &[ServerInfo]) -> Value {
     Value::Array(servers)
 }
 
-/// `.slabfs/status`: the session and the data servers it knows.
-pub fn status(session: u64, alone: bool, local: bool, servers: &[ServerInfo]) -> Value {
+/// `.slabfs/status`: the session, where others reach the metadata service, and the data servers.
+pub fn status(
+    session: u64,
+    alone: bool,
+    local: bool,
+    metadata: Option<&str>,
+    servers: &[ServerInfo],
+) -> Value {
     json!({
         "session": session,
         "alone": alone,
         "in_process": local,
+        "metadata": metadata,
         "servers": self::servers(servers),
     })
 }
@@ -193,7 +200,7 @@ mod tests {
             chunks: 2,
             in_flight: 0,
         };
-        let value = status(9, true, true, &[server]);
+        let value = status(9, true, true, None, &[server]);
         assert_eq!(value["servers"][0]["id"], 3);
         assert!(text(&value).ends_with(b"\n"));
     }

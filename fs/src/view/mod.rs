@@ -6,6 +6,7 @@
 //! - [`defaults`]: what containers give, as JSON and as attributes.
 //! - [`selection`]: the size and the attributes of a selection as a file.
 //! - [`describe`]: an object as the JSON that `user.slabfs.info` and `slabfs info` show.
+//! - [`like`]: what a new array takes from another one.
 //! - [`search`]: the names in `.slabfs/find`.
 //! - [`hidden`]: what lies under `.slabfs` in the root of a mount.
 //!
@@ -16,6 +17,7 @@ pub mod attributes;
 pub mod defaults;
 pub mod describe;
 pub mod hidden;
+pub mod like;
 pub mod name;
 pub mod nodes;
 pub mod search;

@@ -3,52 +3,18 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use slabfs_model::{DType, Fill, Layout, Tag, parse_dims, parse_max_dims};
+use slabfs_fs::view::attributes::{json_of_spec, spec_of_json};
+use slabfs_fs::view::like::like;
+use slabfs_model::Tag;
 
 use crate::failure::usage;
 use crate::onmount::{self, Mount};
 
-/// The given fields, and those of the array `other` where nothing is given. What does not go with the
-/// given ones is left out: limits below the dims, the chunk of a grid of another rank, a fill value that the
-/// dtype cannot have, a codec beside a grid.
+/// The given fields, and those of the array `other` where nothing is given ([`like`]).
 pub(super) fn with(given: Map<String, Value>, other: &Path) -> anyhow::Result<Map<String, Value>> {
-    let mut all = onmount::spec(other)?;
-    all.retain(|key, _| !given.contains_key(key));
-    let fields = |key: &str| given.get(key).and_then(Value::as_str);
-    if let Some(dims) = fields("dims").and_then(|text| parse_dims(text).ok()) {
-        let text = |all: &Map<String, Value>, key: &str| {
-            all.get(key).and_then(Value::as_str).map(str::to_owned)
-        };
-        let limits = text(&all, "max_dims").and_then(|text| parse_max_dims(&text).ok());
-        let allowed = limits.is_some_and(|limits| {
-            limits.len() == dims.len() && dims.iter().zip(&limits).all(|(&n, max)| max.allows(n))
-        });
-        if !allowed {
-            all.remove("max_dims");
-        }
-        if let Some(Layout::Grid(chunk)) = text(&all, "layout").and_then(|text| text.parse().ok())
-            && chunk.len() != dims.len()
-        {
-            all.remove("layout");
-        }
-    }
-    if let Some(dtype) = fields("dtype").and_then(|text| text.parse::<DType>().ok())
-        && let Some(fill) = all.get("fill").and_then(Value::as_str)
-        && Fill::parse(fill, &dtype).is_err()
-    {
-        all.remove("fill");
-    }
-    let aligned = |layout: &str| layout == "aligned";
-    if fields("layout").is_some_and(|layout| !aligned(layout)) {
-        all.remove("codec");
-    } else if fields("codec").is_some_and(|codec| codec != "none") {
-        let grid = all.get("layout").and_then(Value::as_str);
-        if grid.is_some_and(|layout| !aligned(layout)) {
-            all.remove("layout");
-        }
-    }
-    all.extend(given);
-    Ok(all)
+    let other = onmount::spec(other)?;
+    let read = |map: &Map<String, Value>| spec_of_json(map).map_err(anyhow::Error::msg);
+    Ok(json_of_spec(&like(read(&given)?, read(&other)?)))
 }
 
 /// `key=value` texts as tags in JSON.

@@ -138,6 +138,7 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
             client.md().session().0,
             client.alone(),
             client.local(),
+            client.metadata_addr(),
             &client.md().servers()?,
         ),
         Hidden::Layout(ino) => match serde_json::to_value(client.layout(ino)?) {

@@ -1,0 +1,127 @@
+//! A filesystem that only this process uses: metadata service and one data server in a directory, by direct calls.
+//!
+//! It keeps what `slabfs up --data DIR` keeps, so that either can open what the other left; one at a time.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slabfs_mdserver::client::LocalMd;
+use slabfs_mdserver::service::{Service, ServiceOptions};
+use slabfs_objstore::ChunkStore;
+use slabfs_objstore::client::{Options, Servers};
+use slabfs_objstore::server::{Fence, Heart, HeartOptions};
+use slabfs_objstore::store::{LocalOptions, LocalStore};
+
+use super::error::{Error, ErrorKind};
+use crate::client::{Client, ClientOptions};
+
+/// How long the data server may take to be known to the metadata service.
+const REGISTERED: Duration = Duration::from_secs(30);
+
+/// What is behind the session of such a filesystem.
+pub(super) struct Alone {
+    service: Arc<Service>,
+    heart: Heart,
+    store: Arc<dyn ChunkStore>,
+}
+
+impl Alone {
+    /// Opens the directory, which is made if it is missing, and attaches.
+    pub(super) fn open(dir: &Path) -> Result<(Alone, Arc<Client>), Error> {
+        if dir.join("os2").exists() {
+            return Err(Error::new(
+                ErrorKind::NotSupported,
+                format!(
+                    "{} holds several data servers; serve it with `slabfs up --data {0} --listen unix:PATH` and connect there",
+                    dir.display()
+                ),
+            ));
+        }
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::new(
+                ErrorKind::Io,
+                format!("cannot use {}: {error}", dir.display()),
+            )
+        };
+        let (md, os) = (dir.join("md"), dir.join("os1"));
+        for one in [dir, &md, &os] {
+            make_private(one).map_err(|error| failed(&error))?;
+        }
+        let (service, _) =
+            Service::open(&md, ServiceOptions::default()).map_err(|error| failed(&error))?;
+        let service = Arc::new(service);
+        let opened = Alone::start(service.clone(), &os, &failed);
+        if opened.is_err()
+            && let Err(error) = service.close()
+        {
+            tracing::warn!(%error, "the metadata service did not close well");
+        }
+        opened
+    }
+
+    fn start(
+        service: Arc<Service>,
+        os: &Path,
+        failed: &dyn Fn(&dyn std::fmt::Display) -> Error,
+    ) -> Result<(Alone, Arc<Client>), Error> {
+        let store =
+            LocalStore::open(os, LocalOptions::default()).map_err(|error| failed(&error))?;
+        let uuid = store.id();
+        let fence = Arc::new(Fence::open(store.path()));
+        let store: Arc<dyn ChunkStore> = Arc::new(store);
+        let heart = Heart::start(
+            store.clone(),
+            service.clone(),
+            fence,
+            HeartOptions::new(uuid, None),
+        )
+        .map_err(|error| failed(&error))?;
+        let alone = Alone {
+            service,
+            heart,
+            store,
+        };
+        let id = match alone.heart.registered(REGISTERED) {
+            Ok(id) => id,
+            Err(error) => {
+                alone.heart.stop();
+                return Err(failed(&error));
+            }
+        };
+        let servers = Servers::new(Options::default());
+        servers.add_local(id, alone.store.clone());
+        let metadata = Arc::new(LocalMd(alone.service.clone()));
+        match Client::start(metadata, Arc::new(servers), ClientOptions::default()) {
+            Ok(client) => Ok((alone, client)),
+            Err(error) => {
+                alone.heart.stop();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Closes the services with everything on disk; the session has ended.
+    pub(super) fn close(self) -> Result<(), Error> {
+        self.heart.stop();
+        let stored = self.store.sync(&[]);
+        let closed = self.service.close();
+        stored.map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
+        closed.map_err(|error| {
+            Error::new(
+                ErrorKind::Io,
+                format!("the metadata service did not close well: {error}"),
+            )
+        })
+    }
+}
+
+/// Makes a directory that only its owner may enter: what lies in it goes past all permissions.
+fn make_private(dir: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+}

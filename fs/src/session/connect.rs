@@ -1,0 +1,230 @@
+//! Where a filesystem is, and how a session attaches to it: as a mount does, without one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use slabfs_mdserver::api::MdError;
+use slabfs_mdserver::client::RemoteMd;
+use slabfs_objstore::Addr;
+use slabfs_objstore::client::{Options, Servers};
+use slabfs_objstore::wire::Key;
+
+use super::error::{Error, ErrorKind};
+use crate::client::{Client, ClientOptions, Consistency, FsError};
+
+/// Bytes of `.slabfs/status`; more is some other file.
+const STATUS_LIMIT: u64 = 16 << 20;
+
+/// How to attach to a running filesystem.
+///
+/// ```
+/// use slabfs_fs::session::ConnectOptions;
+/// use std::time::Duration;
+///
+/// let options = ConnectOptions::to("tcp:node7:7070")
+///     .key_file("key")
+///     .io_timeout(Duration::from_secs(5));
+/// ```
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    place: PathBuf,
+    key_file: Option<PathBuf>,
+    client: ClientOptions,
+}
+
+impl ConnectOptions {
+    /// To the filesystem whose metadata service listens at `unix:PATH` or `tcp:HOST:PORT`, as `slabfs mount --md`
+    /// takes it; or that is mounted where the path lies which is given instead. A mount by `slabfs up` serves
+    /// others only with `--listen`.
+    pub fn to(place: impl AsRef<Path>) -> ConnectOptions {
+        ConnectOptions {
+            place: place.as_ref().to_owned(),
+            key_file: None,
+            client: ClientOptions::default(),
+        }
+    }
+
+    /// The file with the key that all processes of the filesystem share; `tcp:` needs one.
+    #[must_use]
+    pub fn key_file(mut self, file: impl AsRef<Path>) -> ConnectOptions {
+        self.key_file = Some(file.as_ref().to_owned());
+        self
+    }
+
+    /// How long a call waits for a server that is away; 30 s if nothing is said.
+    #[must_use]
+    pub fn io_timeout(mut self, time: Duration) -> ConnectOptions {
+        self.client.io_timeout = time;
+        self
+    }
+
+    /// What this session and others see of each other; strict if nothing is said.
+    #[must_use]
+    pub fn consistency(mut self, consistency: Consistency) -> ConnectOptions {
+        self.client.consistency = consistency;
+        self
+    }
+
+    /// Nothing may be changed.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> ConnectOptions {
+        self.client.read_only = read_only;
+        self
+    }
+
+    /// Bytes of written data that may wait in memory before writers wait; 128 MiB if nothing is said.
+    #[must_use]
+    pub fn dirty_limit(mut self, bytes: u64) -> ConnectOptions {
+        self.client.dirty_limit = bytes;
+        self
+    }
+
+    /// Bytes of read data to keep in memory; 64 MiB if nothing is said.
+    #[must_use]
+    pub fn cache(mut self, bytes: u64) -> ConnectOptions {
+        self.client.cache_bytes = bytes;
+        self
+    }
+
+    /// The name of this machine, by which placement `local` finds its servers; the host's if nothing is said.
+    #[must_use]
+    pub fn host(mut self, name: impl Into<String>) -> ConnectOptions {
+        self.client.host = Some(name.into());
+        self
+    }
+
+    /// Attaches.
+    pub(super) fn attach(&self) -> Result<Arc<Client>, Error> {
+        let addr = self.addr()?;
+        let key = match (&self.key_file, &addr) {
+            (Some(file), _) => {
+                Some(Key::load(file).map_err(|error| Error::invalid(error.to_string()))?)
+            }
+            (None, Addr::Tcp(_)) => {
+                return Err(Error::invalid(format!(
+                    "{addr} needs the shared key of its filesystem: give the key file"
+                )));
+            }
+            (None, Addr::Unix(_)) => None,
+        };
+        let deadline = self.client.io_timeout;
+        let servers = Servers::new(Options {
+            deadline,
+            key: key.clone(),
+            ..Options::default()
+        });
+        let metadata = RemoteMd::connect(addr.clone(), key, deadline);
+        let options = ClientOptions {
+            metadata_addr: Some(addr.to_string()),
+            ..self.client.clone()
+        };
+        Client::start(Arc::new(metadata), Arc::new(servers), options).map_err(|error| {
+            let advice = match &error {
+                FsError::Md(MdError::Unavailable { .. }) => {
+                    "; is the filesystem running there, with the same key file? A longer I/O timeout waits longer"
+                }
+                _ => "",
+            };
+            let kind = Error::from(error.clone()).kind();
+            Error::new(
+                kind,
+                format!("cannot attach to the metadata service: {error}{advice}"),
+            )
+        })
+    }
+
+    fn addr(&self) -> Result<Addr, Error> {
+        let text = self.place.to_str().unwrap_or_default();
+        if text.starts_with("unix:") || text.starts_with("tcp:") {
+            return text
+                .parse()
+                .map_err(|error: slabfs_objstore::addr::AddrError| {
+                    Error::invalid(error.to_string())
+                });
+        }
+        of_mount(&self.place)
+    }
+}
+
+/// The address that a mount tells of its metadata service.
+fn of_mount(path: &Path) -> Result<Addr, Error> {
+    let shown = path.display();
+    let full = path.canonicalize().map_err(|error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+            _ => ErrorKind::Io,
+        };
+        Error::new(
+            kind,
+            format!("{shown}: {error}; give unix:PATH, tcp:HOST:PORT or a path on a slabfs mount"),
+        )
+    })?;
+    let status = full
+        .ancestors()
+        .map(|above| above.join(".slabfs/status"))
+        .find(|status| status.is_file());
+    let Some(status) = status else {
+        return Err(Error::invalid(format!(
+            "{shown} is not on a slabfs mount; give unix:PATH or tcp:HOST:PORT of a metadata service, or a path on a mount"
+        )));
+    };
+    let told = read(&status)
+        .map_err(|error| Error::new(ErrorKind::Io, format!("{}: {error}", status.display())))?;
+    match told.get("metadata").and_then(serde_json::Value::as_str) {
+        Some(addr) => addr
+            .parse()
+            .map_err(|error| Error::new(ErrorKind::Io, format!("{}: {error}", status.display()))),
+        None => Err(Error::new(
+            ErrorKind::NotSupported,
+            format!(
+                "the slabfs mounted at {shown} serves no other process; start it with `slabfs up --listen unix:PATH`"
+            ),
+        )),
+    }
+}
+
+fn read(status: &Path) -> std::io::Result<serde_json::Value> {
+    use std::io::Read;
+
+    let mut text = Vec::new();
+    std::fs::File::open(status)?
+        .take(STATUS_LIMIT)
+        .read_to_end(&mut text)?;
+    serde_json::from_slice(&text).map_err(std::io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_lead_nowhere_say_what_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = |place: &Path| ConnectOptions::to(place).addr().unwrap_err();
+        assert_eq!(error(&dir.path().join("none")).kind(), ErrorKind::NotFound);
+        let plain = error(dir.path());
+        assert_eq!(plain.kind(), ErrorKind::Invalid);
+        assert!(plain.to_string().contains("tcp:HOST:PORT"), "{plain}");
+        assert_eq!(error(Path::new("tcp:x")).kind(), ErrorKind::Invalid);
+        let keyless = ConnectOptions::to("tcp:localhost:1").attach().unwrap_err();
+        assert!(keyless.to_string().contains("key file"), "{keyless}");
+    }
+
+    #[test]
+    fn a_mount_tells_where_its_service_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let hidden = dir.path().join(".slabfs");
+        std::fs::create_dir_all(&hidden).unwrap();
+        std::fs::create_dir(dir.path().join("deep")).unwrap();
+        let place = ConnectOptions::to(dir.path().join("deep"));
+        std::fs::write(hidden.join("status"), "{\"metadata\": \"unix:/run/md.s\"}").unwrap();
+        assert_eq!(place.addr().unwrap().to_string(), "unix:/run/md.s");
+        std::fs::write(hidden.join("status"), "{\"metadata\": null}").unwrap();
+        let error = place.addr().unwrap_err();
+        assert!(error.to_string().contains("--listen"), "{error}");
+        std::fs::write(hidden.join("status"), "{").unwrap();
+        assert_eq!(place.addr().unwrap_err().kind(), ErrorKind::Io);
+    }
+}

@@ -1,0 +1,447 @@
+//! Containers and what is in them: made, opened, listed, removed, renamed, tagged by name.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use slabfs_mdserver::api::{
+    Attr, Create, DirEntry, Entry, Ino, Kind, MdError, ROOT, RenameFlags, TagChange,
+};
+use slabfs_model::Tag;
+
+use super::Session;
+use super::error::{Error, ErrorKind};
+use super::object::{Access, Object};
+use super::spec::ObjectSpec;
+use super::stat::Stat;
+use crate::call::access::Want;
+use crate::call::create::{Within, make};
+use crate::call::path::{PathText, check, find_below, find_parent_below};
+use crate::call::tags::tagged;
+use crate::call::{Context, Described};
+use crate::view::name::{HIDDEN, escape};
+
+/// Entries that are asked for at once.
+const PAGE: u32 = 1024;
+
+/// The sticky bit: what is in such a container only its owner removes, or the container's.
+const STICKY: u32 = 0o1000;
+
+/// A container that has been found once: it stays the same one when it is renamed. All paths given to it count from
+/// it, with or without a slash in front; `..` and symbolic links are not followed.
+#[derive(Debug, Clone)]
+pub struct Container {
+    session: Session,
+    ino: Ino,
+    path: PathText,
+}
+
+/// An entry of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name, by which it opens.
+    pub name: OsString,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What is to become of the tags of one object or container. Removals come first; removing what is not there is no
+/// error.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TagEdit {
+    /// Whose.
+    pub path: PathBuf,
+    /// Tags to set.
+    pub set: Vec<(String, Tag)>,
+    /// Keys of tags to remove.
+    pub remove: Vec<String>,
+}
+
+/// A path as it was given, and as messages have it.
+struct Given<'a> {
+    context: Context,
+    from: Ino,
+    relative: &'a [u8],
+    whole: PathText,
+}
+
+impl Given<'_> {
+    fn find(&self) -> Result<Entry, Error> {
+        Ok(find_below(
+            &self.context,
+            &self.whole,
+            self.from,
+            self.relative,
+        )?)
+    }
+
+    fn find_for(&self, want: Want) -> Result<Entry, Error> {
+        let entry = self.find()?;
+        self.check(&entry, want)?;
+        Ok(entry)
+    }
+
+    fn check(&self, entry: &Entry, want: Want) -> Result<(), Error> {
+        Ok(check(&self.context, &self.whole, entry, want)?)
+    }
+
+    /// The container in which a name is to appear or to go, and the name as it is stored.
+    fn place(&self) -> Result<(Entry, Vec<u8>), Error> {
+        let (parent, name) =
+            find_parent_below(&self.context, &self.whole, self.from, self.relative)?;
+        if parent.attr.ino == ROOT && name == HIDDEN {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                ".slabfs in the root belongs to mounts; choose another name",
+            ));
+        }
+        self.check(&parent, Want::Make)?;
+        Ok((parent, name))
+    }
+
+    /// Refuses to take somebody else's name out of a sticky container.
+    fn may_go(&self, parent: &Entry, attr: &Attr) -> Result<(), Error> {
+        let caller = &self.context.caller;
+        let free = parent.attr.mode & STICKY == 0
+            || caller.is_root()
+            || [parent.attr.uid, attr.uid].contains(&caller.uid);
+        match free {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Denied,
+                format!(
+                    "{}: its container is sticky: only the owner of either takes it away",
+                    self.whole
+                ),
+            )),
+        }
+    }
+
+    fn about(&self, error: impl Into<Error>) -> Error {
+        error.into().about(&self.whole)
+    }
+}
+
+impl Container {
+    pub(super) fn new(session: Session, ino: Ino, path: PathText) -> Container {
+        Container { session, ino, path }
+    }
+
+    fn given<'a>(&self, path: &'a Path) -> Result<Given<'a>, Error> {
+        let relative = path.as_os_str().as_bytes();
+        let mut rest = relative;
+        while let Some(shorter) = rest.strip_prefix(b"/") {
+            rest = shorter;
+        }
+        Ok(Given {
+            context: self.session.context()?,
+            from: self.ino,
+            relative,
+            whole: match rest {
+                b"" => self.path.clone(),
+                rest => PathText::of_bytes(rest).within(&self.path),
+            },
+        })
+    }
+
+    /// The session it is of.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Its path from the root when it was found.
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.path.bytes()))
+    }
+
+    /// The container of this path below this one; of an empty path this one.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotContainer`, `Denied`.
+    pub fn container(&self, path: impl AsRef<Path>) -> Result<Container, Error> {
+        let given = self.given(path.as_ref())?;
+        let entry = given.find()?;
+        if entry.attr.kind != Kind::Directory {
+            return Err(Error::new(
+                ErrorKind::NotContainer,
+                format!(
+                    "{} is not a container; objects are opened with open",
+                    given.whole
+                ),
+            ));
+        }
+        Ok(Container::new(
+            self.session.clone(),
+            entry.attr.ino,
+            given.whole,
+        ))
+    }
+
+    /// Makes a container, in one that is there.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound`, `Denied`.
+    pub fn create_container(&self, path: impl AsRef<Path>) -> Result<Container, Error> {
+        let given = self.given(path.as_ref())?;
+        let (parent, name) = given.place()?;
+        let made = given.context.client.md().create(Create {
+            parent: parent.attr.ino,
+            name,
+            kind: Kind::Directory,
+            mode: 0o777 & !umask(),
+            uid: given.context.caller.uid,
+            gid: given.context.caller.gid,
+            rdev: 0,
+            target: None,
+            exclusive: true,
+            open: false,
+        });
+        let made = made.map_err(|error| given.about(error))?;
+        Ok(Container::new(
+            self.session.clone(),
+            made.entry.attr.ino,
+            given.whole,
+        ))
+    }
+
+    /// Makes an object and opens it for reading and writing. A name that is taken is refused.
+    ///
+    /// # Errors
+    /// `Exists`; `Invalid`, saying what of the spec cannot be; `NotFound` and `Denied` for what is above it.
+    pub fn create(&self, path: impl AsRef<Path>, spec: &ObjectSpec) -> Result<Object, Error> {
+        let path = path.as_ref();
+        let mode = spec.mode.unwrap_or_else(|| 0o666 & !umask());
+        let made = self.make(mode, [(path, spec)].into_iter());
+        let made = made.map_err(|error| error.alone())?;
+        let given = self.given(path)?;
+        let Some(&ino) = made.first() else {
+            return Err(Error::new(ErrorKind::Io, "nothing was made"));
+        };
+        Object::open(&self.session, ino, given.whole, Access::ReadWrite)
+    }
+
+    /// Makes many objects, and says how many. They are made in batches of 1024, each wholly or not at all; what is
+    /// wrong with one is looked for in all of them first, and [`Error::index`] says which it is.
+    ///
+    /// # Errors
+    /// As [`Container::create`].
+    pub fn create_many<P: AsRef<Path>>(
+        &self,
+        objects: impl IntoIterator<Item = (P, ObjectSpec)>,
+    ) -> Result<usize, Error> {
+        let objects: Vec<(P, ObjectSpec)> = objects.into_iter().collect();
+        let usual = 0o666 & !umask();
+        let mut made = 0;
+        // Objects of one request have one mode.
+        for group in objects.chunk_by(|(_, a), (_, b)| a.mode == b.mode) {
+            let mode = group.first().and_then(|(_, spec)| spec.mode);
+            let paths = group.iter().map(|(path, spec)| (path.as_ref(), spec));
+            let inos = self
+                .make(mode.unwrap_or(usual), paths)
+                .map_err(|error| error.later(made))?;
+            made += inos.len();
+        }
+        Ok(made)
+    }
+
+    fn make<'a>(
+        &self,
+        mode: u32,
+        objects: impl Iterator<Item = (&'a Path, &'a ObjectSpec)>,
+    ) -> Result<Vec<Ino>, Error> {
+        let context = self.session.context()?;
+        let within = Within::Container(self.ino, self.path.clone());
+        let described = objects.map(|(path, spec)| {
+            Ok(Described {
+                path: PathText::of_bytes(path.as_os_str().as_bytes()),
+                spec: spec.change.clone(),
+                tags: spec.tags.clone(),
+            })
+        });
+        Ok(make(&context, within, mode, described)?)
+    }
+
+    /// Opens an object.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsContainer`, `Denied`; `ReadOnly` for writing in a session that may not.
+    pub fn open(&self, path: impl AsRef<Path>, access: Access) -> Result<Object, Error> {
+        let given = self.given(path.as_ref())?;
+        let entry = given.find()?;
+        match entry.attr.kind {
+            Kind::Object => {}
+            Kind::Directory => {
+                return Err(Error::new(
+                    ErrorKind::IsContainer,
+                    format!("{} is a container; give the path of an object", given.whole),
+                ));
+            }
+            _ => {
+                return Err(Error::invalid(format!(
+                    "{} is neither an object nor a container; give the path of an object",
+                    given.whole
+                )));
+            }
+        }
+        if access.reads() {
+            given.check(&entry, Want::Read)?;
+        }
+        if access.writes() {
+            if given.context.client.read_only() {
+                return Err(Error::new(
+                    ErrorKind::ReadOnly,
+                    "the session is read-only; connect without that, or open for reading",
+                ));
+            }
+            given.check(&entry, Want::Write)?;
+        }
+        Object::open(&self.session, entry.attr.ino, given.whole, access)
+    }
+
+    /// What this container has in it, in no order, while it may change: asked for a page at a time.
+    ///
+    /// # Errors
+    /// `Denied`.
+    pub fn list(&self) -> Result<impl Iterator<Item = Result<Listed, Error>> + use<>, Error> {
+        let given = self.given(Path::new(""))?;
+        given.find_for(Want::Read)?;
+        let (session, ino) = (self.session.clone(), self.ino);
+        let mut cookie = Some(0);
+        let pages = std::iter::from_fn(move || {
+            let after = cookie?;
+            let page = session
+                .client()
+                .and_then(|client| Ok(client.md().readdir(ino, after, PAGE)?));
+            cookie = match &page {
+                Ok(page) => page.last().map(|last| last.cookie),
+                Err(_) => None,
+            };
+            match page {
+                Ok(page) if page.is_empty() => None,
+                Ok(page) => Some(page.into_iter().map(Ok).collect::<Vec<_>>()),
+                Err(error) => Some(vec![Err(error)]),
+            }
+        });
+        let shown = move |entry: &DirEntry| ino != ROOT || entry.name != HIDDEN;
+        Ok(pages
+            .flatten()
+            .filter(move |entry| entry.as_ref().map_or(true, &shown))
+            .map(|entry: Result<DirEntry, Error>| {
+                entry.map(|entry| Listed {
+                    name: OsString::from_vec(escape(&entry.name).into_owned()),
+                    kind: entry.entry.attr.kind,
+                })
+            }))
+    }
+
+    /// What is known of what has this path; of an empty path of this container.
+    ///
+    /// # Errors
+    /// `NotFound`, `Denied` for what is above it.
+    pub fn stat(&self, path: impl AsRef<Path>) -> Result<Stat, Error> {
+        Ok(Stat::of(&self.given(path.as_ref())?.find()?))
+    }
+
+    /// Removes an object's name, or a container that is empty. An object lives on while somebody has it open.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotEmpty`, `Denied`.
+    pub fn remove(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let given = self.given(path.as_ref())?;
+        let (parent, name) = given.place()?;
+        let md = given.context.client.md();
+        let ino = parent.attr.ino;
+        let found = md.lookup(ino, &name).map_err(|error| given.about(error))?;
+        given.may_go(&parent, &found.attr)?;
+        let removed = match found.attr.kind {
+            Kind::Directory => md.rmdir(ino, &name),
+            _ => md.unlink(ino, &name),
+        };
+        removed.map_err(|error| given.about(error))
+    }
+
+    /// Renames, as `rename(2)`: what has the new name is replaced, or as the flags say.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `NotEmpty`, `Denied`; `Invalid` for a container that would come below itself.
+    pub fn rename(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        flags: RenameFlags,
+    ) -> Result<(), Error> {
+        let (from, to) = (self.given(from.as_ref())?, self.given(to.as_ref())?);
+        let ((old, name), (new, new_name)) = (from.place()?, to.place()?);
+        let md = from.context.client.md();
+        let moved = md
+            .lookup(old.attr.ino, &name)
+            .map_err(|error| from.about(error))?;
+        from.may_go(&old, &moved.attr)?;
+        let elsewhere = old.attr.ino != new.attr.ino;
+        // Its `..` changes.
+        let moves = |given: &Given<'_>, entry: &Entry| match entry.attr.kind {
+            Kind::Directory if elsewhere => given.check(entry, Want::Write),
+            _ => Ok(()),
+        };
+        moves(&from, &moved)?;
+        match md.lookup(new.attr.ino, &new_name) {
+            Ok(there) => {
+                to.may_go(&new, &there.attr)?;
+                if flags == RenameFlags::Exchange {
+                    moves(&to, &there)?;
+                }
+            }
+            Err(MdError::NotFound) => {}
+            Err(error) => return Err(to.about(error)),
+        }
+        md.rename(old.attr.ino, &name, new.attr.ino, &new_name, flags)
+            .map_err(|error| Error::from(error).about(format!("{} to {}", from.whole, to.whole)))
+    }
+
+    /// The tags of what has this path, by their keys; of an empty path this container's.
+    ///
+    /// # Errors
+    /// `NotFound`, `Denied`.
+    pub fn tags(&self, path: impl AsRef<Path>) -> Result<Vec<(String, Tag)>, Error> {
+        let given = self.given(path.as_ref())?;
+        let entry = given.find_for(Want::Read)?;
+        let tags = given.context.client.md().tags(entry.attr.ino);
+        tags.map_err(|error| given.about(error))
+    }
+
+    /// Sets and removes tags of many objects and containers in one request, all of it or nothing.
+    ///
+    /// # Errors
+    /// `NotFound`, `Denied`, `Invalid`, `NoSpace` where something has too many; [`Error::index`] says which edit it
+    /// is about.
+    pub fn tag(&self, edits: impl IntoIterator<Item = TagEdit>) -> Result<(), Error> {
+        let changes: Result<Vec<TagChange>, Error> = edits
+            .into_iter()
+            .enumerate()
+            .map(|(index, edit)| self.change(edit).map_err(|error| error.at(index)))
+            .collect();
+        let changes = changes?;
+        Ok(self.session.client()?.md().tag_many(changes)?)
+    }
+
+    fn change(&self, edit: TagEdit) -> Result<TagChange, Error> {
+        let given = self.given(&edit.path)?;
+        let entry = given.find_for(Want::Write)?;
+        tagged(&given.whole, &entry)?;
+        Ok(TagChange {
+            ino: entry.attr.ino,
+            set: edit.set,
+            remove: edit.remove,
+        })
+    }
+}
+
+/// The umask of this process, without setting it: another thread may be making a file.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Umask:"))
+        .and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
+        .unwrap_or(0o022)
+}

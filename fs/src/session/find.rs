@@ -1,0 +1,179 @@
+//! Searches: the query language of `docs/search.md`, whole or one rank's share, in an order or none.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use slabfs_mdserver::api::{Hit, Kind};
+use slabfs_model::{Coords, DType, Tag};
+
+use super::Session;
+use super::error::Error;
+use crate::call::find::{path_of_hit, under, who};
+use crate::call::path::{PathText, find_below};
+use crate::client::{Search, Sort};
+use slabfs_mdserver::api::ROOT;
+
+/// A search.
+///
+/// ```
+/// use slabfs_fs::session::Query;
+///
+/// let mine = Query::new("project = climate and step < 10")
+///     .below("run1")
+///     .part(0, 4)
+///     .with_tags();
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    search: Search,
+    below: Option<PathBuf>,
+    sort: Option<String>,
+}
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// One of its paths, from the root.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of data.
+    pub mtime: SystemTime,
+    /// Its tags by their keys, where they were asked for and may be read.
+    pub tags: Vec<(String, Tag)>,
+    /// It has more tags than are here.
+    pub tags_cut: bool,
+    /// Of an object, where it was asked for: element type and dims.
+    pub array: Option<(DType, Coords)>,
+}
+
+impl Query {
+    /// What this text says.
+    pub fn new(text: impl Into<String>) -> Query {
+        let query = text.into();
+        Query {
+            search: Search {
+                query,
+                ..Search::default()
+            },
+            ..Query::default()
+        }
+    }
+
+    /// Only below this container.
+    #[must_use]
+    pub fn below(mut self, container: impl AsRef<Path>) -> Query {
+        self.below = Some(container.as_ref().to_owned());
+        self
+    }
+
+    /// Only share `part` of `parts`, from 0: the shares are disjoint, and all together are everything. For programs
+    /// that search collectively.
+    #[must_use]
+    pub fn part(mut self, part: u32, parts: u32) -> Query {
+        self.search.part = Some((part, parts));
+        self
+    }
+
+    /// At most so many hits.
+    #[must_use]
+    pub fn limit(mut self, hits: u64) -> Query {
+        self.search.limit = Some(hits);
+        self
+    }
+
+    /// In the order of this key, least first: `path`, `name`, `size`, `mtime`, `dims[0]`, …, or a tag's.
+    #[must_use]
+    pub fn sort(mut self, key: impl Into<String>) -> Query {
+        self.sort = Some(key.into());
+        self
+    }
+
+    /// Hits with their tags.
+    #[must_use]
+    pub fn with_tags(mut self) -> Query {
+        self.search.with_tags = true;
+        self
+    }
+
+    /// Hits with element type and dims.
+    #[must_use]
+    pub fn with_array(mut self) -> Query {
+        self.search.with_form = true;
+        self
+    }
+}
+
+impl Session {
+    /// Everything a query finds, of what this user may list, in memory: say a limit where that may be much, or use
+    /// [`Session::find_each`].
+    ///
+    /// # Errors
+    /// `Invalid` when the query cannot be read: the text points at the place.
+    pub fn find(&self, query: &Query) -> Result<Vec<Found>, Error> {
+        let mut all = Vec::new();
+        self.find_each(query, |found| {
+            all.push(found);
+            true
+        })?;
+        Ok(all)
+    }
+
+    /// Gives what a query finds to `each`, one by one, until that says `false`.
+    ///
+    /// # Errors
+    /// As [`Session::find`].
+    pub fn find_each(
+        &self,
+        query: &Query,
+        mut each: impl FnMut(Found) -> bool,
+    ) -> Result<(), Error> {
+        let search = self.search(query)?;
+        Ok(self
+            .client()?
+            .search(&search, &mut |hit| each(found(hit)))?)
+    }
+
+    /// How many a query finds.
+    ///
+    /// # Errors
+    /// As [`Session::find`].
+    pub fn count(&self, query: &Query) -> Result<u64, Error> {
+        let search = self.search(query)?;
+        Ok(self.client()?.count(&search)?)
+    }
+
+    fn search(&self, query: &Query) -> Result<Search, Error> {
+        use std::os::unix::ffi::OsStrExt;
+
+        let context = self.context()?;
+        let mut search = query.search.clone();
+        search.who = Some(who(&context.caller));
+        if let Some(below) = &query.below {
+            let path = PathText::of_bytes(below.as_os_str().as_bytes());
+            let entry = find_below(&context, &path, ROOT, path.bytes())?;
+            search.under = Some(under(&context, &path, &entry)?);
+        }
+        if let Some(key) = &query.sort {
+            let sort = Sort::named(key).map_err(Error::invalid)?;
+            search.sort = Some(sort);
+        }
+        Ok(search)
+    }
+}
+
+fn found(hit: Hit) -> Found {
+    Found {
+        path: PathBuf::from(OsString::from_vec(path_of_hit(&hit.path))),
+        kind: hit.kind,
+        size: hit.size,
+        mtime: hit.mtime.into(),
+        tags: hit.tags,
+        tags_cut: hit.tags_cut,
+        array: hit.form.and_then(|form| form.array),
+    }
+}

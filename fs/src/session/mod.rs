@@ -1,0 +1,265 @@
+//! The library for programs: a filesystem's containers, objects, tags and searches, without a mount.
+//!
+//! A [`Session`] attaches to a running filesystem as a mount does. From it come [`Container`]s, which are
+//! directories, and [`Object`]s, which are files: N-dimensional arrays, or plain bytes. A read or write names a
+//! [`Select`]ion of an object and moves packed elements in row-major order.
+//!
+//! ```
+//! use slabfs_fs::session::{Access, DType, ObjectSpec, Query, Session, Tag};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! // A filesystem of this process alone; `Session::connect` attaches to one that runs.
+//! let session = Session::alone(dir.path())?;
+//!
+//! let run = session.create_container("run1")?;
+//! let spec = ObjectSpec::array([16, 16], "f4".parse::<DType>()?).tag("step", Tag::int(3));
+//! let temp = run.create("temp", &spec)?;
+//! temp.write("[0:2,0:3]", &[1; 2 * 3 * 4])?;
+//! temp.close()?;
+//!
+//! let temp = session.open("run1/temp", Access::Read)?;
+//! assert_eq!(temp.read("[1:3,0]")?, [1, 1, 1, 1, 0, 0, 0, 0]);
+//! assert_eq!(session.count(&Query::new("step = 3"))?, 1);
+//! temp.close()?;
+//! session.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! By file: `connect` where a filesystem is, `alone` one of this process; `container` names, `object` open objects,
+//! `spec` what is to be made, `stat` what is there, `select` which elements, `memory` how they lie in a buffer,
+//! `find` searches.
+//!
+//! What holds: a session may be used from any thread, and is one session of the filesystem, with its write-behind
+//! and its rights; the same coherence as between mounts holds between sessions and mounts. Permissions are checked
+//! here by the user and groups of this process, as the kernel checks them on a mount; symbolic links are not
+//! followed. Nothing is lost quietly: [`Session::close`] and [`Object::close`] tell errors, dropping logs them.
+//!
+//! Deliberately elsewhere: what a name or a spec means (`view`), how bytes move (`client`), the checks of a path walk
+//! (`call`).
+
+mod alone;
+mod connect;
+mod container;
+mod error;
+mod find;
+mod memory;
+mod object;
+mod select;
+mod spec;
+mod stat;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use slabfs_mdserver::api::{Metadata, ROOT};
+use slabfs_objstore::client::Servers;
+
+pub use connect::ConnectOptions;
+pub use container::{Container, Listed, TagEdit};
+pub use error::{Error, ErrorKind};
+pub use find::{Found, Query};
+pub use memory::Strides;
+pub use object::{Access, Object};
+pub use select::Select;
+pub use slabfs_mdserver::api::{Kind, RenameFlags, ServerInfo};
+pub use slabfs_model::{
+    Axis, Codec, DType, Hyperslab, Layout, MaxDim, Placement, Region, Selection, Tag, TagKind,
+};
+pub use spec::ObjectSpec;
+pub use stat::{Array, Stat};
+
+pub use crate::client::{ClientOptions, Consistency, Sort};
+
+use crate::call::path::PathText;
+use crate::call::{self, Caller};
+use crate::client::Client;
+use alone::Alone;
+
+/// A filesystem a program is attached to; copies are the same session, which ends with the last of them and of
+/// what came from them.
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Arc<Client>,
+    caller: Caller,
+    closed: AtomicBool,
+    /// Services that are this session's own.
+    alone: Mutex<Option<Alone>>,
+}
+
+impl Session {
+    /// Attaches to a running filesystem.
+    ///
+    /// # Errors
+    /// `Unavailable` when nothing answers there within the I/O timeout; `Invalid` or `NotSupported` when what is
+    /// given leads to no filesystem, and the text says what would.
+    pub fn connect(options: &ConnectOptions) -> Result<Session, Error> {
+        Ok(Session::over(options.attach()?, None))
+    }
+
+    /// Opens a filesystem of this process alone, in a directory that is made if it is missing. It keeps what
+    /// `slabfs up --data DIR` keeps, with one data server; others can use the directory when the session was
+    /// closed and what came from it is dropped.
+    ///
+    /// # Errors
+    /// `Io` when the directory cannot be used; another process may have it open.
+    pub fn alone(dir: impl AsRef<Path>) -> Result<Session, Error> {
+        let (alone, client) = Alone::open(dir.as_ref())?;
+        Ok(Session::over(client, Some(alone)))
+    }
+
+    /// Attaches to services that the caller brings: in this process, or of another transport.
+    ///
+    /// # Errors
+    /// When the metadata service refuses or is away.
+    pub fn start(
+        metadata: Arc<dyn Metadata>,
+        servers: Arc<Servers>,
+        options: ClientOptions,
+    ) -> Result<Session, Error> {
+        let client = Client::start(metadata, servers, options)?;
+        Ok(Session::over(client, None))
+    }
+
+    fn over(client: Arc<Client>, alone: Option<Alone>) -> Session {
+        Session {
+            inner: Arc::new(Inner {
+                client,
+                caller: Caller::of_this_process(),
+                closed: AtomicBool::new(false),
+                alone: Mutex::new(alone),
+            }),
+        }
+    }
+
+    /// The container that all others are in.
+    pub fn root(&self) -> Container {
+        Container::new(self.clone(), ROOT, PathText::Text(String::new()))
+    }
+
+    /// The container with this path.
+    ///
+    /// # Errors
+    /// As [`Container::container`].
+    pub fn container(&self, path: impl AsRef<Path>) -> Result<Container, Error> {
+        self.root().container(path)
+    }
+
+    /// Makes a container.
+    ///
+    /// # Errors
+    /// As [`Container::create_container`].
+    pub fn create_container(&self, path: impl AsRef<Path>) -> Result<Container, Error> {
+        self.root().create_container(path)
+    }
+
+    /// Makes an object and opens it for reading and writing.
+    ///
+    /// # Errors
+    /// As [`Container::create`].
+    pub fn create(&self, path: impl AsRef<Path>, spec: &ObjectSpec) -> Result<Object, Error> {
+        self.root().create(path, spec)
+    }
+
+    /// Opens an object.
+    ///
+    /// # Errors
+    /// As [`Container::open`].
+    pub fn open(&self, path: impl AsRef<Path>, access: Access) -> Result<Object, Error> {
+        self.root().open(path, access)
+    }
+
+    /// The data servers, as `slabfs servers` shows them.
+    ///
+    /// # Errors
+    /// When the metadata service is away.
+    pub fn servers(&self) -> Result<Vec<ServerInfo>, Error> {
+        Ok(self.client()?.md().servers()?)
+    }
+
+    /// Brings everything this session has written onto the servers' disks.
+    ///
+    /// # Errors
+    /// The first one met; the other objects are brought out all the same.
+    pub fn sync(&self) -> Result<(), Error> {
+        Ok(self.client()?.sync_all()?)
+    }
+
+    /// What this session has done and holds: counters, as `.slabfs/stats` of a mount shows them.
+    pub fn stats(&self) -> serde_json::Value {
+        self.inner.client.stats()
+    }
+
+    /// Ends the session: what was written is brought onto the servers' disks, and all calls of its containers and
+    /// objects fail from then on. Doing it twice is nothing.
+    ///
+    /// # Errors
+    /// When something could not be brought out; it is lost then.
+    pub fn close(&self) -> Result<(), Error> {
+        self.inner.close()
+    }
+
+    pub(crate) fn client(&self) -> Result<&Arc<Client>, Error> {
+        match self.inner.closed.load(Ordering::Acquire) {
+            false => Ok(&self.inner.client),
+            true => Err(Error::new(
+                ErrorKind::Closed,
+                "the session was closed; connect again",
+            )),
+        }
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.inner.closed.load(Ordering::Acquire)
+    }
+
+    /// Who asks, for the checks of a path walk.
+    fn context(&self) -> Result<call::Context, Error> {
+        let client = self.client()?.clone();
+        Ok(call::Context::new(client, self.inner.caller.clone()))
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<(), Error> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let stopped = self.client.stop();
+        let closed = match self.alone.lock().take() {
+            Some(alone) => alone.close(),
+            None => Ok(()),
+        };
+        stopped.map_err(|error| {
+            Error::from(error).about("not everything that was written could be stored")
+        })?;
+        closed
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "a session did not end well");
+        }
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("client", &self.inner.client)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,47 @@
+//! Which elements of an object a read or a write is about.
+
+use slabfs_model::{Hyperslab, Region, Selection};
+
+use super::error::Error;
+use crate::client::Wanted;
+
+/// Elements of an object: all of it, a text as behind the `@` of a path, a box, or a strided hyperslab.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Select<'a> {
+    /// The whole object, as large as it is then.
+    All,
+    /// A text, `[0:10,::2]`; open ends and what is left out mean all there is then.
+    Text(&'a str),
+    /// These elements.
+    Slab(Hyperslab),
+}
+
+impl Select<'_> {
+    pub(super) fn wanted(&self) -> Result<Wanted, Error> {
+        Ok(match self {
+            Select::All => Wanted::Selection(Selection::all()),
+            Select::Text(text) => Wanted::Selection(text.parse().map_err(
+                |error: slabfs_model::SelectionError| Error::invalid(error.to_string()),
+            )?),
+            Select::Slab(slab) => Wanted::Slab(slab.clone()),
+        })
+    }
+}
+
+impl<'a> From<&'a str> for Select<'a> {
+    fn from(text: &'a str) -> Self {
+        Select::Text(text)
+    }
+}
+
+impl From<Hyperslab> for Select<'_> {
+    fn from(slab: Hyperslab) -> Self {
+        Select::Slab(slab)
+    }
+}
+
+impl From<Region> for Select<'_> {
+    fn from(region: Region) -> Self {
+        Select::Slab(Hyperslab::from_region(&region))
+    }
+}

@@ -1,0 +1,134 @@
+//! What an object is to be when it is made.
+
+use serde_json::Value;
+use slabfs_mdserver::api::SpecChange;
+use slabfs_model::{Codec, DType, Layout, MaxDim, Placement, Tag};
+
+use super::error::Error;
+use super::stat::Stat;
+use crate::view::attributes::{put_text, spec_of_json};
+use crate::view::describe;
+use crate::view::like::like;
+
+/// What an object is to be; what is not said comes from its container's defaults.
+///
+/// ```
+/// use slabfs_fs::session::{DType, ObjectSpec, Tag};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let typed = ObjectSpec::array([0, 1000], "f8".parse::<DType>()?);
+/// let texts = typed.with("max_dims", "unlimited,1000")?.with("fill", "nan")?;
+/// let tagged = texts.tag("project", Tag::text("climate"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ObjectSpec {
+    pub(super) change: SpecChange,
+    pub(super) tags: Vec<(String, Tag)>,
+    pub(super) mode: Option<u32>,
+}
+
+impl ObjectSpec {
+    /// A byte object, unless the container's defaults or what follows say otherwise.
+    pub fn new() -> ObjectSpec {
+        ObjectSpec::default()
+    }
+
+    /// An array of these dims.
+    pub fn array(dims: impl AsRef<[u64]>, dtype: DType) -> ObjectSpec {
+        ObjectSpec::new().dims(dims).dtype(dtype)
+    }
+
+    /// Elements an axis, slowest first.
+    #[must_use]
+    pub fn dims(mut self, dims: impl AsRef<[u64]>) -> ObjectSpec {
+        self.change.dims = Some(dims.as_ref().into());
+        self
+    }
+
+    /// Element type.
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> ObjectSpec {
+        self.change.dtype = Some(dtype);
+        self
+    }
+
+    /// How far each axis may grow; its length if nothing is said.
+    #[must_use]
+    pub fn max_dims(mut self, limits: impl Into<Vec<MaxDim>>) -> ObjectSpec {
+        self.change.max_dims = Some(limits.into());
+        self
+    }
+
+    /// The element that reads where nothing was written, as text: `0`, `1.5`, `nan`, or its bytes as `0x…`.
+    #[must_use]
+    pub fn fill(mut self, text: impl Into<String>) -> ObjectSpec {
+        self.change.fill = Some(text.into());
+        self
+    }
+
+    /// How it is cut into chunks.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> ObjectSpec {
+        self.change.layout = Some(layout);
+        self
+    }
+
+    /// How chunks are encoded.
+    #[must_use]
+    pub fn codec(mut self, codec: Codec) -> ObjectSpec {
+        self.change.codec = Some(codec);
+        self
+    }
+
+    /// Which data server gets what is written.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> ObjectSpec {
+        self.change.placement = Some(placement);
+        self
+    }
+
+    /// A tag.
+    #[must_use]
+    pub fn tag(mut self, key: impl Into<String>, tag: Tag) -> ObjectSpec {
+        self.tags.push((key.into(), tag));
+        self
+    }
+
+    /// Permission bits; what the umask leaves of 666 (octal) if nothing is said.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> ObjectSpec {
+        self.mode = Some(mode & 0o7777);
+        self
+    }
+
+    /// One property by its name and its text, as `slabfs create` takes them: `dims`, `dtype`, `max_dims`, `fill`,
+    /// `layout`, `codec`, `placement`.
+    ///
+    /// # Errors
+    /// `Invalid`: there is no such property, or the text is none of its values.
+    pub fn with(mut self, property: &str, text: &str) -> Result<ObjectSpec, Error> {
+        put_text(property, text, &mut self.change).map_err(Error::invalid)?;
+        Ok(self)
+    }
+
+    /// What is said here, and all else as another object has it; not its data, nor its tags. What does not go with
+    /// what is said is left out, as limits below the dims, or a codec beside a grid.
+    ///
+    /// # Errors
+    /// `Invalid` if the other is no array.
+    pub fn like(mut self, other: &Stat) -> Result<ObjectSpec, Error> {
+        let Some(info) = other.info.as_ref().filter(|info| info.declared) else {
+            return Err(Error::invalid(
+                "what a new array is to be like is no array; give one, or dims and dtype",
+            ));
+        };
+        let Value::Object(map) = describe::spec(info) else {
+            return Err(Error::invalid("a spec is a JSON object"));
+        };
+        let other = spec_of_json(&map).map_err(Error::invalid)?;
+        self.change = like(self.change, other);
+        Ok(self)
+    }
+}

@@ -1,0 +1,363 @@
+//! Sessions over a filesystem of this process: names, forms, tags, searches and bytes, and who may do what.
+
+use std::path::Path;
+
+use super::*;
+
+fn f4() -> DType {
+    "f4".parse().unwrap()
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {
+    result.unwrap_err().kind()
+}
+
+fn names(container: &Container) -> Vec<String> {
+    let mut names: Vec<String> = container
+        .list()
+        .unwrap()
+        .map(|listed| listed.unwrap().name.into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn names_are_made_listed_renamed_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let run = session.create_container("run1").unwrap();
+    assert_eq!(kind(session.create_container("run1")), ErrorKind::Exists);
+    assert_eq!(
+        kind(session.create_container("no/run")),
+        ErrorKind::NotFound
+    );
+    assert_eq!(kind(session.create_container(".slabfs")), ErrorKind::Denied);
+    let spec = ObjectSpec::array([4], f4());
+    run.create("temp", &spec).unwrap().close().unwrap();
+    run.create("name@@[x", &spec).unwrap().close().unwrap();
+    assert_eq!(kind(run.create("temp", &spec)), ErrorKind::Exists);
+    assert_eq!(kind(run.create("part@[0]", &spec)), ErrorKind::Invalid);
+    assert_eq!(names(&run), ["name@@[x", "temp"]);
+    assert_eq!(kind(run.container("temp")), ErrorKind::NotContainer);
+    assert_eq!(
+        kind(session.open("run1", Access::Read)),
+        ErrorKind::IsContainer
+    );
+    assert_eq!(
+        kind(session.open("run1/none", Access::Read)),
+        ErrorKind::NotFound
+    );
+    assert_eq!(kind(session.root().remove("run1")), ErrorKind::NotEmpty);
+
+    let root = session.root();
+    root.rename("run1", "run2", RenameFlags::NoReplace).unwrap();
+    // It is the same container under its new name.
+    assert_eq!(run.stat("temp").unwrap().size, 16);
+    assert_eq!(root.stat("/run2/temp").unwrap().kind, Kind::Object);
+    let taken = run.rename("temp", "name@@[x", RenameFlags::NoReplace);
+    assert_eq!(kind(taken), ErrorKind::Exists);
+    run.rename("temp", "name@@[x", RenameFlags::Replace)
+        .unwrap();
+    run.remove("name@@[x").unwrap();
+    assert_eq!(names(&run), [] as [&str; 0]);
+    root.remove("run2").unwrap();
+    assert_eq!(kind(run.stat("temp")), ErrorKind::NotFound);
+    session.close().unwrap();
+    assert_eq!(kind(root.stat("")), ErrorKind::Closed);
+}
+
+#[test]
+fn selections_move_bytes_both_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let spec = ObjectSpec::array([4, 6], "u1".parse().unwrap()).fill("9");
+    let object = session.create("a", &spec).unwrap();
+    object.write("[1:3,::2]", &[1, 2, 3, 4, 5, 6]).unwrap();
+    object
+        .write(Region::new(&[3, 0], &[1, 2]), &[7, 8])
+        .unwrap();
+    let all = [
+        9, 9, 9, 9, 9, 9, //
+        1, 9, 2, 9, 3, 9, //
+        4, 9, 5, 9, 6, 9, //
+        7, 8, 9, 9, 9, 9,
+    ];
+    assert_eq!(object.read(Select::All).unwrap(), all);
+    // Columns in the order of Fortran.
+    let mut columns = [0; 4];
+    let select = || Region::new(&[1, 0], &[2, 2]);
+    object
+        .read_into(select(), &mut columns, Some(&Strides::from([1, 2])))
+        .unwrap();
+    assert_eq!(columns, [1, 4, 9, 9]);
+    object
+        .write_from(select(), &[1, 2, 3, 4], Some(&Strides::from([1, 2])))
+        .unwrap();
+    assert_eq!(object.read("[1:3,:2]").unwrap(), [1, 3, 2, 4]);
+
+    for wrong in ["[0:9]", "[0,0,0]", "0:2", "[x]"] {
+        assert_eq!(kind(object.read(wrong)), ErrorKind::Invalid, "{wrong}");
+    }
+    let short = object.write("[0]", &[1, 2, 3]);
+    assert!(
+        short
+            .as_ref()
+            .is_err_and(|error| error.to_string().contains("6 bytes")),
+        "{short:?}"
+    );
+    assert_eq!(
+        kind(object.read(Region::new(&[3, 0], &[2, 1]))),
+        ErrorKind::Invalid
+    );
+    object.sync().unwrap();
+    object.close().unwrap();
+
+    let reader = session.open("a", Access::Read).unwrap();
+    assert_eq!(kind(reader.write("[0]", &[0; 6])), ErrorKind::ReadOnly);
+    let writer = session.open("a", Access::Write).unwrap();
+    assert_eq!(kind(writer.read("[0]")), ErrorKind::Invalid);
+    // It is there after the session, too.
+    drop((reader, writer));
+    session.close().unwrap();
+    drop(session);
+    let again = Session::alone(dir.path()).unwrap();
+    let object = again.open("a", Access::Read).unwrap();
+    assert_eq!(object.read("[3]").unwrap(), [7, 8, 9, 9, 9, 9]);
+}
+
+#[test]
+fn what_is_written_in_parts_is_one_chunk() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let spec = ObjectSpec::array([8, 8], "u1".parse().unwrap());
+    let object = session.create("a", &spec).unwrap();
+    for row in 0..8u8 {
+        let region = Region::new(&[u64::from(row), 0], &[1, 4]);
+        object.write(region, &[row; 4]).unwrap();
+    }
+    object.flush().unwrap();
+    let client = session.client().unwrap();
+    assert_eq!(client.md().requests().commits, 1);
+    assert_eq!(object.read("[::7,3]").unwrap(), [0, 7]);
+}
+
+#[test]
+fn forms_are_set_taken_over_and_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let spec = ObjectSpec::new()
+        .with("dims", "2,8")
+        .and_then(|spec| spec.with("max_dims", "unlimited,8"))
+        .and_then(|spec| spec.with("dtype", "f4"))
+        .and_then(|spec| spec.with("codec", "shuffle+zstd:3"))
+        .unwrap();
+    let object = session.create("a", &spec).unwrap();
+    object.set_dims([5, 8]).unwrap();
+    assert_eq!(object.dims().unwrap().as_slice(), [5, 8]);
+    assert_eq!(object.size(), 5 * 8 * 4);
+    assert_eq!(kind(object.set_dims([5, 9])), ErrorKind::Invalid);
+    assert_eq!(kind(object.set_dims([5])), ErrorKind::Invalid);
+    let array = object.stat().unwrap().array.unwrap();
+    assert_eq!(array.codec.to_string(), "shuffle+zstd:3");
+    assert_eq!(array.max_dims[0], MaxDim::Unlimited);
+
+    let like = ObjectSpec::new()
+        .dims([3])
+        .like(&object.stat().unwrap())
+        .unwrap();
+    let other = session.create("b", &like).unwrap();
+    let array = other.stat().unwrap().array.unwrap();
+    assert_eq!((array.dims.as_slice(), array.dtype), (&[3][..], f4()));
+    let bytes = session.create("plain", &ObjectSpec::new()).unwrap();
+    assert_eq!(
+        kind(ObjectSpec::new().like(&bytes.stat().unwrap())),
+        ErrorKind::Invalid
+    );
+    bytes.declare(&ObjectSpec::array([7], f4())).unwrap();
+    assert_eq!(bytes.size(), 28);
+
+    for (property, text) in [
+        ("dims", "x"),
+        ("dtype", "q9"),
+        ("colour", "red"),
+        ("chunks", "3"),
+    ] {
+        let wrong = ObjectSpec::new().with(property, text);
+        assert_eq!(kind(wrong), ErrorKind::Invalid, "{property}");
+    }
+    let untyped = session.create("c", &ObjectSpec::new().dims([3]));
+    assert!(untyped.is_err_and(|error| error.to_string().contains("dtype")));
+}
+
+#[test]
+fn many_are_made_at_once_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let run = session.create_container("run").unwrap();
+    let spec = ObjectSpec::array([4], f4());
+    let names = |from: u32, to: u32| (from..to).map(|n| (format!("o{n}"), spec.clone()));
+    assert_eq!(run.create_many(names(0, 1500)).unwrap(), 1500);
+    assert_eq!(run.list().unwrap().count(), 1500);
+    let error = run.create_many(names(1490, 1510).rev()).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.index()),
+        (ErrorKind::Exists, Some(10)),
+        "{error}"
+    );
+    assert_eq!(kind(run.stat("o1505")), ErrorKind::NotFound);
+}
+
+#[test]
+fn tags_and_searches() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let run = session.create_container("run").unwrap();
+    for step in 0..6 {
+        let spec = ObjectSpec::array([4], f4()).tag("step", Tag::int(step));
+        run.create(format!("o{step}"), &spec).unwrap();
+    }
+    let found = |query: &Query| -> Vec<String> {
+        let found = session.find(query).unwrap();
+        found
+            .iter()
+            .map(|found| found.path.display().to_string())
+            .collect()
+    };
+    let query = Query::new("step >= 2").sort("step").limit(2);
+    assert_eq!(found(&query), ["run/o2", "run/o3"]);
+    let shares: u64 = (0..3)
+        .map(|part| {
+            session
+                .count(&Query::new("has step").part(part, 3))
+                .unwrap()
+        })
+        .sum();
+    assert_eq!(shares, 6);
+    assert_eq!(
+        kind(session.find(&Query::new("step >"))),
+        ErrorKind::Invalid
+    );
+    assert_eq!(
+        kind(session.find(&Query::new("has step").below("none"))),
+        ErrorKind::NotFound
+    );
+
+    let edit = |path: &str, value: i64| TagEdit {
+        path: path.into(),
+        set: vec![
+            ("new".into(), Tag::int(value)),
+            ("note".into(), Tag::text("x")),
+        ],
+        remove: vec!["step".into()],
+    };
+    run.tag([edit("", 1), edit("o0", 2)]).unwrap();
+    assert_eq!(
+        run.tags("o0").unwrap(),
+        [("new".into(), Tag::int(2)), ("note".into(), Tag::text("x"))]
+    );
+    assert_eq!(found(&Query::new("new = 1 and kind = container")), ["run"]);
+    let error = run.tag([edit("o1", 1), edit("none", 2)]).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.index()),
+        (ErrorKind::NotFound, Some(1))
+    );
+    assert_eq!(run.tags("o1").unwrap(), [("step".into(), Tag::int(1))]);
+
+    let object = session.open("run/o1", Access::Read).unwrap();
+    object
+        .tag(vec![("k".into(), Tag::text("v"))], vec![])
+        .unwrap();
+    assert_eq!(object.tags().unwrap().len(), 2);
+    let hits = session
+        .find(&Query::new("k = v").with_tags().with_array())
+        .unwrap();
+    assert_eq!((hits.len(), hits[0].tags.len()), (1, 2));
+    assert_eq!(hits[0].array.as_ref().unwrap().1.as_slice(), [4]);
+}
+
+/// A session of somebody else on the services of another, which it ends when it ends.
+fn of_user(session: &Session, uid: u32) -> Session {
+    Session {
+        inner: Arc::new(Inner {
+            client: session.client().unwrap().clone(),
+            caller: Caller {
+                uid,
+                gid: uid,
+                groups: vec![],
+            },
+            closed: AtomicBool::new(false),
+            alone: Mutex::new(None),
+        }),
+    }
+}
+
+#[test]
+fn others_may_what_modes_let_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let client = session.client().unwrap().clone();
+    let chmod = |path: &str, mode: u32| {
+        let set = slabfs_mdserver::api::SetAttr {
+            mode: Some(mode),
+            ..Default::default()
+        };
+        let ino = slabfs_model::ObjectId(session.root().stat(path).unwrap().ino);
+        client.setattr(ino, set, None).unwrap();
+    };
+    chmod("", 0o1777);
+    let (ann, bob) = (of_user(&session, 5001), of_user(&session, 5002));
+    let spec = ObjectSpec::array([4], f4()).mode(0o640);
+    ann.create("hers", &spec).unwrap();
+    ann.create_container("open").unwrap();
+    chmod("open", 0o733);
+    chmod("hers", 0o640);
+    assert_eq!(kind(bob.open("hers", Access::Read)), ErrorKind::Denied);
+    chmod("hers", 0o644);
+    let object = bob.open("hers", Access::Read).unwrap();
+    assert_eq!(kind(bob.open("hers", Access::ReadWrite)), ErrorKind::Denied);
+    assert_eq!(kind(object.set_dims([4])), ErrorKind::Denied);
+    assert_eq!(
+        kind(object.tag(vec![("k".into(), Tag::int(1))], vec![])),
+        ErrorKind::Denied
+    );
+    // The root is sticky.
+    assert_eq!(kind(bob.root().remove("hers")), ErrorKind::Denied);
+    let away = bob.root().rename("hers", "his", RenameFlags::Replace);
+    assert_eq!(kind(away), ErrorKind::Denied);
+    // He may make things there, and not list them; nor move her container.
+    bob.create("open/his", &spec).unwrap();
+    let open = bob.container("open").unwrap();
+    assert!(
+        open.list()
+            .is_err_and(|error| error.kind() == ErrorKind::Denied)
+    );
+    assert_eq!(bob.count(&Query::new("name = his")).unwrap(), 0);
+    assert_eq!(session.count(&Query::new("name = his")).unwrap(), 1);
+    ann.root().remove("hers").unwrap();
+}
+
+#[test]
+fn a_session_is_not_used_after_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let object = session.create("a", &ObjectSpec::array([4], f4())).unwrap();
+    object.write("[0]", &[1; 4]).unwrap();
+    assert!(Session::alone(dir.path()).is_err(), "two on one directory");
+    session.close().unwrap();
+    session.close().unwrap();
+    assert_eq!(kind(object.read("[0]")), ErrorKind::Closed);
+    assert_eq!(kind(object.sync()), ErrorKind::Closed);
+    drop(object);
+    drop(session);
+    let again = Session::alone(dir.path()).unwrap();
+    assert_eq!(
+        again
+            .open(Path::new("a"), Access::Read)
+            .unwrap()
+            .read("[0]")
+            .unwrap(),
+        [1; 4]
+    );
+    assert_eq!(again.servers().unwrap().len(), 1);
+}
