@@ -86,8 +86,9 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
     let described = request
         .objects
         .into_iter()
-        .map(|object| Described::of_json(object).map_err(CallError::Invalid));
-    let created = make(context, Within::Path(within), request.mode, described)?;
+        .map(|object| Described::of_json(object).map_err(CallError::Invalid))
+        .map(|described| described.map(|described| (described, request.mode)));
+    let created = make(context, Within::Path(within), described)?;
     Ok(json!({ "created": created.len() }))
 }
 
@@ -107,22 +108,20 @@ impl Within {
     }
 }
 
-/// Makes the objects that are described, and gives their inodes in order.
+/// Makes the objects that are described, with these permission bits, and gives their inodes in order.
 pub(crate) fn make(
     context: &Context,
     within: Within,
-    mode: u32,
-    described: impl Iterator<Item = Result<Described, CallError>>,
+    described: impl Iterator<Item = Result<(Described, u32), CallError>>,
 ) -> Result<Vec<Ino>, CallError> {
     let mut start = Start {
         context,
         within,
-        mode: mode & 0o7777,
         parents: HashMap::new(),
     };
     let mut objects = Vec::new();
     for (index, described) in described.enumerate() {
-        let object = described.and_then(|described| start.object(described));
+        let object = described.and_then(|(described, mode)| start.object(described, mode & 0o7777));
         objects.push(object.map_err(|error| CallError::At {
             index,
             path: String::new(),
@@ -167,7 +166,6 @@ pub(crate) fn make(
 struct Start<'a> {
     context: &'a Context,
     within: Within,
-    mode: u32,
     /// Containers by their path.
     parents: HashMap<Vec<u8>, Parent>,
 }
@@ -182,7 +180,7 @@ struct Parent {
 }
 
 impl Start<'_> {
-    fn object(&mut self, described: Described) -> Result<NewObject, CallError> {
+    fn object(&mut self, described: Described, mode: u32) -> Result<NewObject, CallError> {
         let Described { path, spec, tags } = described;
         path.check_new().map_err(CallError::Invalid)?;
         let within = self.within.path();
@@ -206,8 +204,8 @@ impl Start<'_> {
             parent: parent.ino,
             name,
             mode: match parent.foreign_group {
-                true => self.mode & !SETGID,
-                false => self.mode,
+                true => mode & !SETGID,
+                false => mode,
             },
             uid: self.context.caller.uid,
             gid: self.context.caller.gid,

@@ -4,6 +4,7 @@
 //! handle's flush brings it out, with its neighbours in one box, and errors of the background wait there.
 
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use slabfs_model::{Hyperslab, Selection};
@@ -75,6 +76,8 @@ impl Handle {
                 stream: Mutex::new(None),
                 waiting: self.waiting.clone(),
                 ahead: Ahead::default(),
+                transfers: AtomicU64::new(0),
+                released: AtomicBool::new(false),
             },
             of: PhantomData,
         })

@@ -210,8 +210,7 @@ impl Container {
     /// `Exists`; `Invalid`, saying what of the spec cannot be; `NotFound` and `Denied` for what is above it.
     pub fn create(&self, path: impl AsRef<Path>, spec: &ObjectSpec) -> Result<Object, Error> {
         let path = path.as_ref();
-        let mode = spec.mode.unwrap_or_else(|| 0o666 & !umask());
-        let made = self.make(mode, [(path, spec)].into_iter());
+        let made = self.make([(path, spec)].into_iter());
         let made = made.map_err(|error| error.alone())?;
         let given = self.given(path)?;
         let Some(&ino) = made.first() else {
@@ -230,35 +229,26 @@ impl Container {
         objects: impl IntoIterator<Item = (P, ObjectSpec)>,
     ) -> Result<usize, Error> {
         let objects: Vec<(P, ObjectSpec)> = objects.into_iter().collect();
-        let usual = 0o666 & !umask();
-        let mut made = 0;
-        // Objects of one request have one mode.
-        for group in objects.chunk_by(|(_, a), (_, b)| a.mode == b.mode) {
-            let mode = group.first().and_then(|(_, spec)| spec.mode);
-            let paths = group.iter().map(|(path, spec)| (path.as_ref(), spec));
-            let inos = self
-                .make(mode.unwrap_or(usual), paths)
-                .map_err(|error| error.later(made))?;
-            made += inos.len();
-        }
-        Ok(made)
+        let described = objects.iter().map(|(path, spec)| (path.as_ref(), spec));
+        Ok(self.make(described)?.len())
     }
 
     fn make<'a>(
         &self,
-        mode: u32,
         objects: impl Iterator<Item = (&'a Path, &'a ObjectSpec)>,
     ) -> Result<Vec<Ino>, Error> {
         let context = self.session.context()?;
         let within = Within::Container(self.ino, self.path.clone());
+        let usual = 0o666 & !umask();
         let described = objects.map(|(path, spec)| {
-            Ok(Described {
+            let described = Described {
                 path: PathText::of_bytes(path.as_os_str().as_bytes()),
                 spec: spec.change.clone(),
                 tags: spec.tags.clone(),
-            })
+            };
+            Ok((described, spec.mode.unwrap_or(usual)))
         });
-        Ok(make(&context, within, mode, described)?)
+        Ok(make(&context, within, described)?)
     }
 
     /// Opens an object.

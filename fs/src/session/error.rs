@@ -44,6 +44,8 @@ pub enum ErrorKind {
     Damaged,
     /// A disk or a protocol failed.
     Io,
+    /// It was cancelled before anything of it was done.
+    Cancelled,
     /// The session was closed.
     Closed,
 }
@@ -101,12 +103,6 @@ impl Error {
         self
     }
 
-    /// Of the rest of what was asked for, behind so many.
-    pub(super) fn later(mut self, before: usize) -> Error {
-        self.index = self.index.map(|index| index + before);
-        self
-    }
-
     pub(super) fn at(mut self, index: usize) -> Error {
         self.index = Some(index);
         self
@@ -118,12 +114,17 @@ impl From<FsError> for Error {
         let kind = match &error {
             FsError::Md(error) => of_metadata(error),
             FsError::Store(error) => of_store(error),
-            FsError::Invalid(_) | FsError::NoSuchExtent => ErrorKind::Invalid,
+            FsError::Invalid(_) | FsError::NoSuchExtent | FsError::NotRepresentable { .. } => {
+                ErrorKind::Invalid
+            }
+            FsError::Cancelled => ErrorKind::Cancelled,
             FsError::TooBig(_) => ErrorKind::TooLarge,
             FsError::NoServers => ErrorKind::Unavailable,
             FsError::ReadOnly(_) => ErrorKind::ReadOnly,
             FsError::NotSupported(_) => ErrorKind::NotSupported,
-            FsError::Lost | FsError::Lapsed(_) | FsError::Withheld(_) => ErrorKind::Lost,
+            FsError::Lost | FsError::Unlocked | FsError::Lapsed(_) | FsError::Withheld(_) => {
+                ErrorKind::Lost
+            }
             FsError::Gone => ErrorKind::Stale,
             FsError::Unsettled(_) => ErrorKind::Busy,
         };

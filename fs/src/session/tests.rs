@@ -206,6 +206,11 @@ fn many_are_made_at_once_or_none() {
         "{error}"
     );
     assert_eq!(kind(run.stat("o1505")), ErrorKind::NotFound);
+    let modes = ["a", "b", "o0"].map(|name| (name, spec.clone()));
+    let [first, rest @ ..] = modes;
+    let modes = [(first.0, first.1.mode(0o600))].into_iter().chain(rest);
+    assert_eq!(run.create_many(modes).unwrap_err().index(), Some(2));
+    assert_eq!(kind(run.stat("a")), ErrorKind::NotFound);
 }
 
 #[test]
