@@ -16,3 +16,8 @@ pub mod client;
 pub mod mount;
 pub mod session;
 pub mod view;
+
+/// The programs of the book.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/library.md")]
+struct Book;

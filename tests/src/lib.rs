@@ -13,6 +13,7 @@
 //! | [`up`] | everything in one process: `slabfs up` |
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
 //! | [`network`] | network namespaces, and links between them that can be cut |
+//! | [`library`] | the C library, and programs compiled with it |
 //! | [`lossy`] | a socket that loses replies |
 //! | [`held`] | a socket in front of a data server that holds requests back |
 //! | [`history`] | what workers did to the same objects at the same time, and whether it may be so |
@@ -38,6 +39,7 @@ pub mod file;
 pub mod held;
 pub mod history;
 pub mod inputs;
+pub mod library;
 pub mod lossy;
 pub mod mounts;
 pub mod mpi;

@@ -1,0 +1,198 @@
+//! Pointers and lengths from outside, checked as far as they can be: NULL, limits, UTF-8.
+
+use std::ffi::{OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::error::{Failure, SLABFS_ETOOLARGE};
+
+/// Most axes of an object.
+pub(crate) const MAX_RANK: usize = 32;
+/// Bytes of a path, with its end.
+const MAX_PATH: usize = 4097;
+/// Bytes of a short text: a key, a property, an address.
+pub(crate) const MAX_TEXT: usize = 65_536;
+/// Bytes of a query.
+pub(crate) const MAX_QUERY: usize = 1 << 21;
+
+/// The bytes of a string that ends with a zero.
+///
+/// # Safety
+/// `text` is NULL or points to a string that lives for `'a`.
+unsafe fn string<'a>(text: *const c_char, what: &str, limit: usize) -> Result<&'a [u8], Failure> {
+    if text.is_null() {
+        return Err(Failure::invalid(format!("{what} is NULL; give a string")));
+    }
+    // SAFETY: it is a string, and no byte behind its end is looked at.
+    let len = unsafe { libc::strnlen(text, limit) };
+    if len == limit {
+        return Err(Failure::new(
+            SLABFS_ETOOLARGE,
+            format!("{what} has {limit} bytes or more; give a shorter one"),
+        ));
+    }
+    // SAFETY: so many bytes were there to be counted.
+    Ok(unsafe { std::slice::from_raw_parts(text.cast(), len) })
+}
+
+/// A text.
+///
+/// # Safety
+/// As [`string`].
+pub(crate) unsafe fn text<'a>(
+    text: *const c_char,
+    what: &str,
+    limit: usize,
+) -> Result<&'a str, Failure> {
+    // SAFETY: the caller's.
+    let bytes = unsafe { string(text, what, limit) }?;
+    std::str::from_utf8(bytes).map_err(|_| Failure::invalid(format!("{what} is not UTF-8")))
+}
+
+/// A text, or none.
+///
+/// # Safety
+/// As [`string`].
+pub(crate) unsafe fn text_or_none<'a>(
+    pointer: *const c_char,
+    what: &str,
+) -> Result<Option<&'a str>, Failure> {
+    match pointer.is_null() {
+        true => Ok(None),
+        // SAFETY: the caller's.
+        false => unsafe { text(pointer, what, MAX_TEXT) }.map(Some),
+    }
+}
+
+/// A path; names in it need not be UTF-8.
+///
+/// # Safety
+/// As [`string`].
+pub(crate) unsafe fn path<'a>(text: *const c_char, what: &str) -> Result<&'a Path, Failure> {
+    // SAFETY: the caller's.
+    let bytes = unsafe { string(text, what, MAX_PATH) }?;
+    Ok(Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// A path, or none.
+///
+/// # Safety
+/// As [`string`].
+pub(crate) unsafe fn path_or_none<'a>(
+    pointer: *const c_char,
+    what: &str,
+) -> Result<Option<&'a Path>, Failure> {
+    match pointer.is_null() {
+        true => Ok(None),
+        // SAFETY: the caller's.
+        false => unsafe { path(pointer, what) }.map(Some),
+    }
+}
+
+/// A list of at most `limit` things.
+///
+/// # Safety
+/// `pointer` is NULL or points to `len` of them that live for `'a`.
+pub(crate) unsafe fn list<'a, T>(
+    pointer: *const T,
+    len: usize,
+    what: &str,
+    limit: usize,
+) -> Result<&'a [T], Failure> {
+    if len > limit {
+        return Err(Failure::new(
+            SLABFS_ETOOLARGE,
+            format!("{what}: {len} are too many; at most {limit} are possible"),
+        ));
+    }
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(Failure::invalid(format!(
+            "{what} is NULL, and {len} are to be there"
+        )));
+    }
+    // SAFETY: the caller's; the length is within a limit.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
+}
+
+/// One number an axis.
+///
+/// # Safety
+/// As [`list`].
+pub(crate) unsafe fn axes<'a>(
+    pointer: *const u64,
+    rank: usize,
+    what: &str,
+) -> Result<&'a [u64], Failure> {
+    // SAFETY: the caller's.
+    unsafe { list(pointer, rank, what, MAX_RANK) }
+}
+
+/// Bytes to read from.
+///
+/// # Safety
+/// As [`list`], and nobody writes them meanwhile.
+pub(crate) unsafe fn bytes<'a>(buffer: *const c_void, len: usize) -> Result<&'a [u8], Failure> {
+    // SAFETY: the caller's.
+    unsafe { list(buffer.cast(), len, "the buffer", isize::MAX as usize) }
+}
+
+/// Bytes to write to.
+///
+/// # Safety
+/// As [`list`], and nobody else uses them meanwhile.
+pub(crate) unsafe fn bytes_mut<'a>(
+    buffer: *mut c_void,
+    len: usize,
+) -> Result<&'a mut [u8], Failure> {
+    // SAFETY: the caller's; that it is no NULL and not too long.
+    unsafe {
+        bytes(buffer, len)?;
+        match len {
+            0 => Ok(&mut []),
+            len => Ok(std::slice::from_raw_parts_mut(buffer.cast(), len)),
+        }
+    }
+}
+
+/// A struct of arguments.
+///
+/// # Safety
+/// `pointer` is NULL or points to one that lives for `'a`.
+pub(crate) unsafe fn one<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
+    // SAFETY: the caller's.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
+}
+
+/// Where a result goes.
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// # Safety
+    /// `pointer` is NULL or a place for one, for the time of the call.
+    pub(crate) unsafe fn new(pointer: *mut T, what: &str) -> Result<Out<T>, Failure> {
+        match pointer.is_null() {
+            true => Err(Failure::invalid(format!(
+                "{what} is NULL; give a place for the result"
+            ))),
+            false => Ok(Out(pointer)),
+        }
+    }
+
+    pub(crate) fn set(&self, value: T) {
+        // SAFETY: the constructor's.
+        unsafe { self.0.write(value) };
+    }
+}
+
+/// Refuses what a later version may give a meaning.
+pub(crate) fn unused(reserved: &[u64], what: &str) -> Result<(), Failure> {
+    match reserved.iter().all(|&word| word == 0) {
+        true => Ok(()),
+        false => Err(Failure::invalid(format!(
+            "{what} has something in its reserved part; set all of it to zero first"
+        ))),
+    }
+}

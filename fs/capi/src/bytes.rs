@@ -1,0 +1,283 @@
+//! Elements: boxes, strided hyperslabs and texts, read and written, packed or with strides.
+
+use std::ffi::{c_char, c_void};
+
+use slabfs_fs::session::{Axis, Hyperslab, Object, Select, Strides};
+
+use crate::argument::{MAX_TEXT, axes, bytes, bytes_mut, one, text};
+use crate::error::{Failure, call};
+use crate::handles::{OBJECTS, slabfs_object};
+
+/// A strided hyperslab, as HDF5 has it: on each axis `count` blocks of `block` elements, `stride` elements from the
+/// start of one to the next, slowest axis first.
+#[repr(C)]
+#[derive(Debug)]
+pub struct slabfs_slab {
+    /// Axes; those of the object.
+    pub rank: usize,
+    /// The first element.
+    pub start: *const u64,
+    /// From block to block; NULL where blocks touch.
+    pub stride: *const u64,
+    /// How many blocks.
+    pub count: *const u64,
+    /// Elements a block; NULL: one.
+    pub block: *const u64,
+}
+
+/// # Safety
+/// Each pointer is NULL or points to `rank` numbers.
+unsafe fn slab(slab: &slabfs_slab) -> Result<Hyperslab, Failure> {
+    let rank = slab.rank;
+    // SAFETY: the caller's.
+    let (start, count, stride, block) = unsafe {
+        (
+            axes(slab.start, rank, "start")?,
+            axes(slab.count, rank, "count")?,
+            match slab.stride.is_null() {
+                true => None,
+                false => Some(axes(slab.stride, rank, "stride")?),
+            },
+            match slab.block.is_null() {
+                true => None,
+                false => Some(axes(slab.block, rank, "block")?),
+            },
+        )
+    };
+    let axes = (0..rank).map(|axis| {
+        let block = block.map_or(1, |block| block[axis]);
+        Axis {
+            start: start[axis],
+            stride: stride.map_or(block, |stride| stride[axis]),
+            count: count[axis],
+            block,
+        }
+    });
+    Ok(Hyperslab {
+        axes: axes.collect(),
+    })
+}
+
+/// # Safety
+/// Both point to `rank` numbers.
+unsafe fn region(rank: usize, offset: *const u64, shape: *const u64) -> Result<Hyperslab, Failure> {
+    // SAFETY: the caller's.
+    let (offset, shape) = unsafe { (axes(offset, rank, "offset")?, axes(shape, rank, "shape")?) };
+    let axes = offset.iter().zip(shape);
+    Ok(Hyperslab {
+        axes: axes.map(|(&start, &len)| Axis::span(start, len)).collect(),
+    })
+}
+
+/// A buffer of the caller, with its strides.
+struct Memory<P> {
+    buffer: P,
+    len: usize,
+    strides: *const u64,
+}
+
+impl<P> Memory<P> {
+    /// # Safety
+    /// The strides are NULL or as many as the selection has axes.
+    unsafe fn strides(&self, rank: usize) -> Result<Option<Strides>, Failure> {
+        if self.strides.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the caller's.
+        let strides = unsafe { axes(self.strides, rank, "strides")? };
+        Ok(Some(Strides::from(strides)))
+    }
+}
+
+/// # Safety
+/// The buffer is the caller's for the call, and its strides are as many as the object has axes.
+unsafe fn read(
+    object: &Object,
+    select: Select<'_>,
+    rank: usize,
+    memory: &Memory<*mut c_void>,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's.
+    let (into, strides) = unsafe { (bytes_mut(memory.buffer, memory.len)?, memory.strides(rank)?) };
+    Ok(object.read_into(select, into, strides.as_ref())?)
+}
+
+/// # Safety
+/// As [`read`].
+unsafe fn write(
+    object: &Object,
+    select: Select<'_>,
+    rank: usize,
+    memory: &Memory<*const c_void>,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's.
+    let (from, strides) = unsafe { (bytes(memory.buffer, memory.len)?, memory.strides(rank)?) };
+    Ok(object.write_from(select, from, strides.as_ref())?)
+}
+
+/// Reads a box into `len` bytes at `buffer`. `strides` has the bytes from an element to the next along each axis;
+/// NULL is packed in row-major order, and then `len` is that of the box.
+///
+/// # Safety
+/// `offset`, `shape` and `strides` point to `rank` numbers, `buffer` to `len` bytes that nobody else uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_read_box(
+    object: slabfs_object,
+    rank: usize,
+    offset: *const u64,
+    shape: *const u64,
+    buffer: *mut c_void,
+    len: usize,
+    strides: *const u64,
+) -> i32 {
+    call(|| {
+        let memory = Memory {
+            buffer,
+            len,
+            strides,
+        };
+        let object = OBJECTS.get(object.id)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let select = Select::Slab(region(rank, offset, shape)?);
+            read(&object, select, rank, &memory)
+        }
+    })
+}
+
+/// Writes a box from `len` bytes at `buffer`, as `slabfs_read_box` reads one.
+///
+/// # Safety
+/// `offset`, `shape` and `strides` point to `rank` numbers, `buffer` to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_write_box(
+    object: slabfs_object,
+    rank: usize,
+    offset: *const u64,
+    shape: *const u64,
+    buffer: *const c_void,
+    len: usize,
+    strides: *const u64,
+) -> i32 {
+    call(|| {
+        let memory = Memory {
+            buffer,
+            len,
+            strides,
+        };
+        let object = OBJECTS.get(object.id)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let select = Select::Slab(region(rank, offset, shape)?);
+            write(&object, select, rank, &memory)
+        }
+    })
+}
+
+/// Reads a hyperslab, as `slabfs_read_box` reads a box.
+///
+/// # Safety
+/// What `hyperslab` points to is there; the rest as of `slabfs_read_box`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_read_slab(
+    object: slabfs_object,
+    hyperslab: *const slabfs_slab,
+    buffer: *mut c_void,
+    len: usize,
+    strides: *const u64,
+) -> i32 {
+    call(|| {
+        let memory = Memory {
+            buffer,
+            len,
+            strides,
+        };
+        let object = OBJECTS.get(object.id)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let hyperslab = one(hyperslab, "hyperslab")?;
+            let select = Select::Slab(slab(hyperslab)?);
+            read(&object, select, hyperslab.rank, &memory)
+        }
+    })
+}
+
+/// Writes a hyperslab, as `slabfs_write_box` writes a box.
+///
+/// # Safety
+/// As `slabfs_read_slab`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_write_slab(
+    object: slabfs_object,
+    hyperslab: *const slabfs_slab,
+    buffer: *const c_void,
+    len: usize,
+    strides: *const u64,
+) -> i32 {
+    call(|| {
+        let memory = Memory {
+            buffer,
+            len,
+            strides,
+        };
+        let object = OBJECTS.get(object.id)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let hyperslab = one(hyperslab, "hyperslab")?;
+            let select = Select::Slab(slab(hyperslab)?);
+            write(&object, select, hyperslab.rank, &memory)
+        }
+    })
+}
+
+/// Reads what a text selects, as `[0:10,::2]` behind the `@` of a path; packed.
+///
+/// # Safety
+/// The string ends with a zero; `buffer` points to `len` bytes that nobody else uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_read_text(
+    object: slabfs_object,
+    selection: *const c_char,
+    buffer: *mut c_void,
+    len: usize,
+) -> i32 {
+    call(|| {
+        let memory = Memory {
+            buffer,
+            len,
+            strides: std::ptr::null(),
+        };
+        let object = OBJECTS.get(object.id)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let select = Select::Text(text(selection, "selection", MAX_TEXT)?);
+            read(&object, select, 0, &memory)
+        }
+    })
+}
+
+/// Writes what a text selects, as `slabfs_read_text` reads it.
+///
+/// # Safety
+/// The string ends with a zero; `buffer` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_write_text(
+    object: slabfs_object,
+    selection: *const c_char,
+    buffer: *const c_void,
+    len: usize,
+) -> i32 {
+    call(|| {
+        let memory = Memory {
+            buffer,
+            len,
+            strides: std::ptr::null(),
+        };
+        let object = OBJECTS.get(object.id)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let select = Select::Text(text(selection, "selection", MAX_TEXT)?);
+            write(&object, select, 0, &memory)
+        }
+    })
+}

@@ -1,0 +1,326 @@
+//! Names: containers made, listed, removed and renamed; what something is.
+
+use std::ffi::{OsString, c_char};
+use std::os::unix::ffi::OsStringExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use slabfs_fs::session::{Kind, MaxDim, RenameFlags, Stat};
+
+use crate::argument::{MAX_RANK, Out, path};
+use crate::error::{Failure, SLABFS_EINVALID, call};
+use crate::handles::{ENTRIES, SESSIONS, slabfs_entries, slabfs_session};
+
+/// A container: a directory.
+pub const SLABFS_CONTAINER: u32 = 1;
+/// An object: an array, or plain bytes.
+pub const SLABFS_OBJECT: u32 = 2;
+/// A symbolic link, a pipe or another node of a mount.
+pub const SLABFS_OTHER: u32 = 3;
+
+/// What has the new name is replaced.
+pub const SLABFS_REPLACE: u32 = 0;
+/// The new name must be free.
+pub const SLABFS_NOREPLACE: u32 = 1;
+/// The two change their names.
+pub const SLABFS_EXCHANGE: u32 = 2;
+
+/// An axis without a limit, in `max_dims`.
+pub const SLABFS_UNLIMITED: u64 = u64::MAX;
+
+/// What something is.
+#[repr(C)]
+#[derive(Debug)]
+pub struct slabfs_stat {
+    /// Its number; never another's.
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Grows with every change of data or attributes.
+    pub version: u64,
+    /// Last change of data, in seconds since 1970.
+    pub mtime: i64,
+    /// And nanoseconds.
+    pub mtime_nsec: u32,
+    /// SLABFS_CONTAINER, SLABFS_OBJECT or SLABFS_OTHER.
+    pub kind: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Of an object: how many axes.
+    pub rank: u32,
+    /// Elements an axis, slowest first.
+    pub dims: [u64; 32],
+    /// How far each axis may grow, or SLABFS_UNLIMITED.
+    pub max_dims: [u64; 32],
+    /// Bytes of an element.
+    pub element_bytes: u64,
+    /// Element type in NumPy's letters, with a zero at its end.
+    pub dtype: [c_char; 32],
+    /// Not 0: somebody made it an array; else it is plain bytes.
+    pub declared: u32,
+    /// Zero.
+    pub reserved: [u32; 7],
+}
+
+/// An entry of a list of names. What it points to is there until the list is given back.
+#[repr(C)]
+#[derive(Debug)]
+pub struct slabfs_entry {
+    /// Of a container's list the name, of a search the path from the root; with a zero at its end.
+    pub path: *const c_char,
+    /// Its bytes without that.
+    pub path_len: usize,
+    /// SLABFS_CONTAINER, SLABFS_OBJECT or SLABFS_OTHER.
+    pub kind: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Bytes, of what a search found; else 0.
+    pub size: u64,
+    /// Last change of data in seconds since 1970, of what a search found; else 0.
+    pub mtime: i64,
+}
+
+/// An entry as it is kept.
+pub(crate) struct Entry {
+    path: Vec<u8>,
+    kind: u32,
+    size: u64,
+    mtime: i64,
+}
+
+impl Entry {
+    pub(crate) fn new(path: OsString, kind: Kind, size: u64, mtime: i64) -> Entry {
+        let mut path = path.into_vec();
+        path.push(0);
+        Entry {
+            path,
+            kind: number(kind),
+            size,
+            mtime,
+        }
+    }
+}
+
+fn number(kind: Kind) -> u32 {
+    match kind {
+        Kind::Directory => SLABFS_CONTAINER,
+        Kind::Object => SLABFS_OBJECT,
+        _ => SLABFS_OTHER,
+    }
+}
+
+/// Seconds since 1970, and nanoseconds.
+pub(crate) fn time(time: SystemTime) -> (i64, u32) {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            match before.subsec_nanos() {
+                0 => (-(before.as_secs() as i64), 0),
+                nsec => (-(before.as_secs() as i64) - 1, 1_000_000_000 - nsec),
+            }
+        }
+    }
+}
+
+/// A stat as C has it.
+pub(crate) fn shown(stat: &Stat) -> slabfs_stat {
+    let (mtime, mtime_nsec) = time(stat.mtime);
+    let mut shown = slabfs_stat {
+        ino: stat.ino,
+        size: stat.size,
+        version: stat.version,
+        mtime,
+        mtime_nsec,
+        kind: number(stat.kind),
+        mode: stat.mode,
+        uid: stat.uid,
+        gid: stat.gid,
+        rank: 0,
+        dims: [0; MAX_RANK],
+        max_dims: [0; MAX_RANK],
+        element_bytes: 0,
+        dtype: [0; 32],
+        declared: 0,
+        reserved: [0; 7],
+    };
+    if let Some(array) = &stat.array {
+        shown.rank = array.dims.len() as u32;
+        for (place, &dim) in shown.dims.iter_mut().zip(&array.dims) {
+            *place = dim;
+        }
+        for (place, max) in shown.max_dims.iter_mut().zip(&array.max_dims) {
+            *place = match max {
+                MaxDim::Fixed(max) => *max,
+                MaxDim::Unlimited => SLABFS_UNLIMITED,
+            };
+        }
+        shown.element_bytes = array.dtype.size();
+        // The last byte stays the zero at the end.
+        let room = shown.dtype.len() - 1;
+        for (place, byte) in shown.dtype[..room]
+            .iter_mut()
+            .zip(array.dtype.to_string().bytes())
+        {
+            *place = byte as c_char;
+        }
+        shown.declared = u32::from(array.declared);
+    }
+    shown
+}
+
+/// Makes a container, in one that is there.
+///
+/// # Safety
+/// Strings end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_container_create(
+    session: slabfs_session,
+    container: *const c_char,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let container = unsafe { path(container, "path")? };
+        SESSIONS.get(session.id)?.create_container(container)?;
+        Ok(())
+    })
+}
+
+/// Removes an object's name, or a container that is empty. An object lives on while somebody has it open.
+///
+/// # Safety
+/// Strings end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_remove(session: slabfs_session, name: *const c_char) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let name = unsafe { path(name, "path")? };
+        Ok(SESSIONS.get(session.id)?.root().remove(name)?)
+    })
+}
+
+/// Renames an object or a container; `how` is SLABFS_REPLACE, SLABFS_NOREPLACE or SLABFS_EXCHANGE.
+///
+/// # Safety
+/// Strings end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_rename(
+    session: slabfs_session,
+    from: *const c_char,
+    to: *const c_char,
+    how: u32,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let (from, to) = unsafe { (path(from, "from")?, path(to, "to")?) };
+        let flags = match how {
+            SLABFS_REPLACE => RenameFlags::Replace,
+            SLABFS_NOREPLACE => RenameFlags::NoReplace,
+            SLABFS_EXCHANGE => RenameFlags::Exchange,
+            other => {
+                return Err(Failure::invalid(format!(
+                    "{other} is no way to rename; give SLABFS_REPLACE, SLABFS_NOREPLACE or SLABFS_EXCHANGE"
+                )));
+            }
+        };
+        Ok(SESSIONS.get(session.id)?.root().rename(from, to, flags)?)
+    })
+}
+
+/// Says what has a path; an empty one is the root.
+///
+/// # Safety
+/// Strings end with a zero; `stat` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_stat_path(
+    session: slabfs_session,
+    name: *const c_char,
+    stat: *mut slabfs_stat,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let (name, out) = unsafe { (path(name, "path")?, Out::new(stat, "stat")?) };
+        out.set(shown(&SESSIONS.get(session.id)?.root().stat(name)?));
+        Ok(())
+    })
+}
+
+/// Lists a container; an empty path is the root.
+///
+/// # Safety
+/// Strings end with a zero; `entries` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_list(
+    session: slabfs_session,
+    container: *const c_char,
+    entries: *mut slabfs_entries,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let (container, out) = unsafe { (path(container, "path")?, Out::new(entries, "entries")?) };
+        let listed: Result<Vec<Entry>, slabfs_fs::session::Error> = SESSIONS
+            .get(session.id)?
+            .container(container)?
+            .list()?
+            .map(|listed| listed.map(|one| Entry::new(one.name, one.kind, 0, 0)))
+            .collect();
+        let id = ENTRIES.put(listed?);
+        out.set(slabfs_entries { id });
+        Ok(())
+    })
+}
+
+/// How many entries a list has.
+///
+/// # Safety
+/// `count` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_entries_count(entries: slabfs_entries, count: *mut usize) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let out = unsafe { Out::new(count, "count")? };
+        out.set(ENTRIES.get(entries.id)?.len());
+        Ok(())
+    })
+}
+
+/// The entry `index` of a list, from 0.
+///
+/// # Safety
+/// `entry` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_entries_get(
+    entries: slabfs_entries,
+    index: usize,
+    entry: *mut slabfs_entry,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let out = unsafe { Out::new(entry, "entry")? };
+        let entries = ENTRIES.get(entries.id)?;
+        let found = entries.get(index).ok_or_else(|| {
+            Failure::new(
+                SLABFS_EINVALID,
+                format!("there is no entry {index}; the list has {}", entries.len()),
+            )
+        })?;
+        out.set(slabfs_entry {
+            path: found.path.as_ptr().cast(),
+            path_len: found.path.len() - 1,
+            kind: found.kind,
+            reserved: 0,
+            size: found.size,
+            mtime: found.mtime,
+        });
+        Ok(())
+    })
+}
+
+/// Gives a list back, with what its entries point to.
+#[unsafe(no_mangle)]
+pub extern "C" fn slabfs_entries_free(entries: slabfs_entries) -> i32 {
+    call(|| ENTRIES.take(entries.id).map(drop))
+}

@@ -1,0 +1,229 @@
+//! Tags: many set and removed in one request, all of something's asked for.
+
+use std::ffi::{c_char, c_void};
+use std::path::Path;
+
+use slabfs_fs::session::{Tag, TagEdit, TagKind};
+
+use crate::argument::{MAX_TEXT, Out, bytes, list, path, text};
+use crate::error::{Failure, call};
+use crate::handles::{SESSIONS, TAGS, slabfs_session, slabfs_tags};
+
+/// Text or bytes as an extended attribute has them: nobody said what they are.
+pub const SLABFS_TAG_AUTO: u32 = 0;
+/// A whole number: `integer`.
+pub const SLABFS_TAG_INT: u32 = 1;
+/// A floating-point number: `real`.
+pub const SLABFS_TAG_FLOAT: u32 = 2;
+/// UTF-8: `data` and `len`.
+pub const SLABFS_TAG_TEXT: u32 = 3;
+/// Bytes: `data` and `len`.
+pub const SLABFS_TAG_BYTES: u32 = 4;
+/// A list, as JSON in `data` and `len`: `[1, 2.5, "a"]`.
+pub const SLABFS_TAG_LIST: u32 = 5;
+/// To be removed; removing what is not there is no error.
+pub const SLABFS_TAG_REMOVE: u32 = 6;
+
+/// Most tags in one request.
+const MAX_EDITS: usize = 8192;
+
+/// A tag of something: one that is set or removed, or one that was asked for.
+#[repr(C)]
+#[derive(Debug)]
+pub struct slabfs_tag {
+    /// Whose, from the root; NULL in an answer, where it is known.
+    pub path: *const c_char,
+    /// Its key.
+    pub key: *const c_char,
+    /// What it is: SLABFS_TAG_INT and so on.
+    pub kind: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The value of SLABFS_TAG_INT.
+    pub integer: i64,
+    /// The value of SLABFS_TAG_FLOAT.
+    pub real: f64,
+    /// The bytes of the other kinds; in an answer of numbers, too, as text.
+    pub data: *const c_void,
+    /// How many.
+    pub len: usize,
+}
+
+/// Key and value; none of one that is to be removed.
+///
+/// # Safety
+/// What it points to is there.
+pub(crate) unsafe fn value(tag: &slabfs_tag) -> Result<(String, Option<Tag>), Failure> {
+    let invalid = |error: &dyn std::fmt::Display| Failure::invalid(error.to_string());
+    // SAFETY: the caller's.
+    let key = unsafe { text(tag.key, "key", MAX_TEXT)? };
+    if tag.reserved != 0 {
+        return Err(Failure::invalid(
+            "a tag's reserved part is not 0; set the whole struct to zero first",
+        ));
+    }
+    let kind = match tag.kind {
+        SLABFS_TAG_REMOVE => return Ok((key.to_owned(), None)),
+        SLABFS_TAG_INT => return Ok((key.to_owned(), Some(Tag::int(tag.integer)))),
+        SLABFS_TAG_FLOAT => {
+            let value = Tag::float(tag.real).map_err(|error| invalid(&error))?;
+            return Ok((key.to_owned(), Some(value)));
+        }
+        SLABFS_TAG_AUTO => TagKind::Auto,
+        SLABFS_TAG_TEXT => TagKind::Text,
+        SLABFS_TAG_BYTES => TagKind::Bytes,
+        SLABFS_TAG_LIST => TagKind::List,
+        other => {
+            return Err(Failure::invalid(format!(
+                "{other} is no kind of tag; give SLABFS_TAG_INT and so on"
+            )));
+        }
+    };
+    // SAFETY: the caller's.
+    let data = unsafe { bytes(tag.data, tag.len)? };
+    let value = Tag::from_attribute(kind, data).map_err(|error| invalid(&error))?;
+    Ok((key.to_owned(), Some(value)))
+}
+
+/// Sets and removes tags of objects and containers in one request, all of it or nothing. `slabfs_error_index` says
+/// which one an error is about.
+///
+/// # Safety
+/// `tags` points to `count` of them, and what they point to is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_tag_put(
+    session: slabfs_session,
+    count: usize,
+    tags: *const slabfs_tag,
+) -> i32 {
+    call(|| {
+        let session = SESSIONS.get(session.id)?;
+        // SAFETY: the caller's.
+        let tags = unsafe { list(tags, count, "tags", MAX_EDITS)? };
+        // Tags of the same path that stand together are one edit, which begins with this one.
+        let mut edits: Vec<TagEdit> = Vec::new();
+        let mut firsts = Vec::new();
+        for (index, tag) in tags.iter().enumerate() {
+            // SAFETY: the caller's.
+            let read = unsafe { path(tag.path, "path").and_then(|path| Ok((path, value(tag)?))) };
+            let (path, (key, value)): (&Path, _) = read.map_err(|error| error.at(index))?;
+            let again = edits.last().is_some_and(|edit| {
+                edit.path == path
+                    && !edit.remove.contains(&key)
+                    && edit.set.iter().all(|(set, _)| *set != key)
+            });
+            if !again {
+                firsts.push(index);
+                edits.push(TagEdit {
+                    path: path.to_owned(),
+                    ..TagEdit::default()
+                });
+            }
+            if let Some(edit) = edits.last_mut() {
+                match value {
+                    Some(value) => edit.set.push((key, value)),
+                    None => edit.remove.push(key),
+                }
+            }
+        }
+        session.root().tag(edits).map_err(|error| {
+            let first = error.index().and_then(|index| firsts.get(index).copied());
+            match first {
+                Some(first) => Failure::from(error).at(first),
+                None => error.into(),
+            }
+        })
+    })
+}
+
+/// All tags of an object or a container, by their keys.
+///
+/// # Safety
+/// Strings end with a zero; `tags` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_tags_of(
+    session: slabfs_session,
+    name: *const c_char,
+    tags: *mut slabfs_tags,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let (name, out) = unsafe { (path(name, "path")?, Out::new(tags, "tags")?) };
+        let found = SESSIONS.get(session.id)?.root().tags(name)?;
+        let found = found.into_iter().map(|(key, mut tag)| {
+            let mut key = key.into_bytes();
+            key.push(0);
+            // Texts are strings of C, too.
+            tag.bytes.push(0);
+            (key, tag)
+        });
+        let id = TAGS.put(found.collect());
+        out.set(slabfs_tags { id });
+        Ok(())
+    })
+}
+
+/// How many tags a list has.
+///
+/// # Safety
+/// `count` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_tags_count(tags: slabfs_tags, count: *mut usize) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let out = unsafe { Out::new(count, "count")? };
+        out.set(TAGS.get(tags.id)?.len());
+        Ok(())
+    })
+}
+
+/// The tag `index` of a list, from 0. What it points to is there until the list is given back; behind the bytes
+/// of its value stands a zero.
+///
+/// # Safety
+/// `tag` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_tags_get(
+    tags: slabfs_tags,
+    index: usize,
+    tag: *mut slabfs_tag,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        let out = unsafe { Out::new(tag, "tag")? };
+        let tags = TAGS.get(tags.id)?;
+        let (key, found) = tags.get(index).ok_or_else(|| {
+            Failure::invalid(format!(
+                "there is no tag {index}; the list has {}",
+                tags.len()
+            ))
+        })?;
+        let bytes = &found.bytes[..found.bytes.len() - 1];
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let (kind, integer, real) = match found.kind {
+            TagKind::Int => (SLABFS_TAG_INT, text.parse().unwrap_or(0), 0.0),
+            TagKind::Float => (SLABFS_TAG_FLOAT, 0, text.parse().unwrap_or(0.0)),
+            TagKind::Text => (SLABFS_TAG_TEXT, 0, 0.0),
+            TagKind::Bytes => (SLABFS_TAG_BYTES, 0, 0.0),
+            TagKind::List => (SLABFS_TAG_LIST, 0, 0.0),
+            TagKind::Auto => (SLABFS_TAG_AUTO, 0, 0.0),
+        };
+        out.set(slabfs_tag {
+            path: std::ptr::null(),
+            key: key.as_ptr().cast(),
+            kind,
+            reserved: 0,
+            integer,
+            real,
+            data: bytes.as_ptr().cast(),
+            len: bytes.len(),
+        });
+        Ok(())
+    })
+}
+
+/// Gives a list back, with what its tags point to.
+#[unsafe(no_mangle)]
+pub extern "C" fn slabfs_tags_free(tags: slabfs_tags) -> i32 {
+    call(|| TAGS.take(tags.id).map(drop))
+}

@@ -1,0 +1,103 @@
+//! `include/slabfs.h` and `symbols` are what the sources say, and the man pages name every call. `SLABFS_BLESS=1` writes
+//! the header anew, and calls that are new into `symbols`, under the version that is being made.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+/// What cbindgen makes of the sources.
+fn made() -> String {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("cbindgen.toml");
+    let mut sources: Vec<_> = std::fs::read_dir(here.join("src"))
+        .expect("the sources")
+        .map(|entry| entry.expect("a source").path())
+        .filter(|path| !path.ends_with("tests.rs") && !path.ends_with("lib.rs"))
+        .collect();
+    sources.sort();
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for source in sources {
+        builder = builder.with_src(source);
+    }
+    let mut header = Vec::new();
+    builder.generate().expect("a header").write(&mut header);
+    let header = String::from_utf8(header).expect("UTF-8");
+    // What a caller keeps to is a paragraph there, without the heading that Rust gives it.
+    header.replace(" # Safety\n", "")
+}
+
+/// The version of symbols that are new.
+const VERSION: &str = "SLABFS_0.1";
+
+/// The functions that a header declares, in order.
+fn functions(header: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '/', '#']))
+        .filter_map(|line| line.split_once('('))
+        .filter_map(|(before, _)| before.rsplit([' ', '*']).next())
+        .filter(|name| name.starts_with("slabfs_"))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+fn compare(file: &str, made: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if std::env::var_os("SLABFS_BLESS").is_some() {
+        std::fs::write(&path, made).expect("writing it");
+        return;
+    }
+    let there = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        there == made,
+        "fs/capi/{file} is not what the sources say; look at what changed, and write it anew with \
+         SLABFS_BLESS=1 cargo test -p slabfs-capi --test header"
+    );
+}
+
+fn read(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+#[test]
+fn the_header_and_the_symbols_are_those_of_the_sources() {
+    let header = made();
+    compare("include/slabfs.h", &header);
+    // Each keeps the version it came with.
+    let symbols = read("symbols");
+    let versions: HashMap<&str, &str> = symbols
+        .lines()
+        .filter_map(|line| line.split_once("@@"))
+        .collect();
+    let lines: String = functions(&header)
+        .iter()
+        .map(|name| format!("{name}@@{}\n", versions.get(name).unwrap_or(&VERSION)))
+        .collect();
+    assert!(lines.lines().count() > 30, "{lines}");
+    compare("symbols", &lines);
+}
+
+#[test]
+fn every_call_has_a_man_page() {
+    let header = read("include/slabfs.h");
+    let mut pages = String::new();
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("man")).expect("man")
+    {
+        let text = std::fs::read_to_string(entry.expect("a page").path()).expect("a page");
+        // The names stand in the second section, before the dash.
+        let names = text
+            .split(".SH")
+            .nth(1)
+            .and_then(|name| name.split("\\-").next());
+        pages.push_str(names.unwrap_or_default());
+        pages.push(',');
+    }
+    let named: HashSet<&str> = pages
+        .split([',', '\n', ' '])
+        .map(str::trim)
+        .filter(|word| word.starts_with("slabfs_"))
+        .collect();
+    let declared: HashSet<&str> = functions(&header).into_iter().collect();
+    assert_eq!(named, declared);
+}
