@@ -10,7 +10,7 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::args::Verbosity;
 use crate::{
     call, config, create, demo, drain, find, fsck, info, layout, logging, mdserver, meta, mount,
-    objserver, servers, set, stats, stop, tag, tags, umount, untag, up,
+    objserver, servers, set, stats, stop, tag, tags, umount, untag, up, view,
 };
 
 /// N-dimensional arrays as files.
@@ -67,6 +67,7 @@ enum Command {
     Tag(tag::Args),
     Untag(untag::Args),
     Tags(tags::Args),
+    View(view::Args),
     Drain(drain::Args),
     Call(call::Args),
     Fsck(fsck::Args),
@@ -118,6 +119,7 @@ impl Cli {
             Command::Tag(args) => with_log(quiet_tool, || tag::run(&args)),
             Command::Untag(args) => with_log(quiet_tool, || untag::run(&args)),
             Command::Tags(args) => with_log(quiet_tool, || tags::run(&args)),
+            Command::View(args) => with_log(quiet_tool, || view::run(&args)),
             Command::Call(args) => with_log(quiet_tool, || call::run(&args)),
             Command::Fsck(args) => with_log(quiet_tool, || fsck::run(&args)),
             Command::Meta(args) => with_log(quiet_tool, || meta::run(&args)),

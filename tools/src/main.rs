@@ -42,6 +42,7 @@ mod tags;
 mod umount;
 mod untag;
 mod up;
+mod view;
 
 use std::process::ExitCode;
 

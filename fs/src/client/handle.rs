@@ -124,6 +124,11 @@ impl Handle {
         self.object.ino
     }
 
+    /// Bytes of an element of the object.
+    pub fn elem(&self) -> u64 {
+        self.object.geometry.read().info.dtype.size()
+    }
+
     /// Whether the handle shows a selection.
     pub fn is_selection(&self) -> bool {
         self.selected.is_some()

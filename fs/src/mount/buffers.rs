@@ -64,6 +64,12 @@ impl Copied {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Exactly `len` bytes, to be written over.
+    pub(super) fn sized(&mut self, len: usize) -> &mut [u8] {
+        self.bytes.resize(len, 0);
+        &mut self.bytes
+    }
+
     /// Forgets the bytes, keeps the memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();

@@ -13,6 +13,7 @@ use crate::call::CallError;
 use crate::client::FsError;
 use crate::view::attributes::AttributeError;
 use crate::view::name::NameError;
+use crate::view::pattern::PatternError;
 
 /// Why an operation of the mount failed.
 #[derive(Debug, Error)]
@@ -26,6 +27,9 @@ pub(super) enum Failure {
     /// The attribute's name or value means nothing.
     #[error(transparent)]
     Attribute(#[from] AttributeError),
+    /// The view that a program wants to set cannot be.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
     /// A command of `.slabfs/call` failed.
     #[error(transparent)]
     Call(CallError),
@@ -70,7 +74,9 @@ impl Failure {
             Failure::Refused { errno, .. } => errno.code() == libc::EINVAL,
             // The caller has been told.
             Failure::Call(_) => false,
-            Failure::Client(_) | Failure::Name(_) | Failure::Attribute(_) => true,
+            Failure::Client(_) | Failure::Name(_) | Failure::Attribute(_) | Failure::Pattern(_) => {
+                true
+            }
         }
     }
 }
@@ -115,6 +121,7 @@ fn number(failure: &Failure) -> Errno {
             Errno::EINVAL
         }
         Failure::Attribute(AttributeError::ReadOnly(_)) => Errno::EPERM,
+        Failure::Pattern(_) => Errno::EINVAL,
         Failure::Call(error) => call_number(error),
         Failure::Refused { errno, .. } => *errno,
     }

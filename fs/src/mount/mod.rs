@@ -51,6 +51,7 @@ mod shared;
 
 #[cfg(test)]
 mod tests;
+mod viewed;
 
 pub use error::MountError;
 pub use mount::{Mount, MountOptions, Running};

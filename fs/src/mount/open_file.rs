@@ -10,6 +10,7 @@ use crate::client::{Client, FsError, Handle, OpenMode};
 
 use super::call::Call;
 use super::families::Family;
+use super::viewed::Views;
 
 /// An open file of the mount.
 #[allow(
@@ -47,6 +48,7 @@ pub(super) struct OpenFile {
     handle: Arc<Handle>,
     appends: bool,
     other: OnceLock<Arc<Handle>>,
+    views: Views,
 }
 
 impl OpenFile {
@@ -69,6 +71,7 @@ impl OpenFile {
             handle,
             appends: mode.append,
             other: OnceLock::new(),
+            views: Views::default(),
         }
     }
 
@@ -88,6 +91,11 @@ impl OpenFile {
     /// Whether it shows a selection.
     pub(super) fn is_selection(&self) -> bool {
         self.selection.is_some()
+    }
+
+    /// The view that a program has set on it.
+    pub(super) fn views(&self) -> &Views {
+        &self.views
     }
 
     /// The handle for reads, seeks and whatever else has a place.

@@ -4,6 +4,7 @@
 //! - [`nodes`]: inode numbers of what has no inode of its own, selections and hidden files.
 //! - [`attributes`]: the `user.slabfs.*` extended attributes and what setting one asks for.
 //! - [`defaults`]: what containers give, as JSON and as attributes.
+//! - [`pattern`]: batches as they come through `ioctl`, for views on file handles.
 //! - [`selection`]: the size and the attributes of a selection as a file.
 //! - [`describe`]: an object as the JSON that `user.slabfs.info` and `slabfs info` show.
 //! - [`like`]: what a new array takes from another one.
@@ -20,5 +21,6 @@ pub mod hidden;
 pub mod like;
 pub mod name;
 pub mod nodes;
+pub mod pattern;
 pub mod search;
 pub mod selection;

@@ -61,3 +61,4 @@ mod tree;
 mod two_mounts;
 mod two_sizes;
 mod users;
+mod views;

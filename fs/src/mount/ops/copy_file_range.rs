@@ -58,6 +58,9 @@ fn copy(
         // The kernel copies through itself then.
         return refused(Errno::EOPNOTSUPP, "hidden files are read, not copied from");
     };
+    if source.views().get().is_some() || target.views().get().is_some() {
+        return refused(Errno::EOPNOTSUPP, "a file with a view is read and written");
+    }
     let mut copied = 0;
     while copied < len {
         match copy_piece(shared, source, from, target, to, (len - copied).min(PIECE)) {

@@ -1,4 +1,5 @@
-//! Fallocate: reserving (which sets the size), punching holes, zeroing. On the pool: it may clear chunks.
+//! Fallocate: reserving (which sets the size), punching holes, zeroing. On the pool: it may clear chunks. A file with
+//! a view has nothing of that.
 
 use std::sync::Arc;
 
@@ -24,6 +25,9 @@ pub(in crate::mount) fn answer(
     let Open::File(file) = &*open else {
         return reply.error(Errno::EBADF);
     };
+    if file.views().get().is_some() {
+        return reply.error(Errno::EOPNOTSUPP);
+    }
     let (object, client_handle) = (file.object, file.handle().clone());
     let worker = shared.clone();
     shared.for_bytes().submit(Box::new(move || {

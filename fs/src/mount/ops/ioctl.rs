@@ -1,22 +1,34 @@
-//! Ioctl: parts of a request to `.slabfs/call`, for mounts on which nothing can be opened for writing.
+//! Ioctl: views of open files, and parts of a request to `.slabfs/call` for mounts on which nothing can be
+//! opened for writing.
 //!
-//! `_IOW('s', 1, char[N])` with 1 to 16383 bytes adds them to the request of this open; the reply is read as
-//! after writes. Nothing else is known.
+//! - `_IOW('s', 1, char[N])` on `.slabfs/call`, with 1 to 16383 bytes, adds them to the request of this open; the
+//!   reply is read as after writes.
+//! - `_IOW('s', 2, …)`, `_IOWR('s', 3, …)` and `_IO('s', 4)` on an object set a view, get it and take it off;
+//!   `fs/capi/include/slabfs_ioctl.h` draws what they carry.
+//!
+//! Nothing else is known, and nothing here waits.
 
 use std::sync::Arc;
 
 use fuser::{Errno, ReplyIoctl};
 
-use crate::mount::errno::report;
-use crate::mount::open_file::Open;
+use crate::mount::errno::{Failure, Outcome, refused, report};
+use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
+use crate::view::pattern::{PART, Part};
 
-/// Direction, type and number of the command; its size is that of the bytes.
-const ADD: u32 = 1 << 30 | (b's' as u32) << 8 | 1;
+/// Direction, type and number of the commands; the size is that of what they carry.
+const WRITE: u32 = 1 << 30;
+const READ: u32 = 2 << 30;
+const KIND: u32 = (b's' as u32) << 8;
+const ADD: u32 = WRITE | KIND | 1;
+const SET_VIEW: u32 = WRITE | KIND | 2;
+const GET_VIEW: u32 = READ | WRITE | KIND | 3;
+const CLEAR_VIEW: u32 = KIND | 4;
 /// The bits of a command that are its size.
 const SIZE: u32 = 0x3fff << 16;
 
-/// Takes a part of a request and replies.
+/// Does what the command says and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
     handle: u64,
@@ -25,11 +37,51 @@ pub(in crate::mount) fn answer(
     reply: ReplyIoctl,
 ) {
     let open = shared.handles.get(handle);
-    let Some(Open::Call(call)) = open.as_deref().filter(|_| command & !SIZE == ADD) else {
-        return reply.error(Errno::ENOTTY);
+    let done = match (open.as_deref(), command & !SIZE) {
+        (Some(Open::Call(call)), ADD) => call.add(data).map(|()| Vec::new()),
+        (Some(Open::File(file)), SET_VIEW) => set_view(file, data),
+        (Some(Open::File(file)), GET_VIEW) => get_view(file, data),
+        (Some(Open::File(file)), CLEAR_VIEW) => {
+            file.views().clear();
+            Ok(Vec::new())
+        }
+        _ => return reply.error(Errno::ENOTTY),
     };
-    match call.add(data) {
-        Ok(()) => reply.ioctl(0, &[]),
-        Err(failure) => reply.error(report("call", 0, &failure)),
+    match done {
+        Ok(out) => reply.ioctl(0, &out),
+        Err(failure) => {
+            let inode = match open.as_deref() {
+                Some(Open::File(file)) => file.inode,
+                _ => 0,
+            };
+            reply.error(report("ioctl", inode, &failure));
+        }
     }
 }
+
+fn set_view(file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
+    if file.is_selection() {
+        return refused(
+            Errno::EINVAL,
+            "this is a selection already; set the view on the object itself",
+        );
+    }
+    let part = Part::read(data)?;
+    file.views().take(part, file.handle().elem())?;
+    Ok(Vec::new())
+}
+
+/// A part of the view, from the node on that the program names.
+fn get_view(file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
+    let asked = Part::read(data)?;
+    match file.views().get() {
+        Some(view) => Ok(view.part(asked.first)),
+        None => Err(Failure::Refused {
+            errno: Errno::ENODATA,
+            why: "the file has no view",
+        }),
+    }
+}
+
+/// A part goes out in one reply.
+const _: () = assert!(PART < 1 << 14);

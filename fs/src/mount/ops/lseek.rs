@@ -1,4 +1,5 @@
-//! Lseek: `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself. Hidden files are all data.
+//! Lseek: `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself. Hidden files, and files with a
+//! view, are all data.
 
 use std::sync::Arc;
 
@@ -30,18 +31,30 @@ fn seek(shared: &Shared, handle: u64, offset: i64, whence: i32) -> Outcome<i64> 
     let Ok(offset) = u64::try_from(offset) else {
         return refused(Errno::ENXIO, "in front of the file");
     };
+    let view = match &*open {
+        Open::File(file) => file.views().get(),
+        Open::Text(_) | Open::Call(_) => None,
+    };
+    if let Some(view) = view {
+        return all_data(view.plan().bytes(), offset, whence).map(|found| found as i64);
+    }
     let found = match (&*open, whence) {
         (Open::File(file), libc::SEEK_DATA) => file.handle().seek_data(offset)?,
         (Open::File(file), libc::SEEK_HOLE) => file.handle().seek_hole(offset)?,
         (Open::Text(text), libc::SEEK_DATA | libc::SEEK_HOLE) => {
-            let size = text.len() as u64;
-            match whence {
-                _ if offset >= size => return refused(Errno::ENXIO, "behind the end"),
-                libc::SEEK_DATA => offset,
-                _ => size,
-            }
+            all_data(text.len() as u64, offset, whence)?
         }
         _ => return refused(Errno::EINVAL, "the kernel seeks the rest itself"),
     };
     i64::try_from(found).map_or_else(|_| refused(Errno::EOVERFLOW, "beyond 2^63"), Ok)
+}
+
+/// Where nothing is known of holes: one at the end.
+fn all_data(size: u64, offset: u64, whence: i32) -> Outcome<u64> {
+    match whence {
+        _ if offset >= size => refused(Errno::ENXIO, "behind the end"),
+        libc::SEEK_DATA => Ok(offset),
+        libc::SEEK_HOLE => Ok(size),
+        _ => refused(Errno::EINVAL, "the kernel seeks the rest itself"),
+    }
 }

@@ -42,3 +42,4 @@ pub(super) mod write;
 mod make;
 mod place;
 mod sized;
+mod viewed;

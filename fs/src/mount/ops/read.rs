@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyData};
 
+use super::viewed;
+
 use crate::client::{FsError, ReadSink};
 use crate::mount::call::part;
 use crate::mount::errno::report;
@@ -35,6 +37,8 @@ pub(in crate::mount) fn answer(
     };
     if by_kernel {
         file.note_mapped();
+    } else if let Some(view) = file.views().get() {
+        return viewed::read(shared, &open, view, offset, len, reply);
     }
     let mut sink = Replying(Some(reply));
     let done = file

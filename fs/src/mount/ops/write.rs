@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 use fuser::{Errno, OpenFlags, ReplyWrite, WriteFlags};
 
+use super::viewed;
+
 use crate::client::FsError;
 use crate::mount::errno::{Failure, Outcome, report};
 use crate::mount::inval::Forget;
@@ -74,6 +76,14 @@ pub(in crate::mount) fn answer(
     let life = how.by_kernel.then(|| shared.client.life());
     if how.by_kernel && file.family.discards() {
         return reply.error(report("write", file.inode, &FsError::Lost.into()));
+    }
+    if !how.by_kernel
+        && let Some(view) = file.views().get()
+    {
+        return match how.append {
+            true => reply.error(Errno::EINVAL),
+            false => viewed::write(shared, &open, view, offset, data, how.sync, reply),
+        };
     }
     let drop_setid = how.drop_setid && shared.setids.has(file.object);
     let others = !file.family.mapped(Some(file.inode)).is_empty();

@@ -30,6 +30,7 @@ mod overlap;
 mod pack;
 mod parts;
 mod rows;
+mod slab;
 #[cfg(test)]
 mod tests;
 mod walk;

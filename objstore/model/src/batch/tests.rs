@@ -507,3 +507,22 @@ fn too_much_is_refused() {
     };
     assert_eq!(Plan::new(&[below], 1), Err(negative));
 }
+
+proptest! {
+    /// A slab as a batch is the slab's cells, packed.
+    #[test]
+    fn a_slab_is_its_cells((dims, slab) in crate::naive::dims().prop_flat_map(|dims| {
+        let slab = crate::naive::slab(&dims);
+        (Just(dims), slab)
+    })) {
+        let plan = Plan::new(&Batch::of_slab(&dims, &slab), 1).unwrap();
+        let cells = crate::naive::cells(&slab);
+        let naive: Vec<(i128, i128)> = cells
+            .iter()
+            .enumerate()
+            .map(|(packed, cell)| (crate::naive::offset(&dims, cell) as i128, packed as i128))
+            .collect();
+        prop_assert_eq!(bytes_of(plan.all_runs()), naive);
+        prop_assert_eq!(plan.bytes(), slab.volume());
+    }
+}

@@ -1,0 +1,275 @@
+/* Views on a file handle: read, write, pread, pwrite and lseek on an open file of a slabfs mount see just
+ * the bytes that a batch selects, packed in the order of the batch. Needs no library: everything here is
+ * made of ioctl(2).
+ *
+ *     int fd = open("mnt/run1/temp", O_RDONLY);
+ *     struct slabfs_batch every = { .quant = 100, .f_stride = 4096, .sub.size = 64 };
+ *     if (slabfs_set_view(fd, &every, 1) != 0)
+ *         err(1, "mnt/run1/temp");
+ *     read(fd, buffer, 6400);
+ *
+ * A view belongs to the open file description: duplicates of the descriptor share it, other handles of the
+ * same file are not affected. Memory offsets and strides of the batch mean nothing here. Setting a view
+ * leaves the file offset where it is; rewind with lseek(fd, 0, SEEK_SET).
+ *
+ * The end of a view is the end of the file for read and write: reads there give 0, writes beyond it EFBIG.
+ * fstat(2), and lseek(2) with SEEK_END, are answered by the kernel and speak of the whole object:
+ * slabfs_view_bytes and slabfs_lseek speak of the view. A mapping shows the object as well.
+ *
+ * All functions return -1 and set errno: ENOTTY on what is no file of a slabfs mount, EINVAL for a batch
+ * that cannot be (a log line of the mount says why), ENODATA where there is no view. One thread at a time
+ * may set the view of a handle.
+ */
+#ifndef SLABFS_IOCTL_H
+#define SLABFS_IOCTL_H
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "slabfs_batch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLABFS_VIEW_BYTES 0u    /* offsets, strides and sizes in bytes */
+#define SLABFS_VIEW_ELEMENTS 1u /* in elements of the object */
+
+#define SLABFS_VIEW_ABSOLUTE 1u
+#define SLABFS_VIEW_VECTOR 2u
+
+/* One element of a batch as it travels: depth first, each vector followed by its elements. */
+struct slabfs_view_node {
+    int64_t f_off;
+    int64_t f_stride;
+    uint64_t quant;
+    uint64_t size;     /* 0 for a vector */
+    uint32_t flags;    /* SLABFS_VIEW_ABSOLUTE, SLABFS_VIEW_VECTOR */
+    uint32_t children; /* elements of a vector, else 0 */
+};
+
+#define SLABFS_VIEW_PART_NODES 200
+
+/* A part of a view. The view counts when its last part has arrived. */
+struct slabfs_view_part {
+    uint32_t version; /* 1 */
+    uint32_t unit;    /* SLABFS_VIEW_BYTES or SLABFS_VIEW_ELEMENTS */
+    uint32_t total;   /* nodes of the view */
+    uint32_t first;   /* number of the first node here; asked for where a view is got */
+    uint32_t count;   /* nodes here */
+    uint32_t top;     /* got: elements of the outermost vector */
+    uint64_t bytes;   /* got: packed bytes of the view */
+    struct slabfs_view_node nodes[SLABFS_VIEW_PART_NODES];
+};
+
+#define SLABFS_IOC_SET_VIEW _IOW('s', 2, struct slabfs_view_part)
+#define SLABFS_IOC_GET_VIEW _IOWR('s', 3, struct slabfs_view_part)
+#define SLABFS_IOC_CLEAR_VIEW _IO('s', 4)
+
+/* Nodes of a vector of batches and all below; -1 for more than can be. */
+static inline int64_t slabfs__count(const struct slabfs_batch *batch, uint64_t n, int depth)
+{
+    int64_t all = 0;
+    if (depth > SLABFS_BATCH_MAX_DEPTH || n > SLABFS_BATCH_MAX_NODES || (n > 0 && batch == NULL))
+        return -1;
+    for (uint64_t i = 0; i < n; i++) {
+        all++;
+        if (batch[i].sub_vector) {
+            int64_t below = slabfs__count(batch[i].sub.subvec, batch[i].subvec_len, depth + 1);
+            if (below < 0)
+                return -1;
+            all += below;
+        }
+        if (all > SLABFS_BATCH_MAX_NODES)
+            return -1;
+    }
+    return all;
+}
+
+/* Sends the part that is full. */
+static inline int slabfs__send(int fd, struct slabfs_view_part *part)
+{
+    if (ioctl(fd, SLABFS_IOC_SET_VIEW, part) != 0)
+        return -1;
+    part->first += part->count;
+    part->count = 0;
+    return 0;
+}
+
+static inline int slabfs__put(int fd, struct slabfs_view_part *part, const struct slabfs_batch *batch,
+                              uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        struct slabfs_view_node *node;
+        if (part->count == SLABFS_VIEW_PART_NODES && slabfs__send(fd, part) != 0)
+            return -1;
+        node = &part->nodes[part->count++];
+        node->f_off = batch[i].f_off;
+        node->f_stride = batch[i].f_stride;
+        node->quant = batch[i].quant;
+        node->flags = (batch[i].f_absolute ? SLABFS_VIEW_ABSOLUTE : 0u) |
+                      (batch[i].sub_vector ? SLABFS_VIEW_VECTOR : 0u);
+        node->size = batch[i].sub_vector ? 0 : batch[i].sub.size;
+        node->children = batch[i].sub_vector ? (uint32_t)batch[i].subvec_len : 0;
+        if (batch[i].sub_vector && slabfs__put(fd, part, batch[i].sub.subvec, batch[i].subvec_len) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Sets the view of a handle, in the unit SLABFS_VIEW_BYTES or SLABFS_VIEW_ELEMENTS. */
+static inline int slabfs_set_view_in(int fd, const struct slabfs_batch *batch, uint64_t n, uint32_t unit)
+{
+    struct slabfs_view_part part;
+    int64_t total = slabfs__count(batch, n, 1);
+    if (total < 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    memset(&part, 0, sizeof part);
+    part.version = 1;
+    part.unit = unit;
+    part.total = (uint32_t)total;
+    if (slabfs__put(fd, &part, batch, n) != 0)
+        return -1;
+    /* The last part, which may be the only and an empty one. */
+    return ioctl(fd, SLABFS_IOC_SET_VIEW, &part) != 0 ? -1 : 0;
+}
+
+/* Sets the view of a handle: the bytes that `n` batches select, one behind the other. */
+static inline int slabfs_set_view(int fd, const struct slabfs_batch *batch, uint64_t n)
+{
+    return slabfs_set_view_in(fd, batch, n, SLABFS_VIEW_BYTES);
+}
+
+/* Takes the view off: the handle shows the whole object again. No view is no error. */
+static inline int slabfs_clear_view(int fd)
+{
+    return ioctl(fd, SLABFS_IOC_CLEAR_VIEW) != 0 ? -1 : 0;
+}
+
+/* Bytes of the view of a handle. */
+static inline int64_t slabfs_view_bytes(int fd)
+{
+    struct slabfs_view_part part;
+    memset(&part, 0, sizeof part);
+    part.version = 1;
+    if (ioctl(fd, SLABFS_IOC_GET_VIEW, &part) != 0)
+        return -1;
+    return (int64_t)part.bytes;
+}
+
+/* Reads a view node by node. */
+struct slabfs__reader {
+    int fd;
+    uint32_t at;
+    struct slabfs_batch *nodes;
+    uint64_t room;
+    uint64_t taken;
+    struct slabfs_view_part part;
+};
+
+static inline const struct slabfs_view_node *slabfs__next(struct slabfs__reader *reader)
+{
+    uint32_t at = reader->at++;
+    if (at < reader->part.first || at >= reader->part.first + reader->part.count) {
+        reader->part.version = 1;
+        reader->part.first = at;
+        if (ioctl(reader->fd, SLABFS_IOC_GET_VIEW, &reader->part) != 0)
+            return NULL;
+        if (reader->part.count == 0 || reader->part.first != at) {
+            errno = EBUSY; /* another thread has set another view */
+            return NULL;
+        }
+    }
+    return &reader->part.nodes[at - reader->part.first];
+}
+
+static inline int slabfs__take(struct slabfs__reader *reader, uint64_t dest, uint64_t n, int depth)
+{
+    if (depth > SLABFS_BATCH_MAX_DEPTH) {
+        errno = EBUSY;
+        return -1;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        struct slabfs_batch *batch = &reader->nodes[dest + i];
+        const struct slabfs_view_node *node = slabfs__next(reader);
+        if (node == NULL)
+            return -1;
+        memset(batch, 0, sizeof *batch);
+        batch->f_off = node->f_off;
+        batch->f_stride = node->f_stride;
+        batch->quant = node->quant;
+        batch->f_absolute = (node->flags & SLABFS_VIEW_ABSOLUTE) != 0;
+        if (node->flags & SLABFS_VIEW_VECTOR) {
+            uint64_t below = reader->taken, children = node->children;
+            if (children > reader->room - below) {
+                errno = ERANGE;
+                return -1;
+            }
+            reader->taken += children;
+            batch->sub_vector = 1;
+            batch->subvec_len = children;
+            batch->sub.subvec = reader->nodes + below;
+            if (slabfs__take(reader, below, children, depth + 1) != 0)
+                return -1;
+        } else {
+            batch->sub.size = node->size;
+        }
+    }
+    return 0;
+}
+
+/* Gets the view of a handle: its outermost vector goes to the begin of `nodes`, vectors below behind that;
+ * `room` is how many there is room for. Returns the elements of the outermost vector, or -1, with ERANGE
+ * where the room does not do (SLABFS_BATCH_MAX_NODES always does). `unit`, if not NULL, is told the unit. */
+static inline int64_t slabfs_get_view(int fd, struct slabfs_batch *nodes, uint64_t room, uint32_t *unit)
+{
+    struct slabfs__reader reader;
+    uint64_t top;
+    memset(&reader, 0, sizeof reader);
+    reader.fd = fd;
+    reader.nodes = nodes;
+    reader.room = room;
+    reader.part.version = 1;
+    if (ioctl(fd, SLABFS_IOC_GET_VIEW, &reader.part) != 0)
+        return -1;
+    top = reader.part.top;
+    if (unit != NULL)
+        *unit = reader.part.unit;
+    if (top > room) {
+        errno = ERANGE;
+        return -1;
+    }
+    reader.taken = top;
+    return slabfs__take(&reader, 0, top, 1) != 0 ? -1 : (int64_t)top;
+}
+
+/* lseek(2) whose SEEK_END is the end of the view, where the handle has one. */
+static inline off_t slabfs_lseek(int fd, off_t offset, int whence)
+{
+    int64_t end;
+    if (whence != SEEK_END)
+        return lseek(fd, offset, whence);
+    end = slabfs_view_bytes(fd);
+    if (end < 0) {
+        if (errno != ENODATA && errno != ENOTTY)
+            return -1;
+        return lseek(fd, offset, SEEK_END);
+    }
+    if ((offset > 0 && end > INT64_MAX - offset) || end + offset < 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    return lseek(fd, (off_t)(end + offset), SEEK_SET);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,80 @@
+//! Reads and writes of a file that has a view: packed bytes of its batch, from and to the servers.
+//!
+//! On the pool, since they may wait for rights and servers. A write drops the pages that the kernel has of the object,
+//! this inode's too: it believes to have written somewhere else.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyData, ReplyWrite};
+
+use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::open_file::Open;
+use crate::mount::shared::Shared;
+use crate::mount::viewed::Viewed;
+
+/// Reads packed bytes and replies; fewer than asked for at the end of the view.
+pub(super) fn read(
+    shared: &Arc<Shared>,
+    open: &Arc<Open>,
+    view: Arc<Viewed>,
+    offset: u64,
+    len: u32,
+    reply: ReplyData,
+) {
+    let range = view.range(offset, len.into());
+    if range.is_empty() {
+        return reply.data(&[]);
+    }
+    let (worker, open) = (shared.clone(), open.clone());
+    shared.for_bytes().submit(Box::new(move || {
+        let Open::File(file) = &*open else {
+            return reply.error(Errno::EBADF);
+        };
+        let mut bytes = worker.buffers.take(0);
+        let out = bytes.sized((range.end - range.start) as usize);
+        match file.handle().read_batch(view.plan(), range, out) {
+            Ok(()) => reply.data(&bytes),
+            Err(error) => reply.error(report("read", file.inode, &error.into())),
+        }
+    }));
+}
+
+/// Writes packed bytes and replies.
+pub(super) fn write(
+    shared: &Arc<Shared>,
+    open: &Arc<Open>,
+    view: Arc<Viewed>,
+    offset: u64,
+    data: &[u8],
+    sync: bool,
+    reply: ReplyWrite,
+) {
+    let Open::File(file) = &**open else { return };
+    let range = view.range(offset, data.len() as u64);
+    let (object, inode) = (file.object, file.inode);
+    let copied = shared.buffers.copy(data);
+    let (worker, open) = (shared.clone(), open.clone());
+    shared.for_bytes().submit(Box::new(move || {
+        worker.change_bytes(
+            object,
+            None,
+            move |_| -> Outcome<u32> {
+                let Open::File(file) = &*open else {
+                    return refused(Errno::EBADF, "not a file");
+                };
+                if range.end - range.start < copied.len() as u64 {
+                    return refused(Errno::EFBIG, "a write beyond the end of the file's view");
+                }
+                file.handle().write_batch(view.plan(), range, &copied)?;
+                if sync {
+                    file.fsync()?;
+                }
+                Ok(copied.len() as u32)
+            },
+            move |_, written| match written {
+                Ok(len) => reply.written(len),
+                Err(failure) => reply.error(report("write", inode, &failure)),
+            },
+        );
+    }));
+}

@@ -1,0 +1,196 @@
+//! Views on file handles: by the header `slabfs_ioctl.h`, and by `slabfs view`.
+
+use std::path::{Path, PathBuf};
+
+use slabfs_tests::file::{self, open};
+use slabfs_tests::tool::{create, program, shell, slabfs};
+use slabfs_tests::{Area, Cluster, Random, Up, needs_mount};
+
+const BYTES: usize = 24_000;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Compiles `tests/views/views.c`.
+#[track_caller]
+fn compiled(area: &Area) -> PathBuf {
+    let out = area.path().join("views");
+    let include = here("../fs/capi/include");
+    let flags = "-std=gnu11 -O1 -Wall -Wextra -Werror -pedantic";
+    shell(
+        &here("views"),
+        &format!(
+            "cc {flags} -I{} -o {} views.c",
+            include.display(),
+            out.display()
+        ),
+    )
+    .ok();
+    out
+}
+
+#[track_caller]
+fn views(program_at: &Path, object: &Path, seed: u64, rounds: u64) {
+    let object = object.as_os_str().to_owned();
+    let args = [object, seed.to_string().into(), rounds.to_string().into()];
+    let name = program_at.to_str().expect("text");
+    assert_eq!(program(name, args).ok().text(), "right\n");
+}
+
+/// An object of each form, with random bytes.
+fn objects(dir: &Path, random: &mut Random) -> Vec<PathBuf> {
+    let forms: [(&str, &[&str]); 5] = [
+        ("aligned", &["--layout", "aligned"]),
+        (
+            "coded",
+            &["--layout", "aligned", "--codec", "shuffle+zstd:1"],
+        ),
+        ("grid", &["--layout", "grid:7,90"]),
+        ("canonical", &["--layout", "canonical"]),
+        ("plain", &[]),
+    ];
+    let mut all = Vec::new();
+    for (name, flags) in forms {
+        let path = dir.join(name);
+        if name != "plain" {
+            create(&path, "30,100", "f8", flags);
+        }
+        file::write(&path, random.bytes(BYTES));
+        all.push(path);
+    }
+    all
+}
+
+#[test]
+fn views_are_what_their_batches_say() {
+    needs_mount!();
+    let cluster = Cluster::start(3, 2);
+    let program_at = compiled(cluster.area());
+    let mut random = Random::new(191);
+    for object in objects(&cluster.mnt(0), &mut random) {
+        views(&program_at, &object, random.number(), 40);
+        // The other mount sees what was written through views, and goes on.
+        let there = cluster.at(1, object.file_name().expect("a name"));
+        views(&program_at, &there, random.number(), 5);
+    }
+}
+
+#[test]
+fn views_in_one_process() {
+    needs_mount!();
+    let up = Up::start();
+    let program_at = compiled(up.area());
+    let mut random = Random::new(192);
+    for object in objects(up.mnt(), &mut random) {
+        views(&program_at, &object, random.number(), 60);
+    }
+}
+
+/// The header is C++ as well, and complains of nothing.
+#[test]
+fn the_header_is_cpp() {
+    let area = Area::new();
+    let include = here("../fs/capi/include");
+    shell(
+        area.path(),
+        &format!(
+            "printf '#include \"slabfs_ioctl.h\"\\nint main() {{ return slabfs_clear_view(0) == 0; }}\\n' > a.cc && \
+             c++ -std=c++11 -Wall -Wextra -Werror -I{} -o a a.cc && ./a < /dev/null",
+            include.display()
+        ),
+    )
+    .ok();
+}
+
+#[test]
+fn a_program_runs_on_a_view() {
+    needs_mount!();
+    let up = Up::start();
+    let object = up.at("obj");
+    create(&object, "40,30", "i4", &[]);
+    let bytes: Vec<u8> = (0..4800u32).map(|at| (at * 7 + at / 256) as u8).collect();
+    file::write(&object, &bytes);
+    let at = |selection: &str| format!("{}@{selection}", object.display());
+    let cat = |path: &str| slabfs(["view", path, "--", "od", "-An", "-tx1", "-v"]).ok();
+    let direct = |path: &str| program("od", ["-An", "-tx1", "-v", path]).ok();
+    for selection in [
+        "[::4, 10:20]",
+        "[3]",
+        "[:, ::7]",
+        "[5:6, 1:2]",
+        "[...]",
+        "[-1, :]",
+    ] {
+        let path = at(selection);
+        assert_eq!(cat(&path).text(), direct(&path).text(), "{selection}");
+    }
+    let whole = object.to_str().expect("text");
+    assert_eq!(cat(whole).text(), direct(whole).text());
+    // Written through a view: just those elements.
+    let row = [0xab; 10 * 4];
+    file::write(&up.area().path().join("row"), row);
+    let row_at = up.area().path().join("row");
+    slabfs([
+        "view",
+        "--write",
+        &at("[7, 10:20]"),
+        "--",
+        "cat",
+        row_at.to_str().expect("text"),
+    ])
+    .ok();
+    let mut expected = bytes.clone();
+    expected[7 * 120 + 40..7 * 120 + 80].copy_from_slice(&row);
+    assert_eq!(file::read(&object), expected);
+    // A batch from a file.
+    let batch = up.area().path().join("batch.json");
+    file::write(
+        &batch,
+        r#"[{"offset": 8, "stride": 100, "count": 3, "of": [{"size": 2}, {"offset": 10, "size": 1}]}]"#,
+    );
+    let batch = batch.to_str().expect("text");
+    let shown = slabfs([
+        "view", "--batch", batch, whole, "--", "od", "-An", "-tu1", "-v", "-w9",
+    ])
+    .ok();
+    let named = [8, 9, 18, 108, 109, 118, 208, 209, 218];
+    let told: Vec<u8> = shown
+        .text()
+        .split_whitespace()
+        .map(|byte| byte.parse().expect("a byte"))
+        .collect();
+    assert_eq!(told, named.map(|at: usize| expected[at]));
+    // The program's status is the command's.
+    slabfs(["view", whole, "--", "sh", "-c", "exit 7"]).fails(7, &[]);
+}
+
+#[test]
+fn what_cannot_be_viewed_is_told() {
+    needs_mount!();
+    let up = Up::start();
+    let object = up.at("obj");
+    create(&object, "40,30", "i4", &[]);
+    let whole = object.to_str().expect("text");
+    let other = up.area().path().join("plain");
+    file::write(&other, "plain");
+    let other = other.to_str().expect("text");
+    slabfs(["view", other, "--", "cat"]).fails(1, &["not on a slabfs mount"]);
+    slabfs(["view", &format!("{whole}@[50]"), "--", "cat"]).fails(1, &["index 50", "40 elements"]);
+    slabfs(["view", &format!("{whole}@[1"), "--", "cat"]).fails(1, &["must end it"]);
+    slabfs(["view", whole]).fails(2, &["COMMAND"]);
+    slabfs(["view", whole, "--", "no-such-program-anywhere"]).fails(1, &["cannot run"]);
+    let batch = up.area().path().join("batch.json");
+    for (text, told) in [
+        ("[{\"size\": 1, \"offset\": -1}]", "offsets below 0"),
+        ("[{\"count\": 1}]", "needs either \"size\""),
+        ("{", "is no batch"),
+    ] {
+        file::write(&batch, text);
+        let batch = batch.to_str().expect("text");
+        slabfs(["view", "--batch", batch, whole, "--", "cat"]).fails(1, &[told]);
+    }
+    slabfs(["view", "--batch", "/no/such", whole, "--", "cat"])
+        .fails(1, &["cannot read the batch"]);
+    let _open = open(&object);
+}

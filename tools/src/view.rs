@@ -1,0 +1,118 @@
+//! `slabfs view`: run a program on a part of a file that is no box.
+//!
+//! The program gets an open file as its standard input (or output) on which a view is set, by the `ioctl` that
+//! `slabfs_ioctl.h` describes: what it reads is the selected bytes, packed, and nothing else.
+
+mod batch;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, anyhow, bail};
+use slabfs_fs::view::name::{Name, escape};
+use slabfs_fs::view::pattern::{PART, Pattern, Unit};
+use slabfs_model::Selection;
+use slabfs_model::batch::Batch;
+
+use crate::onmount::{self, Mount};
+
+/// Run a program that reads, or writes, just a part of a file.
+///
+/// The program's standard input is the file, and what it reads there are the selected elements one behind the
+/// other; with --write they are what its standard output writes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs view 'mnt/temp@[::4, 10:20]' -- sha256sum
+  slabfs view --write 'mnt/temp@[0]' -- cat row.bin
+  slabfs view --batch pattern.json mnt/temp -- wc -c
+
+A batch is a JSON list of {\"offset\": 0, \"stride\": 64, \"count\": 100, \"size\": 8}, in bytes; \"of\": [...] in
+place of \"size\" repeats a list, \"absolute\": true counts its offset from the start of the file and not from the
+element before it. Everything but \"size\" or \"of\" may be left out.
+
+The view belongs to the open file: a program that opens /dev/stdin anew sees the whole object, and so does
+what maps it. Its size is where reading ends; `stat` tells that of the object.")]
+pub(crate) struct Args {
+    /// The program is to write: the file is its standard output
+    #[arg(long)]
+    write: bool,
+    /// Which bytes, as a JSON file
+    #[arg(long, value_name = "FILE")]
+    batch: Option<PathBuf>,
+    /// A file on a slabfs mount; a selection behind it says which elements
+    path: PathBuf,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let (path, pattern) = match &args.batch {
+        Some(file) => (args.path.clone(), batch::read(file)?),
+        None => of_selection(&args.path)?,
+    };
+    let display = path.display();
+    let file = OpenOptions::new()
+        .read(!args.write)
+        .write(args.write)
+        .open(&path)
+        .map_err(|error| onmount::explain(&path, error))?;
+    set_view(&file, &pattern).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOTTY) => anyhow!("{display} is not a file on a slabfs mount"),
+        Some(libc::EINVAL) => anyhow!(
+            "the batch cannot be a view of {display}: offsets below 0, sums beyond 2^63-1 bytes, or too many elements; the log of the mount says which"
+        ),
+        _ => anyhow!(error).context(format!("cannot set a view on {display}")),
+    })?;
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    match args.write {
+        true => command.stdout(Stdio::from(file)),
+        false => command.stdin(Stdio::from(file)),
+    };
+    // Its status is the program's.
+    Err(anyhow!(command.exec())).with_context(|| format!("cannot run {:?}", args.command[0]))
+}
+
+/// The object of `object@[...]`, and the pattern of the selection.
+fn of_selection(path: &Path) -> anyhow::Result<(PathBuf, Pattern)> {
+    let name = path.file_name().unwrap_or(OsStr::new(""));
+    let (object, selection) = match Name::parse(name.as_bytes())? {
+        Name::Plain(_) => (path.to_owned(), Selection::all()),
+        Name::Selected(selected) => {
+            let object = path.with_file_name(OsStr::from_bytes(&escape(&selected.base)));
+            (object, selected.selection()?)
+        }
+    };
+    Mount::of(&object)?;
+    let info = onmount::info(&object)?;
+    let dims = info["dims"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let dims: Option<Vec<u64>> = dims.iter().map(serde_json::Value::as_u64).collect();
+    let Some(dims) = dims else {
+        bail!("{} has no dims to select of", object.display());
+    };
+    let slab = selection.resolve(&dims)?;
+    let pattern = Pattern::new(&Batch::of_slab(&dims, &slab), Unit::Elements);
+    Ok((object, pattern))
+}
+
+/// Sets the view of an open file.
+fn set_view(file: &File, pattern: &Pattern) -> std::io::Result<()> {
+    const SET_VIEW: libc::Ioctl =
+        (1 << 30 | (PART as u64) << 16 | (b's' as u64) << 8 | 2) as libc::Ioctl;
+    for part in pattern.parts() {
+        // SAFETY: the descriptor is open, and the kernel reads just `PART` bytes, which the part has.
+        if unsafe { libc::ioctl(file.as_raw_fd(), SET_VIEW, part.as_ptr()) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
