@@ -2,9 +2,10 @@
 //!
 //! An MPI library reads a box of an array, or every n-th piece, with a `pread` a piece: of one length, at equal
 //! distances. From the third such read of a handle on, what is missing is fetched as one selection
-//! (`layout::ladder`) of 256 KiB, then twice as much each time it was read to its end, up to 4 MiB. That is the
-//! handle's *window*; reads that lie in one of its pieces are answered from it. A jump between two runs of reads
-//! alike (the planes of a box of three axes) is taken for the beginning of another such run.
+//! (`layout::ladder`) of 256 KiB or 64 pieces, whichever is less, then twice as much each time it was read to its
+//! end, up to 4 MiB or 8192 pieces. That is the handle's *window*; reads that lie in one of its pieces are answered
+//! from it. A jump between two runs of reads alike (the planes of a box of three axes) is taken for the beginning of
+//! another such run.
 //!
 //! A window holds committed bytes only, as the block cache does, and goes by the same rule: it was begun at an
 //! epoch of the object, and whoever changes committed bytes, or gives up the right to read them, moves that. What
@@ -23,6 +24,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use slabfs_model::layout::ladder;
+use slabfs_model::{Fill, Hyperslab};
 
 use super::geometry::Geometry;
 use super::handle::Handle;
@@ -32,6 +34,10 @@ use super::writer::HandleId;
 /// Bytes of a handle's first window, and the most.
 const FIRST: u64 = 256 << 10;
 const MOST: u64 = 4 << 20;
+/// Pieces of the first window, and the most: for a byte a server reads and sums a block, so that what is read in
+/// vain is counted in pieces where they are small.
+const FIRST_PIECES: u64 = 64;
+const MOST_PIECES: u64 = 8192;
 
 /// Equal steps, one behind the other, after which the next is expected.
 const ENOUGH: u32 = 2;
@@ -174,9 +180,11 @@ impl Pattern {
         if self.steps < ENOUGH || self.step <= self.len || self.len == 0 {
             return None;
         }
+        let first = FIRST.min(self.len.saturating_mul(FIRST_PIECES));
+        let most = MOST.min(self.len.saturating_mul(MOST_PIECES));
         let size = match self.end == self.at {
-            true => (self.size * 2).clamp(FIRST, MOST),
-            false => FIRST,
+            true => (self.size * 2).clamp(first, most),
+            false => first,
         };
         let left = self.left.map_or(u64::MAX, |left| left * self.len);
         Some((self.step, size.min(left)))
@@ -234,6 +242,9 @@ impl Handle {
         let count = bytes.min(share) / len as u64;
         let cells = geometry.cells_at(size);
         let (slab, pieces) = ladder(&cells, offset, len as u64, step, count)?;
+        if !can_be_filled(&slab, &geometry.info.fill) {
+            return None;
+        }
         let epoch = object.epoch.load(Ordering::Acquire);
         buffer.resize(len * pieces as usize, 0);
         let read = self
@@ -263,6 +274,16 @@ impl Handle {
     }
 }
 
+/// Whether holes in a selection can be told to be fill: packed, pieces of elements no longer say which bytes of
+/// an element they are. All bytes of most fills are alike.
+fn can_be_filled(slab: &Hyperslab, fill: &Fill) -> bool {
+    let elem = fill.bytes().len() as u64;
+    fill.uniform_byte().is_some()
+        || slab.axes.last().is_none_or(|axis| {
+            axis.count == 1 || axis.stride.is_multiple_of(elem) && axis.block.is_multiple_of(elem)
+        })
+}
+
 impl Window {
     /// Its bytes in this range.
     pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
@@ -281,24 +302,50 @@ mod tests {
         pattern.wish()
     }
 
+    /// Of pieces of 10 bytes.
+    const FIRST_OF_SMALL: u64 = 10 * FIRST_PIECES;
+    const MOST_OF_SMALL: u64 = 10 * MOST_PIECES;
+
     #[test]
     fn equal_steps_are_learned_and_forgotten() {
         let mut pattern = Pattern::default();
         assert_eq!(read(&mut pattern, [500, 600]), None);
-        assert_eq!(read(&mut pattern, [700]), Some((100, FIRST)));
+        assert_eq!(read(&mut pattern, [700]), Some((100, FIRST_OF_SMALL)));
         // The same read again changes nothing.
-        assert_eq!(read(&mut pattern, [700]), Some((100, FIRST)));
+        assert_eq!(read(&mut pattern, [700]), Some((100, FIRST_OF_SMALL)));
         // Read to the end of a window: the next is larger.
-        (pattern.end, pattern.size) = (800, FIRST);
-        assert_eq!(read(&mut pattern, [800]), Some((100, 2 * FIRST)));
-        (pattern.end, pattern.size) = (900, MOST);
-        assert_eq!(read(&mut pattern, [900]), Some((100, MOST)));
+        (pattern.end, pattern.size) = (800, FIRST_OF_SMALL);
+        assert_eq!(read(&mut pattern, [800]), Some((100, 2 * FIRST_OF_SMALL)));
+        (pattern.end, pattern.size) = (900, MOST_OF_SMALL);
+        assert_eq!(read(&mut pattern, [900]), Some((100, MOST_OF_SMALL)));
         // Backwards, of another length, without gaps.
         assert_eq!(read(&mut pattern, [100]), None);
-        assert_eq!(read(&mut pattern, [200, 300]), Some((100, FIRST)));
+        assert_eq!(read(&mut pattern, [200, 300]), Some((100, FIRST_OF_SMALL)));
         pattern.note(400, 11);
         assert_eq!(pattern.wish(), None);
         assert_eq!(read(&mut pattern, [0, 10, 20, 30]), None);
+    }
+
+    /// What a window costs a server is its bytes where pieces are large, and its pieces where they are small.
+    #[test]
+    fn windows_are_bound_in_bytes_and_in_pieces() {
+        for (len, first, most) in [
+            (1, 64, 8192),
+            (512, 64 * 512, 4 << 20),
+            (4096, 256 << 10, 4 << 20),
+            (100_000, 256 << 10, 4 << 20),
+        ] {
+            let mut pattern = Pattern::default();
+            for at in 0..3 {
+                pattern.note(at << 20, len);
+            }
+            assert_eq!(pattern.wish(), Some((1 << 20, first)), "of {len} bytes");
+            for at in 3..30 {
+                (pattern.end, pattern.size) = (at << 20, pattern.wish().unwrap().1);
+                pattern.note(at << 20, len);
+            }
+            assert_eq!(pattern.wish(), Some((1 << 20, most)), "of {len} bytes");
+        }
     }
 
     #[test]
@@ -311,7 +358,7 @@ mod tests {
         assert_eq!(read(&mut pattern, [2000]), Some((100, 40)));
         // It was not: nothing is expected until a step is learned again.
         assert_eq!(read(&mut pattern, [2070]), None);
-        assert_eq!(read(&mut pattern, [2140]), Some((70, FIRST)));
+        assert_eq!(read(&mut pattern, [2140]), Some((70, FIRST_OF_SMALL)));
     }
 
     fn window(of: u64, bytes: usize) -> Arc<Window> {

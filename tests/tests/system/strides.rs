@@ -234,3 +234,32 @@ fn what_was_read_ahead_is_never_old() {
         }
     }
 }
+
+/// A part of each n-th element of an array whose fill is not one byte over and over: what is read ahead of holes
+/// has the bytes of the fill that belong there.
+#[test]
+fn parts_of_elements_that_nobody_wrote() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 1);
+    for (layout, name) in [("aligned", "a"), ("grid:50000", "g")] {
+        let path = cluster.at(0, name);
+        let args = ["--fill", "1.2345678", "--layout", layout];
+        create(&path, "131072", "f8", &args);
+        let wanted = 1.2345678_f64.to_le_bytes().repeat(131_072);
+        for (first, len, step) in [
+            (0, 4, 70_008),
+            (4, 4, 70_008),
+            (3, 12, 70_008),
+            (0, 8, 70_004),
+            (2, 16, 70_008),
+        ] {
+            let file = File::open(&path).expect("opened");
+            for at in (first..wanted.len() - len).step_by(step) {
+                let mut found = vec![0; len];
+                file.read_exact_at(&mut found, at as u64).expect("read");
+                let what = format!("{layout}, {len} of each {step} bytes, at {at}");
+                same(&what, &found, &wanted[at..][..len]);
+            }
+        }
+    }
+}
