@@ -344,6 +344,10 @@ impl Client {
     /// Takes over the form an object has now, whatever was known of it.
     fn renew_form(&self, object: &Object, entry: &Entry) -> Result<(), FsError> {
         let mut geometry = object.geometry.write();
+        if geometry.attr.crtime != entry.attr.crtime {
+            // Of another filesystem at the same address, or made after a loss of metadata.
+            return Err(FsError::Gone);
+        }
         *geometry = Geometry::new(entry)?;
         object.tiling.write().version = None;
         object.epoch.fetch_add(1, Ordering::AcqRel);

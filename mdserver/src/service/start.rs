@@ -21,6 +21,9 @@ use crate::tags::Live;
 
 /// The format of the whole store.
 pub(crate) const FORMAT: u32 = 2;
+/// The first session's number is this at least and less than twice this; so no session's ever comes near
+/// 2^53, up to which JSON keeps numbers exactly.
+const SESSIONS_FROM: u64 = 1 << 46;
 /// Pairs read from the store at a time.
 const PAGE: usize = 4096;
 
@@ -119,7 +122,10 @@ fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool) -> Result<(), MdErro
     ids.ino_limit = ids.ino;
     ids.chunk = number::<u64>(kv, keys::NEXT_CHUNK)?.unwrap_or(1);
     ids.chunk_limit = ids.chunk;
-    ids.session = number::<u64>(kv, keys::NEXT_SESSION)?.unwrap_or(1);
+    ids.session = match number::<u64>(kv, keys::NEXT_SESSION)? {
+        Some(next) => next,
+        None => first_session(kv)?,
+    };
     ids.server = number::<u32>(kv, keys::NEXT_SERVER)?.unwrap_or(1);
     if let Some(inodes) = number::<u64>(kv, keys::INODES)?.filter(|_| !lossy) {
         ids.inodes = inodes;
@@ -134,6 +140,23 @@ fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool) -> Result<(), MdErro
     batch.put(keys::INODES, encode(&ids.inodes)?);
     kv.commit(batch)?;
     Ok(())
+}
+
+/// Draws the number of a store's first session, and keeps it.
+///
+/// At random: a mount whose filesystem was taken away, and another put at its address, must not find its
+/// session's number among that one's. It would go on in somebody else's name and write into other objects
+/// that have its objects' numbers; so it is told that its session is lost.
+fn first_session(kv: &dyn MetaKv) -> Result<u64, MdError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| MdError::Io(format!("no random numbers from the system: {error}")))?;
+    // With the highest bit always set, so that all are equally long on the wire and in the store.
+    let first = u64::from_le_bytes(bytes) & (SESSIONS_FROM - 1) | SESSIONS_FROM;
+    let mut batch = Batch::new();
+    batch.put(keys::NEXT_SESSION, encode(&first)?);
+    kv.commit(batch)?;
+    Ok(first)
 }
 
 fn number<T: serde::de::DeserializeOwned>(

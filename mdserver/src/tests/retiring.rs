@@ -246,7 +246,7 @@ fn numbers_are_never_given_twice() {
 /// A request without a session does nothing but attach and register.
 #[test]
 fn an_unknown_session_is_refused() {
-    let (service, _md) = ready();
+    let (service, md) = ready();
     for session in [0, 99] {
         let op = Op::Unlink {
             parent: ROOT,
@@ -262,7 +262,7 @@ fn an_unknown_session_is_refused() {
     }
     let op = Op::Servers;
     let request = Request {
-        session: SessionId(1),
+        session: md.session(),
         seq: 0,
         done_below: 0,
         op,

@@ -141,6 +141,20 @@ fn a_read_only_session_changes_nothing() {
     assert!(ask(&service, session, 2, 1, Op::Open { ino: ROOT }).is_ok());
 }
 
+#[test]
+fn no_two_stores_number_their_sessions_alike() {
+    let firsts = [(), ()].map(|()| {
+        let dir = tempfile::tempdir().unwrap();
+        let first = remote_session(&service_in(dir.path()), false);
+        assert!((1 << 46..1 << 47).contains(&first.0), "{first}");
+        // They count on over a restart.
+        let next = remote_session(&service_in(dir.path()), false);
+        assert_eq!(next, SessionId(first.0 + 1));
+        first
+    });
+    assert!(firsts[0].0.abs_diff(firsts[1].0) > 1 << 10, "{firsts:?}");
+}
+
 fn hasty() -> Arc<Service> {
     let options = ServiceOptions {
         lease: Duration::from_millis(30),

@@ -202,7 +202,16 @@ mod tests {
         ));
         fence.take(Some(alive(7, 6, &[5, 3])), soon());
         assert_eq!(fence.obeys(), 7);
-        for (session, lives) in [(0, false), (3, true), (4, false), (5, true), (6, true)] {
+        for (session, lives) in [
+            (0, false),
+            (3, true),
+            (4, false),
+            (5, true),
+            (6, true),
+            (1000, true),
+            // Of another filesystem that was at this address.
+            (1 << 46, false),
+        ] {
             let entered = fence.enter(SessionId(session));
             match entered {
                 Ok(_) => assert!(lives, "{session}"),

@@ -59,11 +59,19 @@ pub struct Alive {
     pub live: Vec<SessionId>,
 }
 
+/// So many sessions are never attached while a list of them is good: the number of one further on is of another
+/// filesystem, whose sessions are numbered from elsewhere.
+const MOST_NEWER: u64 = 1 << 20;
+
 impl Alive {
-    /// Whether the session is over. `live` is in order.
+    /// Whether the session is over, or none of this filesystem's. `live` is in order.
     #[must_use]
     pub fn is_over(&self, session: SessionId) -> bool {
-        session < self.next && self.live.binary_search(&session).is_err()
+        match session.0.checked_sub(self.next.0) {
+            None => self.live.binary_search(&session).is_err(),
+            // Before the first list nothing is known of anybody.
+            Some(newer) => self.version > 0 && newer >= MOST_NEWER,
+        }
     }
 }
 

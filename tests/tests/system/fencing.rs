@@ -412,3 +412,38 @@ fn others_go_on_when_a_mount_is_killed() {
     );
     cluster.stop_and_fsck().ok();
 }
+
+/// The filesystem is taken away and another one made at its address: a mount of the first neither goes on in the
+/// session of somebody else nor writes into an object that has the number of one of its own.
+#[test]
+fn a_mount_finds_another_filesystem_at_the_address() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 1);
+    let old = file::open_new(&cluster.at(0, "old"));
+    old.write_all_at(b"old", 0).expect("written");
+    cluster.mount(0).signal(Signal::SIGSTOP);
+    cluster.kill_md();
+    cluster.kill_server(0);
+    for dir in [cluster.md_data(), cluster.server_data(0)] {
+        std::fs::remove_dir_all(dir).expect("removed");
+    }
+    cluster.start_md();
+    cluster.start_server(0);
+    cluster.add_mount();
+    let new = file::open_new(&cluster.at(1, "new"));
+    new.write_all_at(b"NEW", 0).expect("written");
+    new.sync_all().expect("synced");
+    cluster.mount(0).signal(Signal::SIGCONT);
+    // What was not flushed is lost, or the object is gone: whichever is found out first.
+    let told = errno(old.sync_all());
+    assert!([Errno::EIO, Errno::ESTALE].contains(&told), "{told}");
+    // It has attached anew by now; the object of that number is none of its own.
+    assert_eq!(errno(old.read_exact_at(&mut [0; 3], 0)), Errno::ESTALE);
+    let written = old.write_all_at(b"bad", 0).and_then(|()| old.sync_all());
+    assert_eq!(errno(written), Errno::ESTALE);
+    drop(old);
+    assert_eq!(file::read(&cluster.at(1, "new")), b"NEW");
+    new.write_all_at(b"2ND", 0).expect("still its own session");
+    new.sync_all().expect("synced");
+    assert!(cluster.at(0, "new").exists());
+}
