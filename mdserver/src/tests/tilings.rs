@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use slabfs_model::layout::tiling::Tiling;
-use slabfs_model::{Coords, Hyperslab, Version};
+use slabfs_model::{Axis, Coords, Hyperslab, Version};
 use std::collections::BTreeMap;
 
 use super::support::*;
@@ -308,4 +308,34 @@ proptest! {
             prop_assert_eq!(&shown(&whole(&md, ino), &DIMS), &expected);
         }
     }
+}
+
+#[test]
+fn a_hole_across_a_lattice_of_many_axes_costs_nothing() {
+    let (_service, md) = ready();
+    let ino = array(&md, "a", &[5; 20]);
+    let lattice = |start, stride, count, block| {
+        let axis = Axis {
+            start,
+            stride,
+            count,
+            block,
+        };
+        Hyperslab {
+            axes: std::iter::repeat_n(axis, 20).collect(),
+        }
+    };
+    let lease = md.lease_chunks(1).unwrap();
+    let commit = |slab: Hyperslab, value: Stored| {
+        let mut commit = commit_of(&md, ino);
+        commit.records = vec![(slab, value)];
+        md.commit(commit).unwrap()
+    };
+    commit(lattice(0, 3, 2, 2), stored(&lease, 0));
+    // Over nothing at all it leaves no record.
+    commit(lattice(2, 3, 1, 1), Stored::Fill);
+    assert_eq!(whole(&md, ino).len(), 1);
+    // A plan of this one would have a million parts of twenty axes.
+    commit(lattice(1, 3, 1, 3), Stored::Fill);
+    assert_eq!(whole(&md, ino).len(), 2);
 }

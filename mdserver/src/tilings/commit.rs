@@ -167,12 +167,7 @@ fn shows_nothing(tiling: &Tiling<Stored>, record: &Record<Stored>) -> bool {
     {
         return true;
     }
-    if record.value != Stored::Fill {
-        return false;
-    }
-    let (mut parts, mut holes) = (Vec::new(), Vec::new());
-    tiling.plan(&record.slab, &mut parts, &mut holes);
-    parts.is_empty()
+    record.value == Stored::Fill && !tiling.shows(&record.slab)
 }
 
 /// Writes what [`insert`] did.

@@ -17,8 +17,10 @@ mod image;
 mod overlay;
 mod plan;
 mod shadow;
+mod shows;
 
 pub use shadow::{SHADOW_FRAGMENTS, SHADOW_STEPS};
+pub use shows::SHOWS_STEPS;
 
 use super::flat::{self, Boxes, Flat};
 use super::rtree::RTree;
