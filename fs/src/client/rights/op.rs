@@ -243,15 +243,23 @@ impl Client {
             let geometry = object.geometry.try_read()?;
             needs(&geometry, object.size(&geometry))
         };
-        if own.state.lock().form.is_some() {
-            return None;
-        }
-        own.try_enter(&Want {
+        let want = Want {
             by,
             mode,
             span,
             area,
-        })
+        };
+        let turn = own.clock.turn();
+        // The look at the form and the beginning under one lock. A grant that came between the two would let
+        // the operation begin under a right whose form nobody has taken over; what was read ahead of that
+        // right, and is of the epoch before it, would be believed. A grant that comes later gives the
+        // operation nothing: it has begun under what was held, and a form to take is the next one's. That
+        // the area was made of an earlier form than the object has by now is what [`Op::covers`] finds out.
+        let mut state = own.state.lock();
+        if state.form.is_some() {
+            return None;
+        }
+        own.begin(&mut state, &want, turn)
     }
 
     /// Whether nobody needs to know of an operation: the mount takes no part in rights, and no page is touched
