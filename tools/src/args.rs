@@ -82,7 +82,9 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub(crate) cache: u64,
     /// What this mount and others see of each other: `strict`, each read what the last write on any mount put
-    /// there; or `commit`, data after `fsync` or `close`, without messages between mounts
+    /// there; or `commit`, data after the writer's `fsync` or `close` and the reader's next `open` or `fsync`, without
+    /// messages between mounts. With `commit` locks do not make reads fresh: no databases, and nothing that takes a
+    /// lock and then reads
     #[arg(long, value_name = "MODE", value_parser = parse_consistency, default_value = DEFAULT_CONSISTENCY)]
     pub(crate) consistency: Consistency,
     /// The name of this machine, by which placement `local` finds the data servers on it (default:

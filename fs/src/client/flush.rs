@@ -88,7 +88,8 @@ impl Handle {
     }
 
     /// Brings out everything of the object, and returns when it is on the servers' disks and in the
-    /// metadata service's journal.
+    /// metadata service's journal. Where the mount is not strict it looks at the object anew as well, so that
+    /// reads from here on have what other mounts brought out before.
     ///
     /// # Errors
     /// Of this flush, or of one in the background since the last call.
@@ -96,7 +97,12 @@ impl Handle {
         let synced = self
             .client
             .admit(&self.object)
-            .and_then(|_| self.client.sync_object(&self.object));
+            .and_then(|_| self.client.sync_object(&self.object))
+            .and_then(|()| match self.client.strict() {
+                true => Ok(()),
+                // The second sync of sync-barrier-sync: what another mount synced before shows from here on.
+                false => self.client.refresh(&self.object),
+            });
         self.clear_up(&synced);
         let waited = self.waiting.take();
         synced.and(waited)

@@ -327,3 +327,37 @@ fn a_writer_looks_at_the_dims_now_and_then() {
         }
     });
 }
+
+/// What programs that keep MPI-IO's sync-barrier-sync do, with handles that stay open on both sides.
+#[test]
+fn in_mode_commit_a_reader_sees_after_its_fsync_what_a_writer_synced() {
+    needs_mount!();
+    let cluster = Cluster::with(2, 2, &["--consistency", "commit"]);
+    for layout in ["aligned", "grid:100000"] {
+        let name = format!("a-{}", &layout[..4]);
+        create(
+            &cluster.at(1, &name),
+            "1000000",
+            "u1",
+            &["--layout", layout],
+        );
+        let writer = file::open(&cluster.at(1, &name));
+        let read_only = std::fs::File::open(cluster.at(0, &name)).expect("opened");
+        for (what, reader) in [
+            ("both", file::open(&cluster.at(0, &name))),
+            ("read", read_only),
+        ] {
+            for round in 1..=14u8 {
+                // One place again and again, and places at equal steps, which are read ahead.
+                for at in [5, u64::from(round) * 70_000 - 50_000] {
+                    writer.write_all_at(&[round; 100], at).expect("written");
+                    writer.sync_all().expect("synced");
+                    reader.sync_all().expect("the second sync");
+                    let mut seen = [0; 100];
+                    reader.read_exact_at(&mut seen, at).expect("read");
+                    assert_eq!(seen, [round; 100], "{layout} {what} {round} at {at}");
+                }
+            }
+        }
+    }
+}
