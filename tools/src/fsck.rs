@@ -23,7 +23,8 @@ use crate::output;
 /// The processes on the directories must have been stopped. They are opened and closed as at a start and
 /// a stop: what was not closed in order is brought in order, and counts as closed cleanly afterwards.
 /// Beyond that nothing is changed without --repair. Every finding is a line on stdout. The exit status is 0 when
-/// nothing was found, 1 when something was or the check could not be done, 2 for a wrong command line.
+/// everything was looked at and nothing was found; 1 when something was found, the check could not be done, or the
+/// directory of a data server that has chunks was not named; 2 for a wrong command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs fsck --data /srv/slabfs
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     /// The --data of `slabfs up`, or of the mdserver
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The --data of an objserver; once for each
+    /// The --data of an objserver; once for each, and what is not named is not looked at
     #[arg(long, value_name = "DIR")]
     chunks: Vec<PathBuf>,
     /// Read the data of every chunk as well, and look for every tag in the index
@@ -69,6 +70,8 @@ struct Report {
     census: Census,
     recovery: Option<Recovery>,
     servers: BTreeMap<u32, Looked>,
+    /// Data servers that have chunks by the metadata, and whose directories were not named.
+    unseen: Vec<u32>,
     findings: Vec<Finding>,
     /// Findings beyond those kept, and of which kinds they are.
     more: u64,
@@ -105,10 +108,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         output::print(&as_text(&report, args))?;
     }
     match report.count() {
-        0 => Ok(()),
+        0 if report.unseen.is_empty() => Ok(()),
+        0 => bail!("{}", not_all(&report.unseen)),
         1 => bail!("1 finding"),
         n => bail!("{n} findings"),
     }
+}
+
+/// That the chunks of these data servers were not looked at, and what to do.
+fn not_all(unseen: &[u32]) -> String {
+    let ids: Vec<String> = unseen.iter().map(ToString::to_string).collect();
+    format!(
+        "not all was looked at: objects have chunks on data servers whose directories were not named ({}); name each with --chunks",
+        ids.join(", ")
+    )
 }
 
 /// Whose directories they are; refused while a process uses them.
@@ -250,7 +263,12 @@ fn look(
         }
     }
     for (id, server) in &facts.servers {
-        if places.complete && server.named && !report.servers.contains_key(&id.0) {
+        if !server.named || report.servers.contains_key(&id.0) {
+            continue;
+        }
+        if !places.complete {
+            report.unseen.push(id.0);
+        } else {
             report.tell(Finding {
                 class: Class::ServerGone,
                 subject: format!("data server {id}"),
@@ -353,6 +371,9 @@ fn as_text(report: &Report, args: &Args) -> String {
         ));
     }
     out.push_str(&match report.count() {
+        0 if !report.unseen.is_empty() => {
+            format!("nothing found, but {}\n", not_all(&report.unseen))
+        }
         0 => "clean\n".to_owned(),
         1 => "1 finding\n".to_owned(),
         n => format!("{n} findings\n"),
@@ -362,7 +383,8 @@ fn as_text(report: &Report, args: &Args) -> String {
 
 fn as_json(report: &Report) -> serde_json::Value {
     json!({
-        "clean": report.count() == 0,
+        "clean": report.count() == 0 && report.unseen.is_empty(),
+        "servers_not_looked_at": report.unseen,
         "findings": report.findings,
         "not_listed": report.more,
         "metadata": report.census,

@@ -119,11 +119,24 @@ fn directories_of_single_processes() {
     (0..2).for_each(|server| cluster.stop_server(server));
     cluster.kill_md();
     let stores = [0, 1].map(|i| cluster.server_data(i).display().to_string());
-    let outcome = clean(&cluster.md_data(), &[]);
-    assert!(
-        outcome.text().contains("2 data servers not looked at"),
-        "{}",
-        outcome.report()
+    // What was not named was not looked at, and nobody takes that for a clean bill.
+    let part = |more: &[&str], unseen: &str| {
+        let outcome = fsck(&cluster.md_data(), more).fails(1, &["not all was looked at", unseen]);
+        let last = outcome.text().lines().last().unwrap_or_default();
+        assert!(
+            last.contains("not all was looked at"),
+            "{}",
+            outcome.report()
+        );
+    };
+    part(&[], "(1, 2)");
+    part(&["--chunks", &stores[0]], "not named (");
+    let json = fsck(&cluster.md_data(), &["--json"]).fails(1, &[]).json();
+    assert_eq!(json["clean"], false, "{json}");
+    assert_eq!(
+        json["servers_not_looked_at"].as_array().map(Vec::len),
+        Some(2),
+        "{json}"
     );
     clean(
         &cluster.md_data(),
@@ -137,6 +150,8 @@ fn directories_of_single_processes() {
             &stores[0],
             "--chunks",
             &format!("{}/.", stores[0]),
+            "--chunks",
+            &stores[1],
         ],
     );
     fsck(&cluster.server_data(0), &[]).fails(1, &["--chunks"]);
