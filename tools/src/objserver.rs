@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use slabfs_mdserver::client::RemoteMd;
 use slabfs_objstore::Addr;
@@ -14,7 +15,8 @@ use crate::node::{self, DataNode, Owner};
 
 /// Run a data server: it keeps chunks, with checksums.
 ///
-/// It tells the metadata service that it is there, and may be started before or after it. The
+/// It tells the metadata service that it is there, and may be started before or after it; before it, "ready"
+/// says that it waits. One that refuses it (another key, another version), or that is none, ends the start. The
 /// directory is what makes it this data server: it may move to another address, or come back after
 /// any time, and has its chunks.
 #[derive(Debug, clap::Args)]
@@ -55,19 +57,48 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
 
 fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let key = node::key(args.net.key_file.as_deref(), &[&args.listen, &args.md])?;
-    let listener = node::listen(&args.listen, key.clone(), shutdown)?;
+    let metadata = Arc::new(node::remote_metadata(
+        &args.md,
+        key.clone(),
+        args.net.io_timeout,
+    ));
+    let waits = greeted(&metadata, &args.md)?;
+    let listener = node::listen(&args.listen, key, shutdown)?;
     Owner::Objserver.claim(&args.data)?;
     let store = node::open_store(&args.data)?;
     shutdown.check()?;
-    let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
     let registrar = Arc::clone(&metadata) as Arc<dyn Registrar>;
     let data = DataNode::start(store, registrar, Some(listener), args.host.clone())?;
-    Ok(Box::new(Running { data, metadata }))
+    Ok(Box::new(Running {
+        data,
+        metadata,
+        waits,
+    }))
+}
+
+/// How long a metadata service may take to answer at the start before it counts as not there yet.
+const GREETING: Duration = Duration::from_secs(1);
+
+/// Asks the metadata service whether it talks to this process. Gives what people are told where it is not there
+/// yet: it is waited for then.
+fn greeted(metadata: &RemoteMd, addr: &Addr) -> anyhow::Result<Option<String>> {
+    match metadata.greet(GREETING) {
+        Ok(()) => Ok(None),
+        Err(error) if error.is_transient() => {
+            tracing::warn!("the metadata service is not there yet, it is waited for: {error}");
+            Ok(Some(format!("waiting for the metadata service at {addr}")))
+        }
+        Err(error) => Err(anyhow::anyhow!(
+            "the metadata service does not take this data server: {error}; is --md its address, and --key-file its key?"
+        )),
+    }
 }
 
 struct Running {
     data: DataNode,
     metadata: Arc<RemoteMd>,
+    /// What it waits for, as it is told when it is ready.
+    waits: Option<String>,
 }
 
 impl Live for Running {
@@ -76,7 +107,11 @@ impl Live for Running {
             .data
             .addr()
             .map_or_else(String::new, |addr| format!(" at {addr}"));
-        format!("data server{place}")
+        let waits = self
+            .waits
+            .as_ref()
+            .map_or_else(String::new, |waits| format!(", {waits}"));
+        format!("data server{place}{waits}")
     }
 
     fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {

@@ -41,6 +41,34 @@ impl RemoteMd {
         self.pool.close();
     }
 
+    /// Whether a metadata service is there and talks to this process, asked for at most `patience`.
+    ///
+    /// # Errors
+    /// One that is transient ([`WireError::is_transient`]) where none answers yet; another where what answers
+    /// refuses this process, or is no metadata service.
+    pub fn greet(&self, patience: Duration) -> Result<(), WireError> {
+        let protocol = |detail: String| WireError::Protocol {
+            addr: self.pool.addr().to_string(),
+            detail,
+        };
+        let request = Request {
+            session: SessionId(0),
+            seq: 0,
+            done_below: 0,
+            op: Op::Servers,
+        };
+        let control = postcard::to_stdvec(&request)
+            .map_err(|error| protocol(format!("cannot encode the request: {error}")))?;
+        let until = Instant::now() + patience;
+        let reply = self
+            .pool
+            .call_until(KIND_CALL, &control, &[], until, &mut Vec::new())?;
+        match postcard::from_bytes::<Envelope>(&reply) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(protocol(format!("cannot read the reply: {error}"))),
+        }
+    }
+
     /// A call that is made anew, within its deadline, when an answer takes long.
     fn hurried(&self, control: &[u8]) -> Result<Vec<u8>, WireError> {
         let until = Instant::now() + self.pool.deadline();

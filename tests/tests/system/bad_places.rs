@@ -287,3 +287,44 @@ fn a_wrong_key() {
     cluster.restart();
     assert_eq!(file::read(&cluster.at(0, "f")), b"the right key works");
 }
+
+/// A data server that is refused, or asks somebody else, does not say that it is ready; one whose metadata service is
+/// not there yet says that it waits.
+#[test]
+fn a_data_server_that_nobody_takes() {
+    let mut cluster = Cluster::tcp(1, 0);
+    let wrong = write_key(cluster.area(), "wrong", b"another key of thirty-two bytes!")
+        .display()
+        .to_string();
+    let right = cluster.key().expect("a key").display().to_string();
+    let (data, log) = (cluster.area().at("os"), cluster.area().at("os.log"));
+    let (data, log) = (data.display().to_string(), log.display().to_string());
+    let listen = format!("unix:{}", cluster.area().at("os.s").display());
+    let start = |md: &str, key: &str| {
+        slabfs([
+            "objserver",
+            "--listen",
+            &listen,
+            "--md",
+            md,
+            "--key-file",
+            key,
+            "--data",
+            &data,
+            "--daemon",
+            "--log-file",
+            &log,
+        ])
+    };
+    let refused = start(cluster.md_addr(), &wrong);
+    refused.fails(1, &["does not take", "the same shared key", "--key-file"]);
+    // That one is a data server.
+    let other = cluster.server_addr(0).to_owned();
+    start(&other, &right).fails(1, &["does not take", &other, "--md"]);
+    let md = cluster.md_addr().to_owned();
+    cluster.kill_md();
+    let waits = start(&md, &right).ok();
+    let said = format!("waiting for the metadata service at {md}");
+    assert!(waits.text().contains(&said), "{}", waits.report());
+    slabfs(["stop", "--data", &data]).ok();
+}
