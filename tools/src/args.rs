@@ -47,8 +47,9 @@ pub(crate) struct NetArgs {
     /// File with the shared key (16 bytes or more, readable by its owner only); needed for tcp:
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// How long to wait and retry when a server is away, before an operation fails
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
+    /// How long to wait and retry when a server is away, before an operation fails; seconds without a unit, 100ms
+    /// at least
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_patience)]
     pub(crate) io_timeout: Duration,
 }
 
@@ -75,8 +76,8 @@ pub(crate) struct MountArgs {
     /// Let other users in, as mounts of root do anyway; the kernel checks modes and owners
     #[arg(long)]
     pub(crate) allow_other: bool,
-    /// How much written data may wait in memory before writers wait
-    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_size)]
+    /// How much written data may wait in memory before writers wait; bytes without a unit, 1M at least
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_dirty_limit)]
     pub(crate) dirty_limit: u64,
     /// How much read data to keep in memory
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
@@ -95,6 +96,11 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
 }
+
+/// Least time to wait for a server.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+/// Least bytes that may wait: one request of the kernel's.
+const LEAST_DIRTY: u64 = 1 << 20;
 
 const DEFAULT_CONSISTENCY: &str = match Consistency::DEFAULT {
     Consistency::Strict => "strict",
@@ -155,6 +161,29 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
         ));
     }
     Ok(time)
+}
+
+/// Reads how long an operation waits for a server; less than a server may take to answer would fail on working ones.
+pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    match time >= LEAST_PATIENCE {
+        true => Ok(time),
+        false => Err(format!(
+            "{text:?} is {time:?}: servers that are well may take longer to answer; write 100ms or more, or 30s as most do"
+        )),
+    }
+}
+
+/// Reads how much written data may wait; with less than a request of the kernel's each write would wait for the
+/// servers.
+pub(crate) fn parse_dirty_limit(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    match bytes >= LEAST_DIRTY {
+        true => Ok(bytes),
+        false => Err(format!(
+            "{text:?} is {bytes} bytes, less than one write may have; write 1M or more (without a unit it is bytes)"
+        )),
+    }
 }
 
 /// Reads a number of bytes: `65536`, `64K`, `128M`, `2G`, with or without `iB`.

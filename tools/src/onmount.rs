@@ -39,7 +39,8 @@ pub(crate) struct Mount {
 impl Mount {
     /// The mount that `path` lies on.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Mount> {
-        let meta = std::fs::metadata(path).map_err(|error| explain(path, error))?;
+        let meta = std::fs::metadata(path)
+            .map_err(|error| unanswered(path, &error).unwrap_or_else(|| explain(path, error)))?;
         let found = mounts()?;
         let found = choose(&found, meta.dev())
             .filter(|mounted| mounted.kind.starts_with("fuse"))
@@ -58,8 +59,12 @@ impl Mount {
     /// The JSON of `.slabfs/NAME`.
     pub(crate) fn report(&self, name: &Path) -> anyhow::Result<Value> {
         let path = self.root.join(".slabfs").join(name);
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let told = unanswered(&path, &error);
+            told.unwrap_or_else(|| {
+                anyhow::Error::new(error).context(format!("cannot read {}", path.display()))
+            })
+        })?;
         serde_json::from_str(&text)
             .with_context(|| format!("{} does not hold what this slabfs expects; is the mount's process of another version?", path.display()))
     }
@@ -222,6 +227,42 @@ pub(crate) fn resize(path: &Path, dims: &str) -> anyhow::Result<()> {
 
 fn only_files(path: &Path) -> anyhow::Error {
     anyhow!("{} is a directory; give a file in it", path.display())
+}
+
+/// What an I/O error means where no data server is asked: the mount's metadata service is away. Nothing where `path`
+/// is on no mount of slabfs, or the error is another one.
+fn unanswered(path: &Path, error: &std::io::Error) -> Option<anyhow::Error> {
+    if error.raw_os_error() != Some(libc::EIO) {
+        return None;
+    }
+    // Nothing that asks the mount: each look at a path of it would wait for the service again.
+    let full = std::path::absolute(path).ok()?;
+    let all = mounts().ok()?;
+    let (mounted, process) = all
+        .iter()
+        .filter(|mounted| full.starts_with(&mounted.at))
+        .filter_map(|mounted| Some((mounted, mounted.process()?)))
+        .max_by_key(|(mounted, _)| mounted.at.as_os_str().len())?;
+    let place = metadata_of(process).map_or_else(String::new, |addr| format!(" at {addr}"));
+    Some(anyhow!(
+        "the metadata service{place} does not answer the mount at {}; start it, or mend the way to it (the mount goes on by itself, and its log says more)",
+        mounted.at.display()
+    ))
+}
+
+/// The `--md` of a mount's process, where its command line has it and may be read.
+fn metadata_of(process: u32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{process}/cmdline")).ok()?;
+    let mut words = line.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+    while let Some(word) = words.next() {
+        if word == "--md" {
+            return Some(words.next()?.into_owned());
+        }
+        if let Some(addr) = word.strip_prefix("--md=") {
+            return Some(addr.to_owned());
+        }
+    }
+    None
 }
 
 /// What a failed look at `path` means.

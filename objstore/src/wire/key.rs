@@ -28,7 +28,13 @@ impl Key {
     pub fn load(path: &Path) -> WireResult<Key> {
         let fail = |text: String| WireError::Key(format!("key file {}: {text}", path.display()));
         let os = |e: io::Error| fail(e.to_string());
-        let file = fs::File::open(path).map_err(os)?;
+        let file = fs::File::open(path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => fail(format!(
+                "there is none; copy that of the other processes, or make the first: head -c 32 /dev/urandom | base64 > {0}; chmod 600 {0}",
+                path.display()
+            )),
+            _ => os(e),
+        })?;
         let meta = file.metadata().map_err(os)?;
         if !meta.is_file() {
             return Err(fail("not a regular file".into()));

@@ -41,6 +41,14 @@ fn flags() {
             &["mount", "--md", "unix:x.s", "--io-timeout", "soon", "mnt"],
             &["--io-timeout", "30s"],
         ),
+        (
+            &["mount", "--md", "unix:x.s", "--io-timeout", "5ms", "mnt"],
+            &["--io-timeout", "100ms"],
+        ),
+        (
+            &["mount", "--md", "unix:x.s", "--dirty-limit", "5", "mnt"],
+            &["--dirty-limit", "5 bytes", "1M"],
+        ),
         (&["layout", "x", "--axes", "1"], &["0,1"]),
         (&["create", "x", "--dims", "4"], &["--dtype"]),
     ] {
@@ -129,7 +137,7 @@ fn tcp_needs_a_key() {
         slabfs(args)
     };
     serve(None).fails(2, &["--key-file"]);
-    serve(Some("/nonexistent/key")).fails(2, &["/nonexistent/key"]);
+    serve(Some("/nonexistent/key")).fails(2, &["/nonexistent/key", "head -c 32 /dev/urandom"]);
     let short = write_key(&area, "short", b"0123").display().to_string();
     serve(Some(&short)).fails(2, &["16"]);
     let shown = write_key(&area, "shown", b"0123456789abcdef0123")

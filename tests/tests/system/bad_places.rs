@@ -216,6 +216,9 @@ fn a_metadata_server_that_is_away() {
     file::write(&cluster.at(0, "f"), "kept");
     cluster.kill_md();
     assert_eq!(errno(std::fs::write(cluster.at(0, "g"), "x")), Errno::EIO);
+    let said = "the metadata service at";
+    slabfs(["servers", &cluster.mnt(0).display().to_string()])
+        .fails(1, &[said, cluster.md_addr(), "does not answer"]);
     let log = cluster.mount_log(0);
     assert!(
         log.contains(cluster.md_addr()),
