@@ -98,8 +98,8 @@ impl LocalStore {
             let best = best.or_else(|| versions.iter().position(|r| !r.cut));
             for (i, record) in versions.iter().enumerate() {
                 if record.cut {
-                    tracing::warn!(
-                        "{}: a write of {} that was cut short",
+                    tracing::info!(
+                        "{}: a write of {} that was cut short when the server was killed; no fsync had told of it",
                         self.segments.describe(&record.place),
                         record.name
                     );

@@ -179,6 +179,48 @@ pub(super) fn read(bytes: &[u8], at: u32, segment: u32, salt: u64) -> Option<Rec
     })
 }
 
+/// What the kernel copies of a write before it looks whether the process was killed.
+const PAGE: u32 = 4096;
+
+/// The beginning of a head that ends at the end of a page, and how it came to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stump {
+    /// Bytes of it.
+    pub(super) there: u32,
+    /// Bytes the record would have.
+    pub(super) total: u32,
+    /// The record was dead, and whole pages of it were punched out.
+    pub(super) dead: bool,
+}
+
+/// A head for this very place of which there is only what lies before the end of a page: the record is dead, or its
+/// write was cut short, and then not one byte of the rest is there. A process that is killed stops between two
+/// pages, and nobody was told that the record is there. `bytes` go to the end of the segment.
+pub(super) fn stump(bytes: &[u8], at: u32, salt: u64) -> Option<Stump> {
+    let fixed = bytes.first_chunk::<FIXED>()?;
+    let u32_at = |at: usize| {
+        fixed[at..]
+            .first_chunk()
+            .map_or(0, |b| u32::from_le_bytes(*b))
+    };
+    let (head, data) = (u32_at(12), u32_at(16));
+    let there = PAGE - at % PAGE;
+    let is_head = &fixed[..4] == HEAD && u32_at(8) == at && fixed[32..40] == salt.to_le_bytes();
+    if !is_head || !(there + 1..=PAGE).contains(&head) || data >= SEGMENT_MAX {
+        return None;
+    }
+    let total = total(head, data);
+    let dead = fixed[STATE_AT as usize] == DEAD;
+    let rest = bytes.get(there as usize..).unwrap_or_default();
+    let rest = rest.get(..(total - there) as usize).unwrap_or(rest);
+    // Of a dead one with a page punched out the head is never whole again.
+    let first = &rest[..rest.len().min(PAGE as usize)];
+    let gone = if dead { first } else { rest };
+    gone.iter()
+        .all(|&byte| byte == 0)
+        .then_some(Stump { there, total, dead })
+}
+
 #[cfg(test)]
 mod tests {
     use slabfs_model::{ChunkId, Codec, Fill};

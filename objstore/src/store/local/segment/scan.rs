@@ -3,10 +3,12 @@
 //! A segment is read from its beginning: a sound head says how long its record is, and the next one
 //! follows. Holes and zeros are skipped. Where neither stands, something is damaged, or was being
 //! written when the process died: the next sound head or foot is looked for, and with a foot its
-//! record is found although the head is gone. What cannot be explained is told in the log.
+//! record is found although the head is gone. A record of which nothing but a part of the head was written
+//! when the process was killed is taken out. What cannot be explained is told in the log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -319,6 +321,16 @@ fn scan(segment: &Segment, bytes: &[u8]) -> Vec<Record> {
             at += ALIGN;
             continue;
         }
+        if aligned
+            && damage.is_none()
+            && let Some(stump) = record::stump(rest, at, segment.salt)
+        {
+            if !stump.dead {
+                forget(segment, at, stump.there);
+            }
+            at = at.saturating_add(stump.total);
+            continue;
+        }
         match record::read(rest, at, segment.number, segment.salt) {
             Some(record) => {
                 let lost = damage.take();
@@ -340,6 +352,19 @@ fn scan(segment: &Segment, bytes: &[u8]) -> Vec<Record> {
     records
 }
 
+/// Makes zeros of the beginning of a record that was never written to its end, so that the next scan does not
+/// come upon it. Who asked for it was not told that it is there, so nothing is lost that was promised.
+fn forget(segment: &Segment, at: u32, there: u32) {
+    let path = segment.path.display();
+    tracing::info!(
+        "{path}: the chunk at byte {at} was being written when the server was killed; no fsync had told of it, and it is taken out"
+    );
+    let zeros = vec![0; there as usize];
+    if let Err(error) = segment.file.write_all_at(&zeros, at.into()) {
+        tracing::info!("{path}: it stays until the next start: {error}");
+    }
+}
+
 fn tell(segment: &Segment, from: u32, upto: u32) {
     if from.is_multiple_of(4096) && upto - from < 4096 {
         // What punching whole pages left of the last dead record.
@@ -350,7 +375,7 @@ fn tell(segment: &Segment, from: u32, upto: u32) {
         return;
     }
     tracing::warn!(
-        "{}: bytes {from}..{upto} hold no whole record: a write that a crash cut short, or damage; a chunk in there is gone",
+        "{}: bytes {from}..{upto} hold no whole record: damage, or writes that a loss of power cut short; what was in there is gone",
         segment.path.display()
     );
 }

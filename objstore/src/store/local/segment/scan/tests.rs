@@ -114,6 +114,41 @@ fn a_damaged_head_or_foot_loses_nothing_and_damaged_data_is_told() {
 }
 
 #[test]
+fn a_record_that_a_kill_cut_off_in_its_head_is_taken_out_once() {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let places = write(dir.path(), 100);
+    let path = dir.path().join("segments/00000001.seg");
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let crosses = |place: &Place| 4096 - place.offset % 4096 < place.head;
+    let cut = places.iter().position(crosses).unwrap();
+    let place = places[cut];
+    let all: Vec<u64> = (0..100).collect();
+    // Its head is damaged and the rest is there: it is found by its foot.
+    flip(dir.path(), place.offset + 44);
+    assert_eq!(ids(&segments(dir.path()).1), all);
+    flip(dir.path(), place.offset + 44);
+    // Nothing but the first page of it was written.
+    let page = place.offset.next_multiple_of(4096);
+    let rest = vec![0; (place.offset + place.total() - page) as usize];
+    file.write_all_at(&rest, page.into()).unwrap();
+    let others: Vec<u64> = all.iter().copied().filter(|&id| id != cut as u64).collect();
+    for _ in 0..2 {
+        assert_eq!(ids(&segments(dir.path()).1), others);
+        let mut left = vec![1; place.total() as usize];
+        file.read_exact_at(&mut left, place.offset.into()).unwrap();
+        assert!(
+            left.iter().all(|&byte| byte == 0),
+            "no later start comes upon it"
+        );
+    }
+}
+
+#[test]
 fn a_segment_of_another_version_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 1);
