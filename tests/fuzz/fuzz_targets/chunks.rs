@@ -17,8 +17,8 @@ use slabfs_objstore::Addr;
 use slabfs_objstore::server::DataServer;
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::messages::{
-    Answer, BatchRequest, BySession, ClipItem, ListQuery, Listing, Outcome, ReadItem, ReadReply, SealItem,
-    SpaceAnswer, Wipe, WriteItem, kind,
+    Answer, BatchRequest, BySession, ClipItem, ListQuery, Listing, Outcome, ReadItem, ReadReply,
+    SealItem, SpaceAnswer, Wipe, WriteItem, kind,
 };
 use slabfs_objstore::wire::{Buffers, Connection, Listener, REPLY};
 use tempfile::TempDir;
