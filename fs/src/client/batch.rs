@@ -143,6 +143,7 @@ impl Handle {
         if !op.covers(|| request.needs(&geometry, size)) {
             return Ok(false);
         }
+        self.waiting.check_locks()?;
         if request.span.1 > size {
             return Err(FsError::Invalid(format!(
                 "a batch reads up to byte {} of an object of {size} bytes",

@@ -139,6 +139,7 @@ impl Handle {
                 if !covers(&geometry) {
                     return Ok(Step::Anew);
                 }
+                self.waiting.check_locks()?;
                 self.write_batch_shaped(&geometry, request)
             };
             match result {
