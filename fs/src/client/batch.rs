@@ -16,11 +16,11 @@ use slabfs_model::{Fill, Hyperslab, intersect};
 use slabfs_objstore::client::{BatchPart, BatchPiece};
 use slabfs_objstore::{ChunkName, StoreError};
 
+use super::committed::{Committed, Piece};
 use super::error::FsError;
 use super::flush::Scope;
 use super::geometry::{Geometry, moved};
 use super::handle::Handle;
-use super::read::{Committed, Piece};
 use super::rights::{By, Cells, Op};
 use super::{Client, FORM_TRIES};
 

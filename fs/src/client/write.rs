@@ -23,12 +23,12 @@ use super::Client;
 use super::beside::Running;
 use super::error::FsError;
 use super::flush::Scope;
+use super::fresh::FRESH_FOR;
 use super::geometry::Geometry;
 use super::handle::{Handle, Want, Written};
 use super::object::{Object, ends_of};
 use super::payload::Payload;
 use super::place::is_full;
-use super::read::FRESH_FOR;
 use super::rights::{By, Cells, Op, Span};
 use super::stream::{Progress, Stream};
 

@@ -8,10 +8,11 @@ use slabfs_model::scatter;
 use slabfs_objstore::client::ReadPiece;
 
 use super::super::Client;
+use super::super::committed::{Committed, Laid};
 use super::super::error::FsError;
 use super::super::geometry::Geometry;
+use super::super::newer::Newer;
 use super::super::object::Object;
-use super::super::read::{Committed, Laid, Newer};
 use super::convert::Conversion;
 use super::core::Begun;
 use super::put::{first_away, note_away};

@@ -79,7 +79,7 @@ impl Memory {
         let run = match &cells {
             None => Some((0, len)),
             Some(_) if elements == 0 => Some((0, 0)),
-            Some((cells, slab)) => super::super::read::dense_range(cells, slab),
+            Some((cells, slab)) => super::super::committed::dense_range(cells, slab),
         };
         Ok(Fitted {
             len: elements as usize * own.size() as usize,

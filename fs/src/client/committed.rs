@@ -1,0 +1,331 @@
+//! What is committed of a slab: which chunks hold it, and their bytes, one message a server. Holes are fill.
+
+use slabfs_mdserver::api::Stored;
+use slabfs_model::layout::Grid;
+use slabfs_model::{Coords, Hyperslab, Region, ServerId, fill_slab, fill_slab_at, scatter};
+use slabfs_objstore::client::ReadPiece;
+use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
+
+use super::Client;
+use super::error::FsError;
+use super::geometry::Geometry;
+use super::object::Object;
+
+/// One part of a request in one chunk.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// Where in the request's packed box the cells go.
+    pub(super) want: Hyperslab,
+    /// Which cells of the chunk.
+    pub(super) chunk: Hyperslab,
+    /// The chunk is a lattice with gaps: what lies under it is not cut, it is painted over it.
+    pub(super) over: bool,
+    pub(super) server: ServerId,
+    pub(super) name: ChunkName,
+    pub(super) form: ChunkForm,
+}
+
+/// What a request finds of the committed object.
+#[derive(Debug, Default)]
+pub(super) struct Committed {
+    /// Oldest first.
+    pub(super) pieces: Vec<Piece>,
+    /// Packed boxes nothing is stored for.
+    pub(super) holes: Vec<Region>,
+}
+
+/// Where the pieces of a plan are read to.
+#[derive(Debug)]
+pub(super) struct Laid {
+    /// Where they lie together in the packed bytes: first byte, length, piece; in this order.
+    direct: Vec<(usize, usize, usize)>,
+    /// Others, by way of their own bytes.
+    detours: Vec<(usize, Vec<u8>)>,
+}
+
+impl Client {
+    /// Finds the chunks of `slab`.
+    pub(super) fn plan(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slab: &Hyperslab,
+        plan: &mut Committed,
+    ) -> Result<(), FsError> {
+        if let Some(grid) = &geometry.grid {
+            return self.plan_grid(object, geometry, grid, slab, plan);
+        }
+        self.with_tiling(object, geometry, |tiling| {
+            let mut parts = Vec::new();
+            tiling.plan(slab, &mut parts, &mut plan.holes);
+            for part in parts {
+                match &part.record.value {
+                    Stored::Fill => push_holes(&part.want, &mut plan.holes),
+                    Stored::Chunk(stored) => plan.pieces.push(Piece {
+                        server: stored.server,
+                        name: stored.name(),
+                        form: stored.form(&part.record.slab, &geometry.info),
+                        over: !part.solid,
+                        want: part.want,
+                        chunk: part.chunk,
+                    }),
+                }
+            }
+        })
+    }
+
+    fn plan_grid(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        grid: &Grid,
+        slab: &Hyperslab,
+        plan: &mut Committed,
+    ) -> Result<(), FsError> {
+        if geometry.info.stripe.is_empty() {
+            // No server was ever there to take data.
+            plan.holes.push(Region::whole(&slab.packed_shape()));
+            return Ok(());
+        }
+        let mut parts = Vec::new();
+        grid.plan(slab, &mut parts);
+        for part in parts {
+            let chunk = self.grid_chunk(object, geometry, grid, part.at)?;
+            plan.pieces.push(Piece {
+                server: chunk.server,
+                name: chunk.name,
+                form: chunk.form,
+                want: part.want,
+                chunk: part.chunk,
+                over: false,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads what is committed of `slab`, packed, into `out`.
+    pub(super) fn read_committed(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let mut plan = Committed::default();
+        self.plan(object, geometry, slab, &mut plan)?;
+        for piece in &plan.pieces {
+            self.ensure_known(piece.server)?;
+        }
+        let mut laid = plan.lay(slab);
+        plan.fill_holes(geometry, slab, out);
+        let mut requests = Vec::with_capacity(plan.pieces.len());
+        plan.requests(&mut laid, out, &mut requests);
+        self.servers()
+            .read(&mut requests)
+            .map_err(|(_, error)| error)?;
+        let found: Vec<bool> = requests.iter().map(|request| request.found).collect();
+        drop(requests);
+        self.settle_read(geometry, &plan, slab, laid, &found, out)
+    }
+
+    /// A chunk of a grid that is not on a server which is being emptied may be elsewhere by now: then the
+    /// error says so, and the object is looked at anew.
+    pub(super) fn unless_moved(&self, geometry: &Geometry, piece: &Piece) -> Result<(), FsError> {
+        let entry = self.md().getattr(geometry.attr.ino)?;
+        let same = entry
+            .info
+            .is_some_and(|info| info.stripe == geometry.info.stripe);
+        if same {
+            return Ok(());
+        }
+        Err(StoreError::Missing(piece.name.clone()).into())
+    }
+
+    /// Takes over what was read of a plan: `found` tells of its requests whether there was such a chunk.
+    pub(super) fn settle_read(
+        &self,
+        geometry: &Geometry,
+        plan: &Committed,
+        slab: &Hyperslab,
+        laid: Laid,
+        found: &[bool],
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let pieces = &plan.pieces;
+        let missing: Vec<usize> = laid
+            .order()
+            .zip(found)
+            .filter(|(_, found)| !**found)
+            .map(|(index, _)| index)
+            .collect();
+        // A place of a grid that nobody wrote is fill; a chunk that the tiling names has to be there.
+        if let Some(index) = missing
+            .iter()
+            .find(|index| matches!(pieces[**index].name, ChunkName::Free(_)))
+        {
+            return Err(StoreError::Missing(pieces[*index].name.clone()).into());
+        }
+        if missing.is_empty() && laid.detours.is_empty() {
+            return Ok(());
+        }
+        let draining = self.known.lock().draining.clone();
+        if let Some(index) = missing
+            .iter()
+            .find(|index| draining.contains(&pieces[**index].server))
+        {
+            self.unless_moved(geometry, &pieces[*index])?;
+        }
+        let (shape, first) = packed_form(slab);
+        for index in &missing {
+            paint_fill(out, &shape, &pieces[*index].want, geometry, first);
+        }
+        for (index, bytes) in laid.detours {
+            if !missing.contains(&index) {
+                scatter(&bytes, &pieces[index].want, out, &shape);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads cells of one chunk.
+    pub(super) fn read_one(
+        &self,
+        server: ServerId,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let mut piece = [ReadPiece {
+            server,
+            name,
+            form,
+            slab,
+            out,
+            found: true,
+        }];
+        self.servers()
+            .read(&mut piece)
+            .map_err(|(_, error)| error)?;
+        if !piece[0].found {
+            return Err(StoreError::Missing(name.clone()).into());
+        }
+        Ok(())
+    }
+}
+
+impl Committed {
+    /// Where the pieces of `slab` are read to: those that land together in the packed bytes go there, others take
+    /// a detour.
+    pub(super) fn lay(&self, slab: &Hyperslab) -> Laid {
+        let shape = slab.packed_shape();
+        // Solid parts are disjoint and may be read in any order. As soon as a lattice with gaps is among
+        // them, parts may overlap and are painted in theirs.
+        let disjoint = !self.pieces.iter().any(|piece| piece.over);
+        let mut laid = Laid {
+            direct: Vec::new(),
+            detours: Vec::new(),
+        };
+        for (index, piece) in self.pieces.iter().enumerate() {
+            match dense_range(&shape, &piece.want).filter(|_| disjoint) {
+                Some((at, len)) => laid.direct.push((at, len, index)),
+                None => {
+                    let bytes = vec![0; piece.want.volume() as usize];
+                    laid.detours.push((index, bytes));
+                }
+            }
+        }
+        laid.direct.sort_unstable();
+        laid
+    }
+
+    /// Fills what nothing is stored for.
+    pub(super) fn fill_holes(&self, geometry: &Geometry, slab: &Hyperslab, out: &mut [u8]) {
+        if self.holes.is_empty() {
+            return;
+        }
+        let (shape, first) = packed_form(slab);
+        for hole in &self.holes {
+            paint_fill(out, &shape, &Hyperslab::from_region(hole), geometry, first);
+        }
+    }
+
+    /// Appends the requests for the packed bytes `out`, in the order of [`Laid::order`].
+    pub(super) fn requests<'a>(
+        &'a self,
+        laid: &'a mut Laid,
+        out: &'a mut [u8],
+        requests: &mut Vec<ReadPiece<'a>>,
+    ) {
+        let mut rest = out;
+        let mut passed = 0;
+        for (at, len, index) in &laid.direct {
+            let (_, tail) = std::mem::take(&mut rest).split_at_mut(at - passed);
+            let (part, tail) = tail.split_at_mut(*len);
+            rest = tail;
+            passed = at + len;
+            requests.push(request(&self.pieces[*index], part));
+        }
+        for (index, bytes) in &mut laid.detours {
+            requests.push(request(&self.pieces[*index], bytes));
+        }
+    }
+}
+
+impl Laid {
+    /// The pieces, in the order in which they are asked for.
+    fn order(&self) -> impl Iterator<Item = usize> {
+        let direct = self.direct.iter().map(|(_, _, index)| *index);
+        direct.chain(self.detours.iter().map(|(index, _)| *index))
+    }
+}
+
+/// The packed shape of a slab, and the cell its last axis begins with: inside an element only where a selection
+/// is cut there.
+fn packed_form(slab: &Hyperslab) -> (Coords, u64) {
+    let first = slab.axes.last().map_or(0, |axis| axis.start);
+    (slab.packed_shape(), first)
+}
+
+fn request<'a>(piece: &'a Piece, out: &'a mut [u8]) -> ReadPiece<'a> {
+    ReadPiece {
+        server: piece.server,
+        name: &piece.name,
+        form: &piece.form,
+        slab: &piece.chunk,
+        out,
+        found: true,
+    }
+}
+
+/// Where `slab` lies in a dense buffer of `shape`, if its bytes lie together there.
+pub(super) fn dense_range(shape: &[u64], slab: &Hyperslab) -> Option<(usize, usize)> {
+    let region = slab.as_region()?;
+    let mut at = 0u64;
+    let mut whole = true;
+    for axis in (0..shape.len()).rev() {
+        if !whole && region.shape[axis] != 1 {
+            return None;
+        }
+        whole &= region.shape[axis] == shape[axis];
+    }
+    for (dim, offset) in shape.iter().zip(&region.offset) {
+        at = at * dim + offset;
+    }
+    Some((at as usize, region.volume() as usize))
+}
+
+/// A punched part: every cell of it reads as fill.
+fn push_holes(want: &Hyperslab, holes: &mut Vec<Region>) {
+    if let Some(region) = want.as_region() {
+        holes.push(region);
+    }
+}
+
+fn paint_fill(out: &mut [u8], shape: &[u64], slab: &Hyperslab, geometry: &Geometry, first: u64) {
+    if first.is_multiple_of(geometry.info.dtype.size().max(1)) {
+        fill_slab(out, shape, slab, &geometry.info.fill);
+    } else {
+        fill_slab_at(out, shape, slab, &geometry.info.fill, first);
+    }
+}

@@ -1,0 +1,152 @@
+//! What is newer than what is committed: open streams, runs that are being flushed, and dirty runs, each
+//! newer than the one before. Looked up before the committed bytes are read, and painted over them after.
+
+use std::sync::Arc;
+
+use slabfs_model::{Hyperslab, for_each_run, intersect, scatter};
+
+use super::Client;
+use super::error::FsError;
+use super::geometry::{Geometry, moved};
+use super::object::Object;
+use super::stream::{Progress, Stream};
+
+/// What a request finds that is newer than what is committed.
+#[derive(Debug, Default)]
+pub(super) struct Newer {
+    streams: Vec<Arc<Stream>>,
+    /// Where in the packed bytes, and what.
+    patches: Vec<(usize, Vec<u8>)>,
+    /// Dirty bytes are all of it: nothing else is looked at.
+    pub(super) covers: bool,
+}
+
+impl Client {
+    /// One look at everything that is newer, before the committed bytes are read: a flush that ends
+    /// meanwhile then cannot hide anything.
+    pub(super) fn newer(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        size: u64,
+        slab: &Hyperslab,
+    ) -> Newer {
+        let state = object.state.lock();
+        let holding = state.streams.iter().filter(|stream| stream.may_hold(slab));
+        let mut newer = Newer {
+            streams: holding.cloned().collect(),
+            ..Newer::default()
+        };
+        let taken = state.taken.as_ref().filter(|taken| !taken.is_empty());
+        if taken.is_some() || !state.runs.is_empty() {
+            let cells = geometry.cells_at(size);
+            let (mut at, mut covered) = (0, 0);
+            for_each_run(&cells, slab, &mut |start, len| {
+                let (from, to) = (start as u64, (start + len) as u64);
+                if let Some(taken) = taken {
+                    for (offset, bytes) in taken.pieces(from, to) {
+                        let place = at + (offset - from) as usize;
+                        newer.patches.push((place, bytes.to_vec()));
+                    }
+                }
+                for (offset, bytes) in state.runs.pieces(from, to) {
+                    covered += bytes.len();
+                    let place = at + (offset - from) as usize;
+                    newer.patches.push((place, bytes.to_vec()));
+                }
+                at += len;
+            });
+            newer.covers = covered >= at;
+        }
+        newer
+    }
+
+    /// Paints it over the committed bytes of `slab`.
+    pub(super) fn paint_newer(
+        &self,
+        newer: &Newer,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        if !newer.covers {
+            for stream in &newer.streams {
+                self.paint_stream(stream, slab, out)?;
+            }
+        }
+        for (at, bytes) in &newer.patches {
+            out[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// Paints what an open stream holds of `slab` over `out`.
+    fn paint_stream(
+        &self,
+        stream: &Stream,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let shape = slab.packed_shape();
+        let progress = stream.progress.lock();
+        let mut pairs = Vec::new();
+        for region in stream.packed_boxes(0, progress.len()) {
+            for (packed, cells) in stream.slab.parts(&region) {
+                pairs.clear();
+                intersect(slab, &cells, &mut pairs);
+                for (want, held) in &pairs {
+                    // `held` counts within `packed`; the chunk counts within the stream.
+                    let chunk = moved(held, &Hyperslab::from_region(&packed));
+                    let bytes = self.stream_bytes(stream, &progress, &chunk)?;
+                    scatter(&bytes, want, out, &shape);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Packed bytes of cells of a stream's chunk, from the server and from the tail.
+    fn stream_bytes(
+        &self,
+        stream: &Stream,
+        progress: &Progress,
+        chunk: &Hyperslab,
+    ) -> Result<Vec<u8>, FsError> {
+        let mut bytes = vec![0; chunk.volume() as usize];
+        let mut ranges: Vec<(u64, u64, usize)> = Vec::new();
+        let mut at = 0;
+        let mut reach = 0;
+        for_each_run(&stream.shape, chunk, &mut |start, len| {
+            ranges.push((start as u64, len as u64, at));
+            reach = reach.max((start + len) as u64);
+            at += len;
+        });
+        if reach <= progress.stored {
+            self.read_one(stream.server, &stream.name, &stream.form, chunk, &mut bytes)?;
+            return Ok(bytes);
+        }
+        for (start, len, at) in ranges {
+            let end = start + len;
+            let here = start.max(progress.stored);
+            let mut from = start;
+            for region in stream.packed_boxes(start, end.min(progress.stored)) {
+                let part = region.volume();
+                let to = at + (from - start) as usize;
+                self.read_one(
+                    stream.server,
+                    &stream.name,
+                    &stream.form,
+                    &Hyperslab::from_region(&region),
+                    &mut bytes[to..to + part as usize],
+                )?;
+                from += part;
+            }
+            if here < end {
+                let tail = &progress.tail
+                    [(here - progress.stored) as usize..(end - progress.stored) as usize];
+                let to = at + (here - start) as usize;
+                bytes[to..to + tail.len()].copy_from_slice(tail);
+            }
+        }
+        Ok(bytes)
+    }
+}
