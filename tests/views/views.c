@@ -1,11 +1,14 @@
 /* Views on a file handle against a naive interpreter: the patterns of Galley's batched interface, and random
  * trees. Usage: views FILE SEED ROUNDS. The file has bytes already; reads and writes through views are compared
- * with what the definition says of each single byte. */
+ * with what the definition says of each single byte.
+ *
+ * views --set OFFSET SIZE sets a view of those bytes on what is open as its standard input, and ends. */
 #define _GNU_SOURCE
 #include <err.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "slabfs_ioctl.h"
@@ -257,11 +260,25 @@ static void examples(void)
     pattern(NULL, 0);
 }
 
+static int set(const char *offset, const char *bytes)
+{
+    struct slabfs_batch batch;
+    memset(&batch, 0, sizeof batch);
+    batch.quant = 1;
+    batch.f_off = strtoll(offset, NULL, 10);
+    batch.sub.size = strtoull(bytes, NULL, 10);
+    if (slabfs_set_view(0, &batch, 1) != 0)
+        err(1, "slabfs_set_view");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct stat stat;
     if (argc != 4)
-        errx(2, "usage: views FILE SEED ROUNDS");
+        errx(2, "usage: views FILE SEED ROUNDS, or views --set OFFSET SIZE");
+    if (strcmp(argv[1], "--set") == 0)
+        return set(argv[2], argv[3]);
     raw = open(argv[1], O_RDWR);
     viewed = open(argv[1], O_RDWR);
     if (raw < 0 || viewed < 0 || fstat(raw, &stat) != 0)

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::{Alone, Launcher, Mpi};
 use crate::{Area, Outcome, inputs};
 
-/// A program that has not ended by then hangs.
-const LIMIT: Duration = Duration::from_secs(300);
+/// A program that has not ended by then hangs, wherever it passes at all.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Where test programs come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,15 +133,16 @@ impl Programs {
         names
     }
 
-    /// Runs a program with its ranks spread evenly over `places`, directories that show the same files.
+    /// Runs a program with its ranks spread evenly over `places`, directories that show the same files. One that
+    /// has not ended after `limit` hangs.
     ///
     /// # Errors
     /// What was wrong, in the words of the program.
-    pub fn run(&mut self, name: &str, places: &[PathBuf]) -> Result<(), String> {
+    pub fn run(&mut self, name: &str, places: &[PathBuf], limit: Duration) -> Result<(), String> {
         let mut line: Vec<OsString> = vec![self.dir.join(name).into()];
         line.extend(self.suite.args(name).iter().map(OsString::from));
         self.launcher.set_ranks(self.suite.ranks(name));
-        let outcome = self.launcher.run_in(places, &self.common, &line, LIMIT);
+        let outcome = self.launcher.run_in(places, &self.common, &line, limit);
         let title = format!("{} with {:?}", self.name_of(name), self.mpi);
         match outcome {
             None => Err(format!("{title} does not end")),

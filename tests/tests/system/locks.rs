@@ -14,6 +14,8 @@ use slabfs_tests::file::{self, errno, named};
 use slabfs_tests::tool::{create, stats};
 use slabfs_tests::{Cluster, Service, inputs, needs_mount, poll};
 
+use crate::views::set_view;
+
 const SHARED: i16 = libc::F_RDLCK as i16;
 const EXCLUSIVE: i16 = libc::F_WRLCK as i16;
 const NONE: i16 = libc::F_UNLCK as i16;
@@ -445,4 +447,34 @@ fn a_lock_that_is_lost_is_told_to_who_goes_on() {
     one.write_all_at(b"151", 0).expect("written");
     two.read_exact_at(&mut bytes, 0).expect("read");
     assert_eq!(&bytes, b"151");
+}
+
+/// Nor is it through a view, whose bytes go as batches.
+#[test]
+fn a_lock_that_is_lost_is_told_through_a_view() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    one.write_all_at(b"..100", 0).expect("written");
+    one.sync_all().expect("synced");
+    set_view(cluster.area(), &one, 2, 3);
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    let mut bytes = [0; 3];
+    one.read_exact_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"100");
+    cluster.mount(0).signal(Signal::SIGSTOP);
+    wait_record(&two, EXCLUSIVE, 0, 10).expect("the session of the other is over");
+    two.write_all_at(b"150", 2).expect("written");
+    two.sync_all().expect("synced");
+    try_record(&two, NONE, 0, 10).expect("given up");
+    cluster.mount(0).signal(Signal::SIGCONT);
+    assert_eq!(errno(one.write_all_at(b"101", 0)), Errno::EIO);
+    assert_eq!(errno(one.read_exact_at(&mut bytes, 0)), Errno::EIO);
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    one.read_exact_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"150");
+    one.write_all_at(b"151", 0).expect("written");
+    let mut all = [0; 5];
+    two.read_exact_at(&mut all, 0).expect("read");
+    assert_eq!(&all, b"..151");
 }

@@ -1,6 +1,8 @@
 //! Views on file handles: by the header `slabfs_ioctl.h`, and by `slabfs view`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use slabfs_tests::file::{self, open};
 use slabfs_tests::tool::{create, program, shell, slabfs};
@@ -36,6 +38,16 @@ fn views(program_at: &Path, object: &Path, seed: u64, rounds: u64) {
     let args = [object, seed.to_string().into(), rounds.to_string().into()];
     let name = program_at.to_str().expect("text");
     assert_eq!(program(name, args).ok().text(), "right\n");
+}
+
+/// Sets a view of `bytes` bytes at `offset` on an open file, as whoever shares its description can.
+#[track_caller]
+pub(crate) fn set_view(area: &Area, file: &File, offset: u64, bytes: u64) {
+    let set = Command::new(compiled(area))
+        .args(["--set", &offset.to_string(), &bytes.to_string()])
+        .stdin(file.try_clone().expect("another descriptor"))
+        .status();
+    assert!(set.expect("started").success());
 }
 
 /// An object of each form, with random bytes.
