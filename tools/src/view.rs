@@ -29,7 +29,7 @@ use crate::onmount::{self, Mount};
 #[command(after_help = "Examples:
   slabfs view 'mnt/temp@[::4, 10:20]' -- sha256sum
   slabfs view --write 'mnt/temp@[0]' -- cat row.bin
-  slabfs view --batch pattern.json mnt/temp -- wc -c
+  slabfs view --batch pattern.json mnt/temp -- od -t f4
 
 A batch is a JSON list of {\"offset\": 0, \"stride\": 64, \"count\": 100, \"size\": 8}, in bytes; \"of\": [...] in
 place of \"size\" repeats a list, \"absolute\": true counts its offset from the start of the file and not from the

@@ -14,7 +14,8 @@
  *
  * The end of a view is the end of the file for read and write: reads there give 0, writes beyond it EFBIG.
  * fstat(2), and lseek(2) with SEEK_END, are answered by the kernel and speak of the whole object:
- * slabfs_view_bytes and slabfs_lseek speak of the view. A mapping shows the object as well.
+ * slabfs_view_bytes and slabfs_lseek speak of the view. A mapping shows the object as well. Programs that take
+ * the size that fstat tells for the end (wc -c, sendfile) are given a view by a pipe.
  *
  * All functions return -1 and set errno: ENOTTY on what is no file of a slabfs mount, EINVAL for a batch
  * that cannot be (a log line of the mount says why), ENODATA where there is no view. One thread at a time

@@ -561,16 +561,20 @@ impl Filesystem for SlabFs {
     fn ioctl(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
-        _flags: IoctlFlags,
+        flags: IoctlFlags,
         command: u32,
         data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
         guarded("ioctl", || {
-            ops::ioctl::answer(&self.shared, handle.0, command, data, reply);
+            // Of a directory the handle is none of ours.
+            if flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
+                return reply.error(Errno::ENOTTY);
+            }
+            ops::ioctl::answer(&self.shared, inode.0, handle.0, command, data, reply);
         });
     }
 

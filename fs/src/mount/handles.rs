@@ -3,7 +3,7 @@
 //! A slab in shards: a number holds its shard in the low bits and its slot above. A read takes the shard's
 //! lock shared and clones an `Arc`; there is no lock that all requests meet at. New handles go round the
 //! shards. Numbers are used again after release, which is safe because the kernel sends nothing on a
-//! number after its release.
+//! number after its release. None is 0: that is what directories have, and what a request without a handle says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,18 +56,18 @@ impl<T> Handles<T> {
                 slots.slots.len() - 1
             }
         };
-        (slot as u64) << SHARD_BITS | shard as u64
+        (slot as u64 + 1) << SHARD_BITS | shard as u64
     }
 
     /// What a number stands for; nothing if it was never given out, or released.
     pub(super) fn get(&self, number: u64) -> Option<Arc<T>> {
-        let (shard, slot) = place(number);
+        let (shard, slot) = place(number)?;
         self.shards[shard].0.read().slots.get(slot)?.clone()
     }
 
     /// Gives a number back.
     pub(super) fn remove(&self, number: u64) -> Option<Arc<T>> {
-        let (shard, slot) = place(number);
+        let (shard, slot) = place(number)?;
         let mut slots = self.shards[shard].0.write();
         let what = slots.slots.get_mut(slot)?.take()?;
         slots.free.push(slot as u32);
@@ -86,11 +86,13 @@ impl<T> Handles<T> {
     }
 }
 
-fn place(number: u64) -> (usize, usize) {
-    (
+/// The shard and the slot of a number.
+fn place(number: u64) -> Option<(usize, usize)> {
+    let slot = (number >> SHARD_BITS).checked_sub(1)?;
+    Some((
         (number & (SHARDS as u64 - 1)) as usize,
-        (number >> SHARD_BITS) as usize,
-    )
+        usize::try_from(slot).ok()?,
+    ))
 }
 
 #[cfg(test)]
@@ -108,6 +110,7 @@ mod tests {
         assert!(handles.get(numbers[5]).is_none());
         assert!(handles.remove(numbers[5]).is_none());
         assert!(handles.get(u64::MAX).is_none());
+        assert!((0..SHARDS as u64).all(|number| handles.get(number).is_none()));
     }
 
     #[test]
@@ -115,7 +118,7 @@ mod tests {
         let handles = Handles::new();
         for i in 0..10_000 {
             let number = handles.insert(Arc::new(i));
-            assert!(number < 64, "{number}");
+            assert!(number < 2 * SHARDS as u64, "{number}");
             handles.remove(number);
         }
     }

@@ -25,6 +25,7 @@ use super::open_file::Open;
 use super::pool::Pool;
 use super::searches::Searches;
 use super::setid::{SetIds, without};
+use super::viewed::Room;
 
 /// How long the kernel may keep what it is told while nobody else can change it.
 const KEEP: Duration = Duration::from_secs(1);
@@ -39,6 +40,7 @@ pub(super) struct Shared {
     pub(super) handles: Handles<Open>,
     pub(super) families: Families,
     pub(super) setids: SetIds,
+    pub(super) view_room: Room,
     pub(super) buffers: Arc<Buffers>,
     pub(super) pool: Pool,
     /// Threads of requests that may wait for rights or for the kernel to drop pages, and of its reads of pages:
@@ -95,6 +97,7 @@ impl Shared {
             handles: Handles::new(),
             families: Families::default(),
             setids: SetIds::default(),
+            view_room: Room::default(),
             buffers: Arc::new(Buffers::default()),
             pool: Pool::new("slabfs-worker", workers),
             waits: Pool::unbounded("slabfs-wait", MOST_WAITING),

@@ -364,9 +364,11 @@ impl Held {
         !self.out.is_empty() && self.closing.as_ref().is_none_or(stopped)
     }
 
-    /// Whether there may be pages that were handed out for reading.
+    /// Whether there may be pages that were handed out for reading, or may be handed out so before a drop of them
+    /// has ended: until then what the kernel fetches is of the mode of what is dropped.
     pub(super) fn has_pages_to_read(&self) -> bool {
-        !self.out.is_empty() && self.out_for == Some(RightMode::Read)
+        let any = !self.out.is_empty() || self.door != Door::Open;
+        any && self.out_for == Some(RightMode::Read)
     }
 
     /// A drop of the pages of `span` begins.

@@ -31,6 +31,7 @@ const SIZE: u32 = 0x3fff << 16;
 /// Does what the command says and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
+    inode: u64,
     handle: u64,
     command: u32,
     data: &[u8],
@@ -39,7 +40,8 @@ pub(in crate::mount) fn answer(
     let open = shared.handles.get(handle);
     let done = match (open.as_deref(), command & !SIZE) {
         (Some(Open::Call(call)), ADD) => call.add(data).map(|()| Vec::new()),
-        (Some(Open::File(file)), SET_VIEW) => set_view(file, data),
+        (Some(Open::File(file)), _) if file.inode != inode => return reply.error(Errno::ENOTTY),
+        (Some(Open::File(file)), SET_VIEW) => set_view(shared, file, data),
         (Some(Open::File(file)), GET_VIEW) => get_view(file, data),
         (Some(Open::File(file)), CLEAR_VIEW) => {
             file.views().clear();
@@ -49,17 +51,11 @@ pub(in crate::mount) fn answer(
     };
     match done {
         Ok(out) => reply.ioctl(0, &out),
-        Err(failure) => {
-            let inode = match open.as_deref() {
-                Some(Open::File(file)) => file.inode,
-                _ => 0,
-            };
-            reply.error(report("ioctl", inode, &failure));
-        }
+        Err(failure) => reply.error(report("ioctl", inode, &failure)),
     }
 }
 
-fn set_view(file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
+fn set_view(shared: &Shared, file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
     if file.is_selection() {
         return refused(
             Errno::EINVAL,
@@ -67,7 +63,8 @@ fn set_view(file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
         );
     }
     let part = Part::read(data)?;
-    file.views().take(part, file.handle().elem())?;
+    file.views()
+        .take(part, file.handle().elem(), &shared.view_room)?;
     Ok(Vec::new())
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyData, ReplyWrite};
 
+use super::write::How;
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::Open;
 use crate::mount::shared::Shared;
@@ -46,33 +47,38 @@ pub(super) fn write(
     view: Arc<Viewed>,
     offset: u64,
     data: &[u8],
-    sync: bool,
+    how: How,
     reply: ReplyWrite,
 ) {
     let Open::File(file) = &**open else { return };
     let range = view.range(offset, data.len() as u64);
     let (object, inode) = (file.object, file.inode);
+    let drop_setid = how.drop_setid && shared.setids.has(object);
     let copied = shared.buffers.copy(data);
     let (worker, open) = (shared.clone(), open.clone());
     shared.for_bytes().submit(Box::new(move || {
         worker.change_bytes(
             object,
             None,
-            move |_| -> Outcome<u32> {
+            move |shared| -> Outcome<(u32, bool)> {
                 let Open::File(file) = &*open else {
                     return refused(Errno::EBADF, "not a file");
                 };
                 if range.end - range.start < copied.len() as u64 {
                     return refused(Errno::EFBIG, "a write beyond the end of the file's view");
                 }
-                file.handle().write_batch(view.plan(), range, &copied)?;
-                if sync {
+                // Its writes have places, whether or not it was opened to append.
+                let writer = file.writer(&shared.client, false)?;
+                writer.write_batch(view.plan(), range, &copied)?;
+                if how.sync {
                     file.fsync()?;
                 }
-                Ok(copied.len() as u32)
+                let dropped = drop_setid && shared.drop_setid(object)?;
+                Ok((copied.len() as u32, dropped))
             },
-            move |_, written| match written {
-                Ok(len) => reply.written(len),
+            move |shared, written| match written {
+                Ok((len, true)) => shared.forget_attributes(object.0, move || reply.written(len)),
+                Ok((len, false)) => reply.written(len),
                 Err(failure) => reply.error(report("write", inode, &failure)),
             },
         );

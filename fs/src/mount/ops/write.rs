@@ -33,9 +33,9 @@ pub(in crate::mount) struct How {
     /// To the end of the file, wherever that is.
     append: bool,
     /// Answered when it is on disk: the file is open with `O_SYNC` or `O_DSYNC`.
-    sync: bool,
+    pub(super) sync: bool,
     /// By somebody whose writes take set-user-id and set-group-id off.
-    drop_setid: bool,
+    pub(super) drop_setid: bool,
 }
 
 impl How {
@@ -82,7 +82,7 @@ pub(in crate::mount) fn answer(
     {
         return match how.append {
             true => reply.error(Errno::EINVAL),
-            false => viewed::write(shared, &open, view, offset, data, how.sync, reply),
+            false => viewed::write(shared, &open, view, offset, data, how, reply),
         };
     }
     let drop_setid = how.drop_setid && shared.setids.has(file.object);

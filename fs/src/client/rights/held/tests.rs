@@ -241,6 +241,32 @@ fn pages_for_reading_stay_where_reading_may() {
     assert!(held.begin(&page(By::PageOut)).is_none());
 }
 
+/// A file that is opened for writing while pages for reading are dropped waits for the end of that: pages of it, which
+/// may come back changed, would be handed out for reading else, and the drop wait for a write that nothing lets in.
+#[test]
+fn pages_that_are_being_dropped_are_pages_to_read() {
+    let mut held = Held::default();
+    held.grant(RightMode::Read, &Cells::All);
+    let id = held.begin(&page(By::PageOut)).expect("a page");
+    held.end(id);
+    held.close(closing(None, Cells::All));
+    held.drop_begins(Span::ALL);
+    held.writers = 1;
+    assert!(held.has_pages_to_read());
+    let again = held
+        .begin(&page(By::PageOut))
+        .expect("the drop waits for it");
+    held.end(again);
+    assert_eq!(held.page_mode(), RightMode::Read);
+    held.drop_ended(Span::ALL);
+    held.drop_begins(Span::ALL);
+    held.drop_ended(Span::ALL);
+    assert!(held.has_pages_to_read());
+    held.reopen();
+    assert!(!held.has_pages_to_read());
+    assert_eq!(held.page_mode(), RightMode::Write);
+}
+
 /// The kernel holds changed pages back as long as the size is being set, and a drop waits for them.
 #[test]
 fn what_sets_the_size_does_not_wait_for_a_drop() {
