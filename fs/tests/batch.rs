@@ -21,7 +21,7 @@ use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::Listener;
 use slabfs_objstore::{Addr, ChunkStore};
-use trees::{interpret, patterns, repeated, tree};
+use trees::{config, interpret, patterns, repeated, tree};
 
 const SERVERS: usize = 3;
 const WRITE: OpenMode = OpenMode {
@@ -341,12 +341,7 @@ fn random_trees_are_written() {
             (name, handle, std::cell::RefCell::new(naive))
         })
         .collect();
-    let config = ProptestConfig {
-        cases: 400,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let mut runner = proptest::test_runner::TestRunner::new(config(400));
     let trees = (
         prop::collection::vec(tree(), 1..4),
         1u64..3,
@@ -419,12 +414,7 @@ fn random_trees_are_read() {
             (name, handle, naive)
         })
         .collect();
-    let config = ProptestConfig {
-        cases: 3000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let mut runner = proptest::test_runner::TestRunner::new(config(3000));
     let trees = (
         prop::collection::vec(tree(), 1..4),
         1u64..3,

@@ -27,7 +27,7 @@ pub struct slabfs_slab {
 
 /// # Safety
 /// Each pointer is NULL or points to `rank` numbers.
-unsafe fn slab(slab: &slabfs_slab) -> Result<Hyperslab, Failure> {
+pub(crate) unsafe fn slab(slab: &slabfs_slab) -> Result<Hyperslab, Failure> {
     let rank = slab.rank;
     // SAFETY: the caller's.
     let (start, count, stride, block) = unsafe {

@@ -220,17 +220,23 @@ pub(crate) fn patterns_go_through(door: &dyn Door, what: &str) {
     }
 }
 
-/// Random trees, in bytes or in elements of `elem` bytes: `cases` of them, or as many as `PROPTEST_CASES` says.
-pub(crate) fn trees_go_through(door: &dyn Door, elem: u64, cases: u32, what: &str) {
-    let tried = Tried::new(door);
-    let config = ProptestConfig {
+/// So many cases, or as many as `PROPTEST_CASES` says.
+pub(crate) fn config(cases: u32) -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig {
         cases: match std::env::var_os("PROPTEST_CASES") {
-            Some(_) => ProptestConfig::default().cases,
+            Some(_) => usual.cases,
             None => cases,
         },
         failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+        ..usual
+    }
+}
+
+/// Random trees, in bytes or in elements of `elem` bytes: see [`config`] for how many.
+pub(crate) fn trees_go_through(door: &dyn Door, elem: u64, cases: u32, what: &str) {
+    let tried = Tried::new(door);
+    let config = config(cases);
     let cases = config.cases;
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let through = Cell::new(0);
