@@ -836,7 +836,7 @@ int32_t slabfs_open(struct slabfs_session session,
                     struct slabfs_object *object);
 
 /*
- Closes an object: what was written goes to the servers. The handle is none any more, whatever the call returns.
+ Closes an object: its transfers that were started end first, and what was written goes to the servers. The handle is none any more, whatever the call returns.
  */
 int32_t slabfs_object_close(struct slabfs_object object);
 

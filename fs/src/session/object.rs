@@ -250,7 +250,7 @@ impl Object {
         self.handle()?.fsync().map_err(|error| self.about(error))
     }
 
-    /// Ends it, with a flush.
+    /// Ends it, with a flush, after its transfers that were started have ended.
     ///
     /// # Errors
     /// Of the flush; the object is closed all the same.

@@ -1,7 +1,7 @@
 //! Transfers and batches of open objects: what a program starts and waits for later, and nested strided patterns.
 //!
-//! The types are the client's; here selections and units get their meaning by the object. A transfer holds its object
-//! open, as far as the servers are concerned; closing the object waits for what was started.
+//! The types are the client's; here selections and units get their meaning by the object. Closing an object
+//! waits for what was started, and nothing of it starts any more.
 
 use slabfs_model::batch::{Batch, Plan};
 

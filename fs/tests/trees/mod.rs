@@ -139,6 +139,9 @@ pub(crate) fn tree() -> impl Strategy<Value = Batch> {
     })
 }
 
+/// A test tries about so many doors, which share what `PROPTEST_CASES` says.
+const DOORS: u32 = 8;
+
 /// Something that reads and writes batches of one object.
 pub(crate) trait Door {
     /// Reads a batch into a buffer; what the unit is, in bytes.
@@ -233,10 +236,13 @@ pub(crate) fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Random trees, in bytes or in elements of `elem` bytes: see [`config`] for how many.
+/// Random trees, in bytes or in elements of `elem` bytes: `cases` of them, or this door's share of `PROPTEST_CASES`.
 pub(crate) fn trees_go_through(door: &dyn Door, elem: u64, cases: u32, what: &str) {
     let tried = Tried::new(door);
-    let config = config(cases);
+    let mut config = config(cases);
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        config.cases = config.cases.div_ceil(DOORS);
+    }
     let cases = config.cases;
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let through = Cell::new(0);
