@@ -85,6 +85,16 @@ impl Stage {
         session.stats().pointer(pointer).unwrap().as_u64().unwrap()
     }
 
+    /// Nothing is left of transfers that were freed; the thread that ended the last one may have it a moment longer.
+    pub(super) fn has_no_transfers(&self) {
+        assert_eq!(self.number("/transfers_running"), 0);
+        let begun = std::time::Instant::now();
+        while self.number("/transfers") > 0 {
+            assert!(begun.elapsed().as_secs() < 20, "transfers are left");
+            std::thread::yield_now();
+        }
+    }
+
     pub(super) fn close(self) {
         done(slabfs_close(self.session)).unwrap();
         self.house.close();

@@ -223,7 +223,7 @@ fn many_are_started_as_one() {
     for transfer in transfers {
         done(slabfs_transfer_free(transfer)).unwrap();
     }
-    assert_eq!(stage.number("/transfers"), 0);
+    stage.has_no_transfers();
     done(slabfs_object_close(object)).unwrap();
     stage.close();
 }
@@ -290,8 +290,7 @@ fn freeing_in_any_state_ends_them() {
             });
         }
     });
-    assert_eq!(stage.number("/transfers"), 0);
-    assert_eq!(stage.number("/transfers_running"), 0);
+    stage.has_no_transfers();
     done(slabfs_object_close(object)).unwrap();
     stage.close();
 }
