@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
+mod trees;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::Listener;
 use slabfs_objstore::{Addr, ChunkStore};
+use trees::{config, interpret, patterns, repeated, tree};
 
 const SERVERS: usize = 3;
 const WRITE: OpenMode = OpenMode {
@@ -154,110 +157,6 @@ impl House {
         }
         self.service.close().unwrap();
     }
-}
-
-/// Where each byte of a batch lies in the object and in the buffer.
-fn interpret(batches: &[Batch], unit: i64) -> Vec<(usize, usize)> {
-    fn vector(batches: &[Batch], unit: i64, base: [i64; 2], bytes: &mut Vec<(usize, usize)>) {
-        let mut before = base;
-        for batch in batches {
-            for (before, place) in before.iter_mut().zip([&batch.file, &batch.memory]) {
-                let from = if place.absolute { 0 } else { *before };
-                *before = from + place.offset * unit;
-            }
-            for number in 0..batch.count as i64 {
-                let file = before[0] + number * batch.file.stride * unit;
-                let memory = before[1] + number * batch.memory.stride * unit;
-                match &batch.pattern {
-                    Pattern::Data(size) => {
-                        for byte in 0..*size as i64 * unit {
-                            bytes.push(((file + byte) as usize, (memory + byte) as usize));
-                        }
-                    }
-                    Pattern::Vector(inner) => vector(inner, unit, [file, memory], bytes),
-                }
-            }
-        }
-    }
-    let mut bytes = Vec::new();
-    vector(batches, unit, [0, 0], &mut bytes);
-    bytes
-}
-
-fn repeated(file: Place, memory: Place, count: u64, pattern: Pattern) -> Batch {
-    Batch::repeated(file, memory, count, pattern)
-}
-
-/// The patterns that the source document names, for an object of at least 4800 bytes.
-fn patterns() -> Vec<(&'static str, Vec<Batch>)> {
-    let at = Place::at;
-    let after = Place::after;
-    let data = Pattern::Data;
-    let vector = Pattern::Vector;
-    let standard = Batch::data(at(1003), at(5), 700);
-    let strided = repeated(at(100).every(48), at(0).every(8), 90, data(8));
-    let nested = repeated(
-        at(40).every(960),
-        at(0).every(64),
-        5,
-        vector(vec![repeated(
-            after(0).every(120),
-            after(0).every(8),
-            8,
-            data(8),
-        )]),
-    );
-    let second = repeated(
-        at(4000).every(-300),
-        at(2000).every(30),
-        6,
-        vector(vec![repeated(
-            after(4).every(16),
-            after(0).every(5),
-            6,
-            data(5),
-        )]),
-    );
-    let deep = repeated(
-        at(8).every(1600),
-        at(0).every(300),
-        3,
-        vector(vec![
-            Batch::data(after(0), after(0), 16),
-            repeated(
-                after(96).every(240),
-                after(16).every(48),
-                5,
-                vector(vec![
-                    repeated(after(0).every(24), after(0).every(8), 4, data(8)),
-                    Batch::data(after(200), after(32), 3),
-                ]),
-            ),
-        ]),
-    );
-    let mixed = vec![
-        Batch::data(at(500), at(100), 10),
-        Batch::data(after(30), after(10), 10),
-        repeated(after(-80).every(7), after(10).every(3), 3, data(3)),
-        Batch::data(at(4790), after(9), 10),
-        Batch::data(after(-4790), after(10), 1),
-    ];
-    let list = (0..40)
-        .map(|n| Batch::data(at(n * 117), at(n * 20), 20))
-        .collect();
-    let mut strided_list = vec![strided.clone()];
-    strided_list.push(repeated(at(101).every(48), at(1000).every(1), 90, data(1)));
-    vec![
-        ("standard", vec![standard]),
-        ("simple-strided", vec![strided]),
-        ("nested-strided", vec![nested.clone()]),
-        ("list of standard", list),
-        ("list of simple-strided", strided_list),
-        ("list of nested-strided", vec![nested, second]),
-        ("nested-batched", vec![deep]),
-        ("relative and absolute", mixed),
-        ("nothing", vec![]),
-    ]
 }
 
 /// The forms of objects that batches are tried on: name, dims, dtype, layout, codec. Each has 4800 bytes or more.
@@ -442,12 +341,7 @@ fn random_trees_are_written() {
             (name, handle, std::cell::RefCell::new(naive))
         })
         .collect();
-    let config = ProptestConfig {
-        cases: 400,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let mut runner = proptest::test_runner::TestRunner::new(config(400));
     let trees = (
         prop::collection::vec(tree(), 1..4),
         1u64..3,
@@ -507,32 +401,6 @@ fn a_batch_makes_an_object_longer() {
     house.close();
 }
 
-fn place(
-    offsets: std::ops::Range<i64>,
-    strides: std::ops::Range<i64>,
-) -> impl Strategy<Value = Place> {
-    (offsets, prop::bool::weighted(0.1), strides).prop_map(|(offset, absolute, stride)| Place {
-        offset,
-        absolute,
-        stride,
-    })
-}
-
-/// Trees within 1600 units of the object, whatever they do in memory.
-fn tree() -> impl Strategy<Value = Batch> {
-    let leaf = (place(0..200, 0..60), place(0..30, 0..9), 0u64..6, 0u64..9).prop_map(
-        |(file, memory, count, size)| Batch::repeated(file, memory, count, Pattern::Data(size)),
-    );
-    leaf.prop_recursive(3, 12, 3, |inner| {
-        let vector = prop::collection::vec(inner, 0..4);
-        (place(0..100, 0..50), place(0..99, 0..99), 0u64..4, vector).prop_map(
-            |(file, memory, count, vector)| {
-                Batch::repeated(file, memory, count, Pattern::Vector(vector))
-            },
-        )
-    })
-}
-
 #[test]
 fn random_trees_are_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -546,12 +414,7 @@ fn random_trees_are_read() {
             (name, handle, naive)
         })
         .collect();
-    let config = ProptestConfig {
-        cases: 3000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let mut runner = proptest::test_runner::TestRunner::new(config(3000));
     let trees = (
         prop::collection::vec(tree(), 1..4),
         1u64..3,

@@ -12,6 +12,17 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "slabfs_batch.h"
+
+/*
+ Offsets, strides and sizes of a batch count bytes of the object in canonical order.
+ */
+#define SLABFS_BYTES 0
+
+/*
+ They count elements of the object.
+ */
+#define SLABFS_ELEMENTS 1
 
 /*
  Each read returns what the last write of anybody put there.
@@ -227,6 +238,16 @@ typedef struct slabfs_object {
    */
   uint64_t id;
 } slabfs_object;
+
+/*
+ A transfer, from `slabfs_transfer_read` and its like to `slabfs_transfer_free`.
+ */
+typedef struct slabfs_transfer {
+  /*
+   Its number; 0 is never one.
+   */
+  uint64_t id;
+} slabfs_transfer;
 
 /*
  A strided hyperslab, as HDF5 has it: on each axis `count` blocks of `block` elements, `stride` elements from the
@@ -505,9 +526,94 @@ typedef struct slabfs_tags {
   uint64_t id;
 } slabfs_tags;
 
+/*
+ How the elements of a transfer lie in its buffer; all zero is packed, of the object's dtype. They pair up with those
+ of the object's selection in row-major order of both, so that only their numbers have to agree.
+ */
+typedef struct slabfs_memory {
+  /*
+   Where the first element lies, in bytes from the start of the buffer.
+   */
+  uint64_t offset;
+  /*
+   Axes of `shape` and `strides`.
+   */
+  size_t rank;
+  /*
+   Elements an axis, slowest first. NULL: as the object's selection.
+   */
+  const uint64_t *shape;
+  /*
+   Bytes from an element to the next along each axis. NULL: packed, and `rank` and `shape` mean nothing.
+   */
+  const uint64_t *strides;
+  /*
+   The type of the elements in memory, in NumPy's letters. NULL: the object's.
+   */
+  const char *dtype;
+  /*
+   Zero.
+   */
+  uint64_t reserved[4];
+} slabfs_memory;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/*
+ Reads the pieces of `n` elements of `batch` into `len` bytes at `buffer`: one request to each data server, however
+ many pieces. `unit` is SLABFS_BYTES or SLABFS_ELEMENTS. Pieces may not overlap in the buffer.
+
+ Every vector of the batch points to as many elements as it says, `buffer` to `len` bytes that nobody else uses.
+ */
+int32_t slabfs_read_batch(struct slabfs_object object,
+                          const struct slabfs_batch *batch,
+                          size_t n,
+                          uint32_t unit,
+                          void *buffer,
+                          size_t len);
+
+/*
+ Writes the pieces of `n` elements of `batch` from `len` bytes at `buffer`, as `slabfs_read_batch` reads them. Of pieces
+ that overlap in the object the later one is there.
+
+ As of `slabfs_read_batch`.
+ */
+int32_t slabfs_write_batch(struct slabfs_object object,
+                           const struct slabfs_batch *batch,
+                           size_t n,
+                           uint32_t unit,
+                           const void *buffer,
+                           size_t len);
+
+/*
+ Makes a transfer of what `slabfs_read_batch` reads; the batch itself is not needed any more when this returns. From
+ `slabfs_transfer_start` until it has ended the buffer is the library's, from its first byte to its last.
+
+ `buffer` points to `len` bytes until the transfer has ended or was freed; the rest as of `slabfs_read_batch`.
+ */
+int32_t slabfs_transfer_read_batch(struct slabfs_object object,
+                                   const struct slabfs_batch *batch,
+                                   size_t n,
+                                   uint32_t unit,
+                                   void *buffer,
+                                   size_t len,
+                                   struct slabfs_transfer *transfer);
+
+/*
+ Makes a transfer of what `slabfs_write_batch` writes; the batch itself is not needed any more when this returns. From
+ `slabfs_transfer_start` until it has ended nobody may change the buffer.
+
+ As of `slabfs_transfer_read_batch`.
+ */
+int32_t slabfs_transfer_write_batch(struct slabfs_object object,
+                                    const struct slabfs_batch *batch,
+                                    size_t n,
+                                    uint32_t unit,
+                                    const void *buffer,
+                                    size_t len,
+                                    struct slabfs_transfer *transfer);
 
 /*
  Reads a box into `len` bytes at `buffer`. `strides` has the bytes from an element to the next along each axis;
@@ -730,7 +836,7 @@ int32_t slabfs_open(struct slabfs_session session,
                     struct slabfs_object *object);
 
 /*
- Closes an object: what was written goes to the servers. The handle is none any more, whatever the call returns.
+ Closes an object: its transfers that were started end first, and what was written goes to the servers. The handle is none any more, whatever the call returns.
  */
 int32_t slabfs_object_close(struct slabfs_object object);
 
@@ -850,6 +956,82 @@ int32_t slabfs_tags_get(struct slabfs_tags tags,
  Gives a list back, with what its tags point to.
  */
 int32_t slabfs_tags_free(struct slabfs_tags tags);
+
+/*
+ Makes a transfer of a hyperslab of an object (NULL: all of it) into `len` bytes at `buffer`, which are as `memory`
+ describes them (NULL: packed). From `slabfs_transfer_start` until it has ended the buffer is the library's: nobody
+ else may use it.
+
+ `buffer` points to `len` bytes until the transfer has ended or was freed; what the others point to is there during the
+ call.
+ */
+int32_t slabfs_transfer_read(struct slabfs_object object,
+                             const struct slabfs_slab *hyperslab,
+                             void *buffer,
+                             size_t len,
+                             const struct slabfs_memory *memory,
+                             struct slabfs_transfer *transfer);
+
+/*
+ Makes a transfer of `len` bytes at `buffer`, which are as `memory` describes them (NULL: packed), to a hyperslab of
+ an object (NULL: all of it). From `slabfs_transfer_start` until it has ended nobody may change the buffer.
+
+ As of `slabfs_transfer_read`.
+ */
+int32_t slabfs_transfer_write(struct slabfs_object object,
+                              const struct slabfs_slab *hyperslab,
+                              const void *buffer,
+                              size_t len,
+                              const struct slabfs_memory *memory,
+                              struct slabfs_transfer *transfer);
+
+/*
+ Starts a transfer; once is enough. Returns at once, unless so much is under way that it has to wait for room.
+ */
+int32_t slabfs_transfer_start(struct slabfs_transfer transfer);
+
+/*
+ Starts `count` transfers of one session as one: all that they need of a data server travels in one message (in several
+ above 4 MiB), writes first. Each ends with its own result.
+
+ `transfers` points to `count` of them.
+ */
+int32_t slabfs_transfer_start_all(size_t count,
+                                  const struct slabfs_transfer *transfers);
+
+/*
+ Says in `ended` whether a transfer has ended, so that `slabfs_transfer_wait` would not wait.
+
+ `ended` is a place for one.
+ */
+int32_t slabfs_transfer_test(struct slabfs_transfer transfer, int32_t *ended);
+
+/*
+ Waits for the end of a transfer, after starting it if it was not, and returns its result; the buffer is the caller's
+ again. Any number of threads may wait.
+ */
+int32_t slabfs_transfer_wait(struct slabfs_transfer transfer);
+
+/*
+ Waits for the end of `count` transfers; those that were not started are, as one. Returns the first result that is an
+ error, and `slabfs_error_index` says whose; all have ended in any case.
+
+ `transfers` points to `count` of them.
+ */
+int32_t slabfs_transfer_wait_all(size_t count,
+                                 const struct slabfs_transfer *transfers);
+
+/*
+ Ends a transfer without doing anything if it has not begun. One under way ends with SLABFS_ECANCELLED if nothing of
+ it was done, else with its result: `slabfs_transfer_wait` tells.
+ */
+int32_t slabfs_transfer_cancel(struct slabfs_transfer transfer);
+
+/*
+ Gives a transfer back. One that has not ended is cancelled, and its end waited for: the buffer is the caller's again
+ when this returns.
+ */
+int32_t slabfs_transfer_free(struct slabfs_transfer transfer);
 
 #ifdef __cplusplus
 }  // extern "C"

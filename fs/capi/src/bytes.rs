@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use slabfs_fs::session::{Axis, Hyperslab, Object, Select, Strides};
+use slabfs_fs::session::{Axis, Hyperslab, Memory, Object, Select};
 
 use crate::argument::{MAX_TEXT, axes, bytes, bytes_mut, one, text};
 use crate::error::{Failure, call};
@@ -27,7 +27,7 @@ pub struct slabfs_slab {
 
 /// # Safety
 /// Each pointer is NULL or points to `rank` numbers.
-unsafe fn slab(slab: &slabfs_slab) -> Result<Hyperslab, Failure> {
+pub(crate) unsafe fn slab(slab: &slabfs_slab) -> Result<Hyperslab, Failure> {
     let rank = slab.rank;
     // SAFETY: the caller's.
     let (start, count, stride, block) = unsafe {
@@ -70,22 +70,22 @@ unsafe fn region(rank: usize, offset: *const u64, shape: *const u64) -> Result<H
 }
 
 /// A buffer of the caller, with its strides.
-struct Memory<P> {
-    buffer: P,
+struct Buffer<P> {
+    start: P,
     len: usize,
     strides: *const u64,
 }
 
-impl<P> Memory<P> {
+impl<P> Buffer<P> {
     /// # Safety
     /// The strides are NULL or as many as the selection has axes.
-    unsafe fn strides(&self, rank: usize) -> Result<Option<Strides>, Failure> {
+    unsafe fn memory(&self, rank: usize) -> Result<Memory, Failure> {
         if self.strides.is_null() {
-            return Ok(None);
+            return Ok(Memory::packed());
         }
         // SAFETY: the caller's.
         let strides = unsafe { axes(self.strides, rank, "strides")? };
-        Ok(Some(Strides::from(strides)))
+        Ok(Memory::strides(strides))
     }
 }
 
@@ -95,11 +95,11 @@ unsafe fn read(
     object: &Object,
     select: Select<'_>,
     rank: usize,
-    memory: &Memory<*mut c_void>,
+    buffer: &Buffer<*mut c_void>,
 ) -> Result<(), Failure> {
     // SAFETY: the caller's.
-    let (into, strides) = unsafe { (bytes_mut(memory.buffer, memory.len)?, memory.strides(rank)?) };
-    Ok(object.read_into(select, into, strides.as_ref())?)
+    let (into, memory) = unsafe { (bytes_mut(buffer.start, buffer.len)?, buffer.memory(rank)?) };
+    Ok(object.read_into(select, into, &memory)?)
 }
 
 /// # Safety
@@ -108,11 +108,11 @@ unsafe fn write(
     object: &Object,
     select: Select<'_>,
     rank: usize,
-    memory: &Memory<*const c_void>,
+    buffer: &Buffer<*const c_void>,
 ) -> Result<(), Failure> {
     // SAFETY: the caller's.
-    let (from, strides) = unsafe { (bytes(memory.buffer, memory.len)?, memory.strides(rank)?) };
-    Ok(object.write_from(select, from, strides.as_ref())?)
+    let (from, memory) = unsafe { (bytes(buffer.start, buffer.len)?, buffer.memory(rank)?) };
+    Ok(object.write_from(select, from, &memory)?)
 }
 
 /// Reads a box into `len` bytes at `buffer`. `strides` has the bytes from an element to the next along each axis;
@@ -131,8 +131,8 @@ pub unsafe extern "C" fn slabfs_read_box(
     strides: *const u64,
 ) -> i32 {
     call(|| {
-        let memory = Memory {
-            buffer,
+        let buffer = Buffer {
+            start: buffer,
             len,
             strides,
         };
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn slabfs_read_box(
         // SAFETY: the caller's.
         unsafe {
             let select = Select::Slab(region(rank, offset, shape)?);
-            read(&object, select, rank, &memory)
+            read(&object, select, rank, &buffer)
         }
     })
 }
@@ -160,8 +160,8 @@ pub unsafe extern "C" fn slabfs_write_box(
     strides: *const u64,
 ) -> i32 {
     call(|| {
-        let memory = Memory {
-            buffer,
+        let buffer = Buffer {
+            start: buffer,
             len,
             strides,
         };
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn slabfs_write_box(
         // SAFETY: the caller's.
         unsafe {
             let select = Select::Slab(region(rank, offset, shape)?);
-            write(&object, select, rank, &memory)
+            write(&object, select, rank, &buffer)
         }
     })
 }
@@ -187,8 +187,8 @@ pub unsafe extern "C" fn slabfs_read_slab(
     strides: *const u64,
 ) -> i32 {
     call(|| {
-        let memory = Memory {
-            buffer,
+        let buffer = Buffer {
+            start: buffer,
             len,
             strides,
         };
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn slabfs_read_slab(
         unsafe {
             let hyperslab = one(hyperslab, "hyperslab")?;
             let select = Select::Slab(slab(hyperslab)?);
-            read(&object, select, hyperslab.rank, &memory)
+            read(&object, select, hyperslab.rank, &buffer)
         }
     })
 }
@@ -215,8 +215,8 @@ pub unsafe extern "C" fn slabfs_write_slab(
     strides: *const u64,
 ) -> i32 {
     call(|| {
-        let memory = Memory {
-            buffer,
+        let buffer = Buffer {
+            start: buffer,
             len,
             strides,
         };
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn slabfs_write_slab(
         unsafe {
             let hyperslab = one(hyperslab, "hyperslab")?;
             let select = Select::Slab(slab(hyperslab)?);
-            write(&object, select, hyperslab.rank, &memory)
+            write(&object, select, hyperslab.rank, &buffer)
         }
     })
 }
@@ -242,8 +242,8 @@ pub unsafe extern "C" fn slabfs_read_text(
     len: usize,
 ) -> i32 {
     call(|| {
-        let memory = Memory {
-            buffer,
+        let buffer = Buffer {
+            start: buffer,
             len,
             strides: std::ptr::null(),
         };
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn slabfs_read_text(
         // SAFETY: the caller's.
         unsafe {
             let select = Select::Text(text(selection, "selection", MAX_TEXT)?);
-            read(&object, select, 0, &memory)
+            read(&object, select, 0, &buffer)
         }
     })
 }
@@ -268,8 +268,8 @@ pub unsafe extern "C" fn slabfs_write_text(
     len: usize,
 ) -> i32 {
     call(|| {
-        let memory = Memory {
-            buffer,
+        let buffer = Buffer {
+            start: buffer,
             len,
             strides: std::ptr::null(),
         };
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn slabfs_write_text(
         // SAFETY: the caller's.
         unsafe {
             let select = Select::Text(text(selection, "selection", MAX_TEXT)?);
-            write(&object, select, 0, &memory)
+            write(&object, select, 0, &buffer)
         }
     })
 }

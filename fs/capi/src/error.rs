@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use slabfs_fs::session::{Error, ErrorKind};
+use slabfs_fs::session::{Error, ErrorKind, FsError};
 
 /// It was done.
 pub const SLABFS_OK: i32 = 0;
@@ -52,6 +52,7 @@ pub const SLABFS_EINTERNAL: i32 = -20;
 pub const SLABFS_ECANCELLED: i32 = -21;
 
 /// A call's failure on its way out.
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
     code: i32,
     message: String,
@@ -71,6 +72,12 @@ impl Failure {
         Failure::new(SLABFS_EINVALID, message)
     }
 
+    /// With what it is about in front.
+    pub(crate) fn about(mut self, what: &str) -> Failure {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// About this one of several things.
     pub(crate) fn at(mut self, index: usize) -> Failure {
         self.index = Some(index);
@@ -85,6 +92,12 @@ impl From<Error> for Failure {
             index: error.index(),
             message: error.to_string(),
         }
+    }
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Failure {
+        Error::from(error).into()
     }
 }
 

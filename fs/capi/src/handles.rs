@@ -13,6 +13,7 @@ use slabfs_fs::session::{Object, ObjectSpec, Session, Tag};
 
 use crate::error::{Failure, SLABFS_EHANDLE};
 use crate::names::Entry;
+use crate::pending::Pending;
 
 /// A session with a filesystem, from `slabfs_connect` to `slabfs_close`.
 #[repr(C)]
@@ -50,6 +51,14 @@ pub struct slabfs_entries {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct slabfs_tags {
+    /// Its number; 0 is never one.
+    pub id: u64,
+}
+
+/// A transfer, from `slabfs_transfer_read` and its like to `slabfs_transfer_free`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabfs_transfer {
     /// Its number; 0 is never one.
     pub id: u64,
 }
@@ -102,6 +111,8 @@ impl<T> Table<T> {
 pub(crate) static SESSIONS: Table<Session> = Table::new("session");
 /// Open objects.
 pub(crate) static OBJECTS: Table<Object> = Table::new("object");
+/// Transfers.
+pub(crate) static TRANSFERS: Table<Pending> = Table::new("transfer");
 /// Specs.
 pub(crate) static SPECS: Table<Mutex<ObjectSpec>> = Table::new("spec");
 /// Lists of names.

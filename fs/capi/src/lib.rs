@@ -7,7 +7,9 @@
 //! - `error` codes, the message of a thread, and the one place where a panic stops
 //! - `handles` numbers that stand for sessions, objects and lists
 //! - `argument` pointers and lengths from outside, checked
-//! - `connect`, `names`, `spec`, `object`, `bytes`, `tags`, `find` the calls
+//! - `connect`, `names`, `spec`, `object`, `bytes`, `batch`, `transfer`, `tags`, `find` the calls; `pending` what a
+//!   transfer is here
+//! - `gfs` the calls of `gfs_compat.h`
 //!
 //! What holds: every call returns 0 or a negative code and sets the calling thread's message; NULL, an unknown
 //! handle, a rank or a length beyond its limit are errors, not crashes; every handle may be used from any thread,
@@ -22,25 +24,34 @@
 )]
 
 mod argument;
+mod batch;
 mod bytes;
 mod connect;
 mod error;
 mod find;
+mod gfs;
 mod handles;
 mod names;
 mod object;
+mod pending;
 mod spec;
 mod tags;
+mod transfer;
 
 #[cfg(test)]
 mod tests;
 
+pub use batch::*;
 pub use bytes::*;
 pub use connect::*;
 pub use error::*;
 pub use find::*;
-pub use handles::{slabfs_entries, slabfs_object, slabfs_session, slabfs_spec, slabfs_tags};
+pub use gfs::*;
+pub use handles::{
+    slabfs_entries, slabfs_object, slabfs_session, slabfs_spec, slabfs_tags, slabfs_transfer,
+};
 pub use names::*;
 pub use object::*;
 pub use spec::*;
 pub use tags::*;
+pub use transfer::*;

@@ -108,7 +108,7 @@ pub unsafe extern "C" fn slabfs_open(
     })
 }
 
-/// Closes an object: what was written goes to the servers. The handle is none any more, whatever the call returns.
+/// Closes an object: its transfers that were started end first, and what was written goes to the servers. The handle is none any more, whatever the call returns.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_object_close(object: slabfs_object) -> i32 {
     call(|| {

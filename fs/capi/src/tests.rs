@@ -1,16 +1,19 @@
 //! Hostile arguments get a code and a message; a panic stops at the border.
 
+mod batches;
+#[path = "../../tests/sockets/mod.rs"]
+mod sockets;
+mod stage;
+mod transfers;
+#[path = "../../tests/trees/mod.rs"]
+mod trees;
+
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
 use crate::error::call;
 use crate::*;
-
-fn message() -> String {
-    // SAFETY: it is a string until the next call of this thread.
-    let text = unsafe { CStr::from_ptr(slabfs_error()) };
-    text.to_str().unwrap().to_owned()
-}
+use stage::message;
 
 #[test]
 fn a_panic_is_a_code() {
@@ -53,6 +56,7 @@ fn handles_that_are_none_are_errors() {
     );
     let entries = slabfs_entries { id: 1 << 50 };
     let tags = slabfs_tags { id: 1 << 51 };
+    let transfer = slabfs_transfer { id: 1 << 52 };
     let mut stat = std::mem::MaybeUninit::uninit();
     let mut count = 0;
     // SAFETY: what pointers there are lead to what the calls ask for.
@@ -76,6 +80,10 @@ fn handles_that_are_none_are_errors() {
             slabfs_entries_free(entries),
             slabfs_tags_count(tags, &mut count),
             slabfs_tags_free(tags),
+            slabfs_transfer_start(transfer),
+            slabfs_transfer_wait(transfer),
+            slabfs_transfer_cancel(transfer),
+            slabfs_transfer_free(transfer),
         ] {
             assert_eq!(code, SLABFS_EHANDLE, "{}", message());
         }

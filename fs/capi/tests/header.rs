@@ -11,7 +11,13 @@ fn made() -> String {
     let mut sources: Vec<_> = std::fs::read_dir(here.join("src"))
         .expect("the sources")
         .map(|entry| entry.expect("a source").path())
-        .filter(|path| !path.ends_with("tests.rs") && !path.ends_with("lib.rs"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        // The header of `gfs` is written by hand.
+        .filter(|path| {
+            !["tests.rs", "lib.rs", "gfs.rs"]
+                .iter()
+                .any(|name| path.ends_with(name))
+        })
         .collect();
     sources.sort();
     let mut builder = cbindgen::Builder::new().with_config(config);
@@ -28,14 +34,18 @@ fn made() -> String {
 /// The version of symbols that are new.
 const VERSION: &str = "SLABFS_0.1";
 
+fn is_call(name: &str) -> bool {
+    name.starts_with("slabfs_") || name.starts_with("gfs_")
+}
+
 /// The functions that a header declares, in order.
 fn functions(header: &str) -> Vec<&str> {
     let mut names: Vec<&str> = header
         .lines()
-        .filter(|line| !line.starts_with([' ', '/', '#']))
+        .filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.starts_with("static "))
         .filter_map(|line| line.split_once('('))
         .filter_map(|(before, _)| before.rsplit([' ', '*']).next())
-        .filter(|name| name.starts_with("slabfs_"))
+        .filter(|name| is_call(name))
         .collect();
     names.sort_unstable();
     names
@@ -70,7 +80,11 @@ fn the_header_and_the_symbols_are_those_of_the_sources() {
         .lines()
         .filter_map(|line| line.split_once("@@"))
         .collect();
-    let lines: String = functions(&header)
+    let gfs = read("include/gfs_compat.h");
+    let mut names = functions(&header);
+    names.extend(functions(&gfs));
+    names.sort_unstable();
+    let lines: String = names
         .iter()
         .map(|name| format!("{name}@@{}\n", versions.get(name).unwrap_or(&VERSION)))
         .collect();
@@ -96,9 +110,11 @@ fn every_call_has_a_man_page() {
     let named: HashSet<&str> = pages
         .split([',', '\n', ' '])
         .map(str::trim)
-        .filter(|word| word.starts_with("slabfs_"))
+        .filter(|word| is_call(word))
         .collect();
     let mut declared: HashSet<&str> = functions(&header).into_iter().collect();
+    let gfs = read("include/gfs_compat.h");
+    declared.extend(functions(&gfs));
     // What is in a header alone; two underscores are its own.
     let inline = read("include/slabfs_ioctl.h");
     let inline = inline

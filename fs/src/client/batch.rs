@@ -74,6 +74,16 @@ impl Handle {
         }
         plan.check_targets()
             .map_err(|error| FsError::Invalid(error.to_string()))?;
+        self.read_batch_checked(plan, packed, out)
+    }
+
+    /// The same of a batch whose pieces are known not to overlap in the buffer, through a handle of the whole object.
+    pub(super) fn read_batch_checked(
+        &self,
+        plan: &Plan,
+        packed: Range<u64>,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
         let packed = packed.start..packed.end.min(plan.bytes());
         let Some(span) = plan.file_span_of(packed.clone(), SPAN_RUNS) else {
             return Ok(());

@@ -7,12 +7,13 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
-use slabfs_model::{Hyperslab, Selection};
+use slabfs_model::{DType, Hyperslab, Selection};
 
 use super::ahead::Ahead;
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::handle::{Handle, Selected};
+use super::transfer::Memory;
 
 /// Bytes that are read or written in one go. What is more is done in several, each of which others see wholly or
 /// not at all.
@@ -32,6 +33,7 @@ pub enum Wanted {
 pub struct Part<'a> {
     handle: Handle,
     shape: slabfs_model::Coords,
+    dtype: DType,
     bytes: u64,
     of: PhantomData<&'a Handle>,
 }
@@ -48,24 +50,16 @@ impl Handle {
                     .into(),
             ));
         }
-        let here = {
-            let geometry = self.object.geometry.read();
-            chosen(wanted, &geometry, self.object.size(&geometry))
-        };
-        // What others have not flushed may make it larger, and an open end means theirs.
         let open_ended = matches!(wanted, Wanted::Selection(_));
-        let (selected, shape) = if self.client.shared() && (open_ended || here.is_err()) {
-            let entry = self
-                .client
-                .with_unflushed(self.client.md().stat(self.object.ino)?);
-            let geometry = Geometry::new(&entry)?;
-            chosen(wanted, &geometry, geometry.size())?
-        } else {
-            here?
-        };
+        let (selected, shape, dtype) = self.by_form(open_ended, &|geometry, size| {
+            let slab = chosen(wanted, geometry, size)?;
+            let dtype = geometry.info.dtype;
+            Ok((Selected::of(&slab, geometry)?, slab.packed_shape(), dtype))
+        })?;
         Ok(Part {
             bytes: selected.bytes,
             shape,
+            dtype,
             handle: Handle {
                 client: self.client.clone(),
                 object: self.object.clone(),
@@ -82,27 +76,69 @@ impl Handle {
             of: PhantomData,
         })
     }
+
+    /// The elements that are meant, of the dims there are now. Elements that are named by their numbers are not
+    /// compared with those: a transfer may make the object longer.
+    ///
+    /// # Errors
+    /// `Invalid` for a text that does not fit the object.
+    pub fn elements(&self, wanted: &Wanted) -> Result<Hyperslab, FsError> {
+        match wanted {
+            Wanted::Slab(slab) => Ok(slab.clone()),
+            Wanted::Selection(_) => {
+                self.by_form(true, &|geometry, size| chosen(wanted, geometry, size))
+            }
+        }
+    }
+
+    /// What comes of the object's form and size: as they are known here, or asked for where that may be wrong.
+    fn by_form<T>(
+        &self,
+        open_ended: bool,
+        what: &dyn Fn(&Geometry, u64) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let here = {
+            let geometry = self.object.geometry.read();
+            what(&geometry, self.object.size(&geometry))
+        };
+        // What others have not flushed may make it larger, and an open end means theirs.
+        if !self.client.shared() || (!open_ended && here.is_ok()) {
+            return here;
+        }
+        let entry = self
+            .client
+            .with_unflushed(self.client.md().stat(self.object.ino)?);
+        let geometry = Geometry::new(&entry)?;
+        what(&geometry, geometry.size())
+    }
 }
 
-/// The selection in cells, and its packed shape in elements.
-fn chosen(
-    wanted: &Wanted,
-    geometry: &Geometry,
-    size: u64,
-) -> Result<(Selected, slabfs_model::Coords), FsError> {
+/// The selection, in elements.
+fn chosen(wanted: &Wanted, geometry: &Geometry, size: u64) -> Result<Hyperslab, FsError> {
     let dims = geometry.dims_at(size);
-    let slab = match wanted {
+    match wanted {
         Wanted::Selection(selection) => selection
             .resolve(&dims)
-            .map_err(|error| FsError::Invalid(error.to_string()))?,
+            .map_err(|error| FsError::Invalid(error.to_string())),
         Wanted::Slab(slab) => {
             slab.validate(&dims)
                 .map_err(|error| FsError::Invalid(error.to_string()))?;
-            slab.clone()
+            Ok(slab.clone())
         }
-    };
-    let shape = slab.packed_shape();
-    Ok((Selected::of(&slab, geometry)?, shape))
+    }
+}
+
+/// Memory for so many bytes, if there is any: a selection may be larger.
+fn room(bytes: u64) -> Result<Vec<u8>, FsError> {
+    let mut memory = Vec::new();
+    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+    memory.try_reserve_exact(len).map_err(|_| {
+        FsError::TooBig(format!(
+            "there is no memory for a selection of {bytes} bytes; read or write less at a time"
+        ))
+    })?;
+    memory.resize(len, 0);
+    Ok(memory)
 }
 
 impl Part<'_> {
@@ -114,6 +150,65 @@ impl Part<'_> {
     /// Its bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Reads all of it into memory of its own, packed in row-major order.
+    ///
+    /// # Errors
+    /// `TooBig` where there is no memory for it; as [`Handle::read`].
+    pub fn read_all(&self) -> Result<Vec<u8>, FsError> {
+        let mut bytes = room(self.bytes)?;
+        self.read(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads all of it to where `memory` says.
+    ///
+    /// # Errors
+    /// `Invalid` where `memory` does not fit the buffer or the selection; `NotRepresentable`; as [`Part::read_all`].
+    pub fn read_into(&self, memory: &Memory, into: &mut [u8]) -> Result<(), FsError> {
+        let memory = memory.fit(into.len(), &self.shape, self.dtype)?;
+        let convert = memory.outward()?;
+        if let (None, Some((at, len))) = (convert, memory.run) {
+            return self.read(&mut into[at..at + len]);
+        }
+        let mut packed = self.read_all()?;
+        if let Some(convert) = convert {
+            let mut converted = room(memory.len as u64)?;
+            convert.run(&packed, &mut converted)?;
+            packed = converted;
+        }
+        match (&memory.scattered, memory.run) {
+            (Some(scattered), _) => scattered.scatter(&packed, into),
+            (None, Some((at, len))) => into[at..at + len].copy_from_slice(&packed),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Writes all of it from where `memory` says.
+    ///
+    /// # Errors
+    /// As [`Part::read_into`] and [`Handle::write`].
+    pub fn write_from(&self, memory: &Memory, from: &[u8]) -> Result<(), FsError> {
+        let memory = memory.fit(from.len(), &self.shape, self.dtype)?;
+        let convert = memory.inward()?;
+        let gathered = match &memory.scattered {
+            Some(scattered) => {
+                let mut packed = room(memory.len as u64)?;
+                scattered.gather(from, &mut packed);
+                Some(packed)
+            }
+            None => None,
+        };
+        let (at, len) = memory.run.unwrap_or((0, 0));
+        let packed = gathered.as_deref().unwrap_or(&from[at..at + len]);
+        let Some(convert) = convert else {
+            return self.write(packed);
+        };
+        let mut converted = room(self.bytes)?;
+        convert.run(packed, &mut converted)?;
+        self.write(&converted)
     }
 
     /// Reads all of it, packed in row-major order.

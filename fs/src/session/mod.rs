@@ -28,8 +28,8 @@
 //! ```
 //!
 //! By file: `connect` where a filesystem is, `alone` one of this process; `container` names, `object` open objects,
-//! `spec` what is to be made, `stat` what is there, `select` which elements, `memory` how they lie in a buffer,
-//! `find` searches.
+//! `spec` what is to be made, `stat` what is there, `select` which elements, `transfer` what is started and
+//! waited for, and nested strided patterns; `find` searches.
 //!
 //! What holds: a session may be used from any thread, and is one session of the filesystem, with its write-behind
 //! and its rights; the same coherence as between mounts holds between sessions and mounts. Permissions are checked
@@ -44,11 +44,11 @@ mod connect;
 mod container;
 mod error;
 mod find;
-mod memory;
 mod object;
 mod select;
 mod spec;
 mod stat;
+mod transfer;
 
 #[cfg(test)]
 mod tests;
@@ -65,7 +65,6 @@ pub use connect::ConnectOptions;
 pub use container::{Container, Listed, TagEdit};
 pub use error::{Error, ErrorKind};
 pub use find::{Found, Query};
-pub use memory::Strides;
 pub use object::{Access, Object};
 pub use select::Select;
 pub use slabfs_mdserver::api::{Kind, RenameFlags, ServerInfo};
@@ -75,7 +74,13 @@ pub use slabfs_model::{
 pub use spec::ObjectSpec;
 pub use stat::{Array, Stat};
 
-pub use crate::client::{ClientOptions, Consistency, Sort};
+pub use crate::client::transfer::{
+    Control, Failed, Memory, Scope, StartAll, Startable, Transfer, scope, start_all,
+    start_all_async, wait_all,
+};
+pub use crate::client::{ClientOptions, Consistency, FsError, Sort};
+pub use crate::view::pattern::Unit;
+pub use slabfs_model::batch::{Batch, Pattern, Place};
 
 use crate::call::path::PathText;
 use crate::call::{self, Caller};

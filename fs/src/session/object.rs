@@ -8,13 +8,13 @@ use slabfs_model::{Coords, Tag};
 
 use super::Session;
 use super::error::{Error, ErrorKind};
-use super::memory::Strides;
 use super::select::Select;
 use super::spec::ObjectSpec;
 use super::stat::Stat;
 use crate::call::access::Want;
 use crate::call::path::{PathText, check};
-use crate::client::{Handle, OpenMode, Part};
+use crate::client::transfer::Memory;
+use crate::client::{FsError, Handle, OpenMode, Part};
 
 /// For what an object is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,11 @@ impl Object {
     pub(crate) fn handle(&self) -> Result<&Arc<Handle>, Error> {
         self.session.client()?;
         Ok(&self.handle)
+    }
+
+    /// The same of what need not be open any more: a transfer that cannot start says so.
+    pub(super) fn opened(&self) -> &Arc<Handle> {
+        &self.handle
     }
 
     /// The session it is of.
@@ -183,36 +188,24 @@ impl Object {
     pub fn read<'a>(&self, select: impl Into<Select<'a>>) -> Result<Vec<u8>, Error> {
         self.readable()?;
         let part = self.part(select.into())?;
-        let mut bytes = buffer(part.bytes())?;
-        part.read(&mut bytes).map_err(|error| self.about(error))?;
-        Ok(bytes)
+        part.read_all().map_err(|error| self.about(error))
     }
 
-    /// Reads a selection into a buffer, packed or with strides.
+    /// Reads a selection to where `memory` says in a buffer.
     ///
     /// # Errors
-    /// As [`Object::read`]; `Invalid` for a buffer that the selection does not fill (packed) or does not fit into.
+    /// As [`Object::read`]; `Invalid` where `memory` does not fit the selection or the buffer, or elements the type
+    /// they are to become.
     pub fn read_into<'a>(
         &self,
         select: impl Into<Select<'a>>,
         into: &mut [u8],
-        strides: Option<&Strides>,
+        memory: &Memory,
     ) -> Result<(), Error> {
         self.readable()?;
         let part = self.part(select.into())?;
-        let Some(strides) = strides else {
-            return part.read(into).map_err(|error| self.about(error));
-        };
-        let elem = self.elem(&part);
-        strides.check(part.shape(), elem, into.len())?;
-        let mut packed = buffer(part.bytes())?;
-        part.read(&mut packed).map_err(|error| self.about(error))?;
-        let mut from = 0;
-        strides.runs(part.shape(), elem, &mut |place, len| {
-            into[place..place + len].copy_from_slice(&packed[from..from + len]);
-            from += len;
-        });
-        Ok(())
+        part.read_into(memory, into)
+            .map_err(|error| self.about(error))
     }
 
     /// Writes a selection from packed bytes.
@@ -221,38 +214,23 @@ impl Object {
     /// `ReadOnly` where it is not open for writing; `Invalid` for a selection that does not fit, or bytes that are
     /// not as many; of the servers.
     pub fn write<'a>(&self, select: impl Into<Select<'a>>, from: &[u8]) -> Result<(), Error> {
-        self.write_from(select, from, None)
+        self.write_from(select, from, &Memory::packed())
     }
 
-    /// Writes a selection from a buffer, packed or with strides.
+    /// Writes a selection from where `memory` says in a buffer.
     ///
     /// # Errors
-    /// As [`Object::write`].
+    /// As [`Object::write`] and [`Object::read_into`].
     pub fn write_from<'a>(
         &self,
         select: impl Into<Select<'a>>,
         from: &[u8],
-        strides: Option<&Strides>,
+        memory: &Memory,
     ) -> Result<(), Error> {
-        if !self.access.writes() {
-            return Err(Error::new(
-                ErrorKind::ReadOnly,
-                format!("{} is open for reading; open it for writing too", self.path),
-            ));
-        }
+        self.writable()?;
         let part = self.part(select.into())?;
-        let Some(strides) = strides else {
-            return part.write(from).map_err(|error| self.about(error));
-        };
-        let elem = self.elem(&part);
-        strides.check(part.shape(), elem, from.len())?;
-        let mut packed = buffer(part.bytes())?;
-        let mut at = 0;
-        strides.runs(part.shape(), elem, &mut |place, len| {
-            packed[at..at + len].copy_from_slice(&from[place..place + len]);
-            at += len;
-        });
-        part.write(&packed).map_err(|error| self.about(error))
+        part.write_from(memory, from)
+            .map_err(|error| self.about(error))
     }
 
     /// Sends what was written through this opening to the servers, and tells an error that sending in the
@@ -272,7 +250,7 @@ impl Object {
         self.handle()?.fsync().map_err(|error| self.about(error))
     }
 
-    /// Ends it, with a flush.
+    /// Ends it, with a flush, after its transfers that were started have ended.
     ///
     /// # Errors
     /// Of the flush; the object is closed all the same.
@@ -287,11 +265,21 @@ impl Object {
         self.handle.release().map_err(|error| self.about(error))
     }
 
-    fn readable(&self) -> Result<(), Error> {
+    pub(super) fn readable(&self) -> Result<(), FsError> {
         match self.access.reads() {
             true => Ok(()),
-            false => Err(Error::invalid(format!(
+            false => Err(FsError::Invalid(format!(
                 "{} is open for writing; open it for reading too",
+                self.path
+            ))),
+        }
+    }
+
+    pub(super) fn writable(&self) -> Result<(), FsError> {
+        match self.access.writes() {
+            true => Ok(()),
+            false => Err(FsError::ReadOnly(format!(
+                "{} is open for reading; open it for writing too",
                 self.path
             ))),
         }
@@ -302,12 +290,6 @@ impl Object {
         self.handle()?
             .part(&wanted)
             .map_err(|error| self.about(error))
-    }
-
-    /// Bytes of an element, by what the selection comes to.
-    fn elem(&self, part: &Part<'_>) -> u64 {
-        let elements: u64 = part.shape().iter().product();
-        part.bytes().checked_div(elements).unwrap_or(1)
     }
 
     fn entry(&self) -> Result<Entry, Error> {
@@ -322,7 +304,7 @@ impl Object {
         Ok(check(&context, &self.path, &self.entry()?, want)?)
     }
 
-    fn about(&self, error: impl Into<Error>) -> Error {
+    pub(super) fn about(&self, error: impl Into<Error>) -> Error {
         error.into().about(&self.path)
     }
 }
@@ -333,20 +315,4 @@ impl Drop for Object {
             tracing::error!(%error, "an object did not close well");
         }
     }
-}
-
-/// Memory for so many bytes, if there is any: a selection may be larger.
-fn buffer(bytes: u64) -> Result<Vec<u8>, Error> {
-    let mut memory = Vec::new();
-    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    memory.try_reserve_exact(len).map_err(|_| {
-        Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "there is no memory for a selection of {bytes} bytes; read or write less at a time"
-            ),
-        )
-    })?;
-    memory.resize(len, 0);
-    Ok(memory)
 }

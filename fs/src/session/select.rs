@@ -2,8 +2,7 @@
 
 use slabfs_model::{Hyperslab, Region, Selection};
 
-use super::error::Error;
-use crate::client::Wanted;
+use crate::client::{FsError, Wanted};
 
 /// Elements of an object: all of it, a text as behind the `@` of a path, a box, or a strided hyperslab.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +16,11 @@ pub enum Select<'a> {
 }
 
 impl Select<'_> {
-    pub(super) fn wanted(&self) -> Result<Wanted, Error> {
+    pub(super) fn wanted(&self) -> Result<Wanted, FsError> {
         Ok(match self {
             Select::All => Wanted::Selection(Selection::all()),
             Select::Text(text) => Wanted::Selection(text.parse().map_err(
-                |error: slabfs_model::SelectionError| Error::invalid(error.to_string()),
+                |error: slabfs_model::SelectionError| FsError::Invalid(error.to_string()),
             )?),
             Select::Slab(slab) => Wanted::Slab(slab.clone()),
         })

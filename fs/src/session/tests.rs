@@ -88,11 +88,11 @@ fn selections_move_bytes_both_ways() {
     let mut columns = [0; 4];
     let select = || Region::new(&[1, 0], &[2, 2]);
     object
-        .read_into(select(), &mut columns, Some(&Strides::from([1, 2])))
+        .read_into(select(), &mut columns, &Memory::strides([1, 2]))
         .unwrap();
     assert_eq!(columns, [1, 4, 9, 9]);
     object
-        .write_from(select(), &[1, 2, 3, 4], Some(&Strides::from([1, 2])))
+        .write_from(select(), &[1, 2, 3, 4], &Memory::strides([1, 2]))
         .unwrap();
     assert_eq!(object.read("[1:3,:2]").unwrap(), [1, 3, 2, 4]);
 

@@ -98,6 +98,11 @@ impl House {
         }
     }
 
+    /// Where its metadata service listens.
+    pub(crate) fn place(&self) -> String {
+        format!("unix:{}", self.md.display())
+    }
+
     pub(crate) fn client(&self, options: ClientOptions) -> Arc<Client> {
         let deadline = options.io_timeout;
         let md = RemoteMd::connect(Addr::Unix(self.md.clone()), None, deadline);

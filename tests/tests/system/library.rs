@@ -7,14 +7,13 @@ use slabfs_tests::{Cluster, Up, needs_mount, tool};
 
 const WARNINGS: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-pthread"];
 
-/// The first block of a language on a page of the book.
-fn block(page: &str, language: &str) -> String {
+/// A block of a language on a page of the book, counted from 0.
+fn block(page: &str, language: &str, number: usize) -> String {
     let path = format!("{}/../docs/{page}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).expect("the page");
     let begin = format!("```{language}\n");
-    let at = text.find(&begin).expect("a block") + begin.len();
-    let end = text[at..].find("```").expect("its end");
-    text[at..at + end].to_owned()
+    let block = text.split(&begin).nth(number + 1).expect("a block");
+    block[..block.find("```").expect("its end")].to_owned()
 }
 
 #[test]
@@ -60,6 +59,27 @@ fn every_call_from_c_is_clean_under_valgrind() {
 }
 
 #[test]
+fn transfers_and_batches_from_c() {
+    let cluster = Cluster::start(3, 0);
+    let program = Program::compile(cluster.area(), "cc", &WARNINGS, &source("transfers.c"));
+    program.run([cluster.md_addr()]).ok();
+}
+
+#[test]
+fn transfers_and_batches_from_c_are_clean_under_valgrind() {
+    let cluster = Cluster::start(3, 0);
+    let program = Program::compile(cluster.area(), "cc", &WARNINGS, &source("transfers.c"));
+    program.run_checked([cluster.md_addr()]).ok();
+}
+
+#[test]
+fn a_program_for_galley() {
+    let cluster = Cluster::start(3, 0);
+    let program = Program::compile(cluster.area(), "cc", &WARNINGS, &source("gfs.c"));
+    program.run_checked([cluster.md_addr()]).ok();
+}
+
+#[test]
 fn threads_share_a_session_and_an_object() {
     let cluster = Cluster::start(2, 0);
     let program = Program::compile(cluster.area(), "cc", &WARNINGS, &source("threads.c"));
@@ -79,13 +99,26 @@ fn a_program_in_cplusplus_and_a_static_one() {
 fn the_programs_of_the_book() {
     let cluster = Cluster::start(2, 0);
     let area = cluster.area();
-    let c = area.write("temp.c", block("library.md", "c"));
-    let said = Program::compile(area, "cc", &["-Wall", "-Werror"], &c);
-    assert_eq!(said.run([cluster.md_addr()]).ok().text(), "2 5 0\n");
-    let fortran = area.write("temp.f90", block("library.md", "fortran"));
-    let said = Program::compile(area, "gfortran", &["-Wall"], &fortran);
-    let said = said.run([cluster.md_addr()]).ok();
-    assert_eq!(said.text().trim(), "1. 4. 2. 5. 3. 6.");
+    let programs = [
+        ("temp", "2 5 0"),
+        ("more", "1 2 7 8"),
+        ("fork", "abc def ghi"),
+    ];
+    for (number, (name, says)) in programs.into_iter().enumerate() {
+        let c = area.write(&format!("{name}.c"), block("library.md", "c", number));
+        let said = Program::compile(area, "cc", &["-Wall", "-Werror"], &c);
+        assert_eq!(said.run([cluster.md_addr()]).ok().text().trim(), says);
+    }
+    let programs = [("temp", "1. 4. 2. 5. 3. 6."), ("rows", "1. 2. 7. 8.")];
+    for (number, (name, says)) in programs.into_iter().enumerate() {
+        let fortran = area.write(
+            &format!("{name}.f90"),
+            block("library.md", "fortran", number),
+        );
+        let said = Program::compile(area, "gfortran", &["-Wall"], &fortran);
+        let said = said.run([cluster.md_addr()]).ok();
+        assert_eq!(said.text().trim(), says);
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::super::error::FsError;
 
 /// How elements of one type become elements of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Conversion {
+pub(in crate::client) struct Conversion {
     from: DType,
     to: DType,
     way: Way,
@@ -79,7 +79,7 @@ impl Conversion {
     ///
     /// # Errors
     /// `NotRepresentable` for the first element that the other type has not; `to` is then of no use.
-    pub(super) fn run(&self, from: &[u8], to: &mut [u8]) -> Result<(), FsError> {
+    pub(in crate::client) fn run(&self, from: &[u8], to: &mut [u8]) -> Result<(), FsError> {
         match self.way {
             Way::Swap(unit) => {
                 for (from, to) in from.chunks_exact(unit).zip(to.chunks_exact_mut(unit)) {

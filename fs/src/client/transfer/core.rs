@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use parking_lot::{Condvar, Mutex};
+use slabfs_model::batch;
 use slabfs_model::{Hyperslab, Region};
 
 use super::super::error::FsError;
@@ -57,6 +58,8 @@ pub(super) struct Plan {
     /// The object, held open.
     pub(super) handle: Arc<Handle>,
     pub(super) writes: bool,
+    /// A batch instead of selections, which are empty then.
+    pub(super) batch: Option<Arc<batch::Plan>>,
     /// What is selected of the object, in its cells.
     pub(super) slab: Hyperslab,
     /// The box around that.
@@ -331,12 +334,16 @@ impl Core {
             writes: self.plan.writes,
             bounds: self.plan.bounds.clone(),
             bytes: self.moved(),
+            alone: self.plan.batch.is_some(),
         }
     }
 
     /// Bytes it moves to or from servers.
     pub(super) fn moved(&self) -> u64 {
-        self.plan.slab.volume()
+        match &self.plan.batch {
+            Some(batch) => batch.bytes(),
+            None => self.plan.slab.volume(),
+        }
     }
 
     /// Notes that it was started; false if it was before, or was cancelled.
@@ -387,8 +394,16 @@ impl Core {
         }
     }
 
+    /// Ends it if it has not begun; asks the thread that runs it to give it up.
+    pub(super) fn cancel(self: &Arc<Self>) {
+        self.cancel_created();
+        if !self.plan.handle.client.transfers().withdraw(self) {
+            self.ask_to_cancel();
+        }
+    }
+
     /// Asks the thread that runs it to give it up.
-    pub(super) fn ask_to_cancel(&self) {
+    fn ask_to_cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
     }
 

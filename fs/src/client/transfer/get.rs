@@ -4,7 +4,6 @@
 //! the newer ones painted over them. What goes wrong with the message as a whole is found out transfer by
 //! transfer.
 
-use slabfs_model::scatter;
 use slabfs_objstore::client::ReadPiece;
 
 use super::super::Client;
@@ -104,10 +103,9 @@ fn deliver(begun: &mut Begun, convert: Option<Conversion>, bytes: Vec<u8>) -> Re
             converted
         }
     };
-    let Some((dims, slab)) = begun.plan.memory.part.clone() else {
-        return Ok(());
-    };
-    scatter(&elements, &slab, begun.bytes_mut(), &dims);
+    if let Some(scattered) = begun.plan.memory.scattered.clone() {
+        scattered.scatter(&elements, begun.bytes_mut());
+    }
     Ok(())
 }
 

@@ -15,8 +15,9 @@
 //! ◀─ result, wakers
 //! ```
 //!
-//! By file: `memory` the memory side, `convert` types, `core` state and memory (all `unsafe`), `queue` order
-//! (pure), `engine` threads and room, `scope` borrowed buffers, `own` what a caller holds; `run` entering objects,
+//! By file: `memory` the memory side (`strided` by distances in bytes), `convert` types, `core` state and memory (all `unsafe`), `queue` order
+//! (pure), `engine` threads and room, `scope` borrowed buffers, `own` what a caller holds, `control` what others may
+//! hold beside; `batched` batches, which run alone; `run` entering objects,
 //! `put` writes, `source` their bytes, `cut` their chunks, `get` reads.
 //!
 //! # What stays true
@@ -42,6 +43,8 @@
 //! [`Handle::write_transfer`]: super::Handle::write_transfer
 //! [`Handle::read_transfer`]: super::Handle::read_transfer
 
+mod batched;
+mod control;
 mod convert;
 mod core;
 mod cut;
@@ -54,7 +57,9 @@ mod queue;
 mod run;
 mod scope;
 mod source;
+mod strided;
 
+pub use control::Control;
 pub use memory::Memory;
 pub use own::{Failed, StartAll, Startable, Transfer, start_all, start_all_async, wait_all};
 pub use scope::{Scope, scope};

@@ -116,7 +116,7 @@ impl Handle {
             shaped(&geometry, slab)?;
             geometry.info.dtype
         };
-        let memory = memory.fit(len, slab.volume(), dtype)?;
+        let memory = memory.fit(len, &slab.packed_shape(), dtype)?;
         match writes {
             true => memory.inward()?,
             false => memory.outward()?,
@@ -126,6 +126,7 @@ impl Handle {
         let plan = Plan {
             handle: self.clone(),
             writes,
+            batch: None,
             slab,
             bounds,
             memory,
@@ -208,7 +209,7 @@ impl<B> Transfer<B> {
         Transfer { own: Some(own) }
     }
 
-    fn core(&self) -> Option<&Arc<Core>> {
+    pub(super) fn core(&self) -> Option<&Arc<Core>> {
         self.own.as_ref().map(Own::core)
     }
 
@@ -229,10 +230,8 @@ impl<B> Transfer<B> {
     /// Ends it without doing anything if it has not begun. One under way ends with `Cancelled` if nothing of it
     /// was committed, else with its result.
     pub fn cancel(&self) {
-        let Some(core) = self.core() else { return };
-        core.cancel_created();
-        if !core.plan.handle.client.transfers().withdraw(core) {
-            core.ask_to_cancel();
+        if let Some(core) = self.core() {
+            core.cancel();
         }
     }
 
@@ -295,9 +294,10 @@ impl<B> Future for Transfer<B> {
 
 impl<B> Drop for Transfer<B> {
     fn drop(&mut self) {
-        if let Some(core) = self.core()
-            && core.phase() == Phase::Queued
-        {
+        let Some(core) = self.core() else { return };
+        // Somebody may have its `Control`, and start it now.
+        core.cancel_created();
+        if core.phase() == Phase::Queued {
             core.plan.handle.client.transfers().withdraw(core);
         }
     }
@@ -306,14 +306,14 @@ impl<B> Drop for Transfer<B> {
 /// Transfers of any buffers, for [`start_all`].
 pub trait Startable: sealed::Sealed {}
 
-mod sealed {
+pub(super) mod sealed {
     use std::sync::Arc;
 
     use super::Core;
 
     /// The inside of a transfer.
     #[derive(Debug)]
-    pub struct Inside(pub(super) Arc<Core>);
+    pub struct Inside(pub(in super::super) Arc<Core>);
 
     pub trait Sealed {
         #[doc(hidden)]

@@ -16,7 +16,7 @@ use super::super::rights::{By, Cells, Op, Span};
 use super::super::whole::{Touched, Turn};
 use super::super::{Client, FORM_TRIES};
 use super::core::Begun;
-use super::{get, put};
+use super::{batched, get, put};
 
 /// What became of a transfer in one attempt.
 #[derive(Debug)]
@@ -60,6 +60,12 @@ pub(super) struct Hold<'a> {
 
 /// Runs a batch to its end.
 pub(super) fn run(client: &Arc<Client>, batch: Vec<Begun>) {
+    // The queue gives a batch alone.
+    if batch.iter().any(|begun| begun.plan.batch.is_some()) {
+        return batch
+            .into_iter()
+            .for_each(|begun| batched::run(client, begun));
+    }
     let (writes, reads): (Vec<Begun>, Vec<Begun>) =
         batch.into_iter().partition(|begun| begun.plan.writes);
     for (writes, items) in [(true, writes), (false, reads)] {

@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_model::Hyperslab;
+use slabfs_model::{Hyperslab, batch};
 
+use super::super::error::FsError;
 use super::super::handle::Handle;
-use super::core;
+use super::core::{self, Plan};
 use super::{Failed, Memory, Transfer};
 
 /// How many transfers of a scope are under way.
@@ -128,15 +129,11 @@ impl<'scope> Scope<'scope, '_> {
         memory: &Memory,
         buffer: &'scope [u8],
     ) -> Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>> {
-        let plan = match handle.plan_transfer(true, slab, memory, buffer.len()) {
-            Ok(plan) => plan,
-            Err(error) => return Err(Failed { error, buffer }),
-        };
-        let counted = handle.client.transfers().counted();
-        // SAFETY: the buffer lives for 'scope, and so does what `self` is borrowed from: `scope` waits for
-        // `running` before that ends.
-        let own = unsafe { core::from_borrowed(buffer, plan, counted, self.running.clone()) };
-        Ok(Transfer::new(own))
+        self.out_of(
+            handle,
+            handle.plan_transfer(true, slab, memory, buffer.len()),
+            buffer,
+        )
     }
 
     /// A transfer of the elements `slab` of the object to `memory` of `buffer`.
@@ -150,12 +147,67 @@ impl<'scope> Scope<'scope, '_> {
         memory: &Memory,
         buffer: &'scope mut [u8],
     ) -> Result<Transfer<&'scope mut [u8]>, Failed<&'scope mut [u8]>> {
-        let plan = match handle.plan_transfer(false, slab, memory, buffer.len()) {
+        let plan = handle.plan_transfer(false, slab, memory, buffer.len());
+        self.into(handle, plan, buffer)
+    }
+
+    /// A transfer of the pieces of a batch from `buffer` to the object.
+    ///
+    /// # Errors
+    /// As [`Handle::write_batch_transfer`].
+    pub fn write_batch(
+        &'scope self,
+        handle: &Arc<Handle>,
+        batch: batch::Plan,
+        buffer: &'scope [u8],
+    ) -> Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>> {
+        let plan = handle.plan_batch(true, batch, buffer.len());
+        self.out_of(handle, plan, buffer)
+    }
+
+    /// A transfer of the pieces of a batch from the object to `buffer`.
+    ///
+    /// # Errors
+    /// As [`Handle::read_batch_transfer`].
+    pub fn read_batch(
+        &'scope self,
+        handle: &Arc<Handle>,
+        batch: batch::Plan,
+        buffer: &'scope mut [u8],
+    ) -> Result<Transfer<&'scope mut [u8]>, Failed<&'scope mut [u8]>> {
+        let plan = handle.plan_batch(false, batch, buffer.len());
+        self.into(handle, plan, buffer)
+    }
+
+    fn out_of(
+        &'scope self,
+        handle: &Arc<Handle>,
+        plan: Result<Plan, FsError>,
+        buffer: &'scope [u8],
+    ) -> Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>> {
+        let plan = match plan {
             Ok(plan) => plan,
             Err(error) => return Err(Failed { error, buffer }),
         };
         let counted = handle.client.transfers().counted();
-        // SAFETY: as in `write`.
+        // SAFETY: the buffer lives for 'scope, and so does what `self` is borrowed from: `scope` waits for
+        // `running` before that ends.
+        let own = unsafe { core::from_borrowed(buffer, plan, counted, self.running.clone()) };
+        Ok(Transfer::new(own))
+    }
+
+    fn into(
+        &'scope self,
+        handle: &Arc<Handle>,
+        plan: Result<Plan, FsError>,
+        buffer: &'scope mut [u8],
+    ) -> Result<Transfer<&'scope mut [u8]>, Failed<&'scope mut [u8]>> {
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(error) => return Err(Failed { error, buffer }),
+        };
+        let counted = handle.client.transfers().counted();
+        // SAFETY: as in `out_of`.
         let own = unsafe { core::into_borrowed(buffer, plan, counted, self.running.clone()) };
         Ok(Transfer::new(own))
     }

@@ -13,15 +13,15 @@ pub(super) fn packed(begun: &Begun, whole: bool) -> Result<Slices<'_>, FsError> 
     let buffer = begun.bytes();
     let convert = memory.inward()?;
     let mut parts: Vec<&[u8]> = Vec::new();
-    match (&memory.run, &memory.part) {
+    match (&memory.run, &memory.scattered) {
         (Some((at, len)), _) => parts.push(&buffer[*at..at + len]),
-        (None, Some((dims, slab))) => {
+        (None, Some(scattered)) => {
             if convert.is_none() && whole {
-                for_each_run(dims, slab, &mut |at, len| parts.push(&buffer[at..at + len]));
+                scattered.for_each_run(&mut |at, len| parts.push(&buffer[at..at + len]));
                 return Ok(Slices::Borrowed(parts).settle(memory.len));
             }
             let mut bytes = vec![0; memory.len];
-            slabfs_model::gather(buffer, dims, slab, &mut bytes);
+            scattered.gather(buffer, &mut bytes);
             let Some(convert) = convert else {
                 return Ok(Slices::Owned(bytes));
             };

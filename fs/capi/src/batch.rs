@@ -1,0 +1,282 @@
+//! Nested batches, read from a program's memory with all that may be wrong in it, and done.
+//!
+//! `include/slabfs_batch.h` draws the structure by hand, since `slabfs_ioctl.h` needs it without this library; a test
+//! compares. A vector that contains itself ends at the limits of depth and number.
+
+use std::ffi::c_void;
+
+use slabfs_fs::session::{Batch, Pattern, Place, Unit};
+use slabfs_model::batch::{BatchError, MAX_DEPTH, MAX_NODES};
+
+use crate::argument::{Out, bytes, bytes_mut};
+use crate::error::{Failure, SLABFS_ETOOLARGE, call};
+use crate::handles::{OBJECTS, slabfs_object, slabfs_transfer};
+use crate::pending::{Lent, Pending};
+use crate::transfer::put;
+
+/// Offsets, strides and sizes of a batch count bytes of the object in canonical order.
+pub const SLABFS_BYTES: u32 = 0;
+/// They count elements of the object.
+pub const SLABFS_ELEMENTS: u32 = 1;
+
+/// See `slabfs_batch.h`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slabfs_batch {
+    /// Offset in the object.
+    pub f_off: i64,
+    /// Offset in memory.
+    pub m_off: i64,
+    /// Not 0: `f_off` counts from the start of the object.
+    pub f_absolute: u8,
+    /// Not 0: `m_off` counts from the start of the buffer.
+    pub m_absolute: u8,
+    /// Not 0: a vector is repeated.
+    pub sub_vector: u8,
+    /// How often.
+    pub quant: u64,
+    /// From one repetition to the next, in the object.
+    pub f_stride: i64,
+    /// The same in memory.
+    pub m_stride: i64,
+    /// Elements of the vector.
+    pub subvec_len: u64,
+    /// What is repeated.
+    pub sub: slabfs_batch_sub,
+}
+
+/// What an element of a batch repeats.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union slabfs_batch_sub {
+    /// So many bytes or elements.
+    pub size: u64,
+    /// A vector.
+    pub subvec: *const slabfs_batch,
+}
+
+/// An element of a program's batch.
+pub(crate) trait Element: Sized {
+    /// What it says; a text for what cannot be.
+    ///
+    /// # Safety
+    /// The field that its flag names was set.
+    unsafe fn read(&self) -> Result<Read<Self>, String>;
+}
+
+/// What an element says.
+pub(crate) struct Read<E> {
+    pub(crate) file: Place,
+    pub(crate) memory: Place,
+    pub(crate) count: u64,
+    pub(crate) repeats: Repeats<E>,
+}
+
+/// What is repeated.
+pub(crate) enum Repeats<E> {
+    Data(u64),
+    Vector(*const E, u64),
+}
+
+impl Element for slabfs_batch {
+    unsafe fn read(&self) -> Result<Read<slabfs_batch>, String> {
+        // SAFETY: the caller's.
+        let repeats = unsafe {
+            match self.sub_vector {
+                0 => Repeats::Data(self.sub.size),
+                _ => Repeats::Vector(self.sub.subvec, self.subvec_len),
+            }
+        };
+        let place = |offset, absolute: u8, stride| Place {
+            offset,
+            absolute: absolute != 0,
+            stride,
+        };
+        Ok(Read {
+            file: place(self.f_off, self.f_absolute, self.f_stride),
+            memory: place(self.m_off, self.m_absolute, self.m_stride),
+            count: self.quant,
+            repeats,
+        })
+    }
+}
+
+/// Reads a vector of `n` elements, and all below.
+///
+/// # Safety
+/// Every vector points to as many elements as it says, or is NULL.
+pub(crate) unsafe fn batches<E: Element>(vector: *const E, n: u64) -> Result<Vec<Batch>, Failure> {
+    let mut seen = 0;
+    // SAFETY: the caller's.
+    unsafe { read(vector, n, &mut seen, 1, None) }
+}
+
+/// # Safety
+/// As [`batches`].
+unsafe fn read<E: Element>(
+    vector: *const E,
+    n: u64,
+    seen: &mut u64,
+    depth: usize,
+    of: Option<u64>,
+) -> Result<Vec<Batch>, Failure> {
+    let wrong = |error: BatchError| Failure::new(SLABFS_ETOOLARGE, error.to_string());
+    let whose = || match of {
+        Some(number) => format!("the vector of element {number} of the batch"),
+        None => "the batch".to_owned(),
+    };
+    if depth > MAX_DEPTH {
+        return Err(wrong(BatchError::TooDeep));
+    }
+    if n > MAX_NODES as u64 - *seen {
+        return Err(wrong(BatchError::TooLarge));
+    }
+    if n == 0 {
+        return Ok(Vec::new());
+    }
+    if vector.is_null() || !vector.is_aligned() {
+        return Err(Failure::invalid(format!(
+            "{} is at {vector:p}, where no vector is, and {n} elements are to be there",
+            whose()
+        )));
+    }
+    let mut made = Vec::with_capacity(n as usize);
+    for index in 0..n as usize {
+        let number = *seen;
+        *seen += 1;
+        // SAFETY: the caller's.
+        let element = unsafe { (*vector.add(index)).read() }
+            .map_err(|text| Failure::invalid(format!("element {number} of the batch {text}")))?;
+        let pattern = match element.repeats {
+            Repeats::Data(size) => Pattern::Data(size),
+            // SAFETY: the caller's.
+            Repeats::Vector(vector, n) => {
+                Pattern::Vector(unsafe { read(vector, n, seen, depth + 1, Some(number))? })
+            }
+        };
+        made.push(Batch::repeated(
+            element.file,
+            element.memory,
+            element.count,
+            pattern,
+        ));
+        if *seen > MAX_NODES as u64 {
+            return Err(wrong(BatchError::TooLarge));
+        }
+    }
+    Ok(made)
+}
+
+fn unit_of(unit: u32) -> Result<Unit, Failure> {
+    match unit {
+        SLABFS_BYTES => Ok(Unit::Bytes),
+        SLABFS_ELEMENTS => Ok(Unit::Elements),
+        other => Err(Failure::invalid(format!(
+            "{other} is no unit; give SLABFS_BYTES or SLABFS_ELEMENTS"
+        ))),
+    }
+}
+
+/// Reads the pieces of `n` elements of `batch` into `len` bytes at `buffer`: one request to each data server, however
+/// many pieces. `unit` is SLABFS_BYTES or SLABFS_ELEMENTS. Pieces may not overlap in the buffer.
+///
+/// # Safety
+/// Every vector of the batch points to as many elements as it says, `buffer` to `len` bytes that nobody else uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_read_batch(
+    object: slabfs_object,
+    batch: *const slabfs_batch,
+    n: usize,
+    unit: u32,
+    buffer: *mut c_void,
+    len: usize,
+) -> i32 {
+    call(|| {
+        let object = OBJECTS.get(object.id)?;
+        // SAFETY: the caller's.
+        let (batch, into) = unsafe { (batches(batch, n as u64)?, bytes_mut(buffer, len)?) };
+        Ok(object.read_batch(&batch, unit_of(unit)?, into)?)
+    })
+}
+
+/// Writes the pieces of `n` elements of `batch` from `len` bytes at `buffer`, as `slabfs_read_batch` reads them. Of pieces
+/// that overlap in the object the later one is there.
+///
+/// # Safety
+/// As of `slabfs_read_batch`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_write_batch(
+    object: slabfs_object,
+    batch: *const slabfs_batch,
+    n: usize,
+    unit: u32,
+    buffer: *const c_void,
+    len: usize,
+) -> i32 {
+    call(|| {
+        let object = OBJECTS.get(object.id)?;
+        // SAFETY: the caller's.
+        let (batch, from) = unsafe { (batches(batch, n as u64)?, bytes(buffer, len)?) };
+        Ok(object.write_batch(&batch, unit_of(unit)?, from)?)
+    })
+}
+
+/// Makes a transfer of what `slabfs_read_batch` reads; the batch itself is not needed any more when this returns. From
+/// `slabfs_transfer_start` until it has ended the buffer is the library's, from its first byte to its last.
+///
+/// # Safety
+/// `buffer` points to `len` bytes until the transfer has ended or was freed; the rest as of `slabfs_read_batch`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_transfer_read_batch(
+    object: slabfs_object,
+    batch: *const slabfs_batch,
+    n: usize,
+    unit: u32,
+    buffer: *mut c_void,
+    len: usize,
+    transfer: *mut slabfs_transfer,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's.
+        unsafe {
+            let out = Out::new(transfer, "transfer")?;
+            let object = OBJECTS.get(object.id)?;
+            let batch = batches(batch, n as u64)?;
+            bytes(buffer.cast_const(), len)?;
+            let lent = Lent::new(buffer.cast(), len);
+            let made = object.read_batch_transfer(&batch, unit_of(unit)?, lent);
+            put(Pending::of(&object, made)?, &out);
+        }
+        Ok(())
+    })
+}
+
+/// Makes a transfer of what `slabfs_write_batch` writes; the batch itself is not needed any more when this returns. From
+/// `slabfs_transfer_start` until it has ended nobody may change the buffer.
+///
+/// # Safety
+/// As of `slabfs_transfer_read_batch`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_transfer_write_batch(
+    object: slabfs_object,
+    batch: *const slabfs_batch,
+    n: usize,
+    unit: u32,
+    buffer: *const c_void,
+    len: usize,
+    transfer: *mut slabfs_transfer,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller's; what is written from is not changed.
+        unsafe {
+            let out = Out::new(transfer, "transfer")?;
+            let object = OBJECTS.get(object.id)?;
+            let batch = batches(batch, n as u64)?;
+            bytes(buffer, len)?;
+            let lent = Lent::new(buffer.cast_mut().cast(), len);
+            let made = object.write_batch_transfer(&batch, unit_of(unit)?, lent);
+            put(Pending::of(&object, made)?, &out);
+        }
+        Ok(())
+    })
+}

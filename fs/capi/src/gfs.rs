@@ -1,0 +1,296 @@
+//! The batched interface of the Galley parallel file system (`include/gfs_compat.h`, which is written by hand).
+//!
+//! Forks are open objects under small numbers; handles of nonblocking requests are numbers that the program chooses, and
+//! each has at most one request, from the call that begins it to `gfs_wait`. A fork's numbers are of 32 bits and are made
+//! a batch of 64; a buffer has no length there: it is as long as the request reaches.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use slabfs_fs::session::{Batch, Object, Place, Unit};
+use slabfs_model::batch::Plan;
+
+use crate::argument::{Out, bytes, bytes_mut};
+use crate::batch::{Element, Read, Repeats, batches};
+use crate::error::{Failure, SLABFS_EBUSY, SLABFS_EHANDLE, SLABFS_OK, call};
+use crate::handles::{OBJECTS, slabfs_object};
+use crate::pending::{Lent, Pending};
+
+/// See `gfs_compat.h`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct gfs_batch {
+    /// Offset in the fork.
+    pub f_off: i32,
+    /// Offset in memory.
+    pub m_off: i32,
+    /// Not 0: `f_off` counts from the start of the fork.
+    pub f_absolute: c_char,
+    /// Not 0: `m_off` counts from the start of the buffer.
+    pub m_absolute: c_char,
+    /// Not 0: a vector is repeated.
+    pub sub_vector: c_char,
+    /// How often.
+    pub quant: i32,
+    /// From one repetition to the next, in the fork.
+    pub f_stride: i32,
+    /// The same in memory.
+    pub m_stride: i32,
+    /// Elements of the vector.
+    pub subvec_len: i32,
+    /// What is repeated.
+    pub sub: gfs_batch_sub,
+}
+
+/// What an element of a batch repeats.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union gfs_batch_sub {
+    /// So many bytes.
+    pub size: i32,
+    /// A vector.
+    pub subvec: *const gfs_batch,
+}
+
+impl Element for gfs_batch {
+    unsafe fn read(&self) -> Result<Read<gfs_batch>, String> {
+        let count = |value: i32, what: &str| {
+            u64::try_from(value).map_err(|_| format!("has a {what} of {value}"))
+        };
+        // SAFETY: the caller's.
+        let repeats = unsafe {
+            match self.sub_vector {
+                0 => Repeats::Data(count(self.sub.size, "size")?),
+                _ => Repeats::Vector(self.sub.subvec, count(self.subvec_len, "subvec_len")?),
+            }
+        };
+        let place = |offset: i32, absolute: c_char, stride: i32| Place {
+            offset: offset.into(),
+            absolute: absolute != 0,
+            stride: stride.into(),
+        };
+        Ok(Read {
+            file: place(self.f_off, self.f_absolute, self.f_stride),
+            memory: place(self.m_off, self.m_absolute, self.m_stride),
+            count: count(self.quant, "quant")?,
+            repeats,
+        })
+    }
+}
+
+/// Open objects by the numbers of forks.
+static FORKS: Mutex<BTreeMap<c_int, Arc<Object>>> = Mutex::new(BTreeMap::new());
+/// Requests by the program's numbers.
+static REQUESTS: Mutex<BTreeMap<c_int, Arc<Pending>>> = Mutex::new(BTreeMap::new());
+
+fn fork(fork_id: c_int) -> Result<Arc<Object>, Failure> {
+    let found = FORKS.lock().get(&fork_id).cloned();
+    found.ok_or_else(|| {
+        Failure::new(
+            SLABFS_EHANDLE,
+            format!("{fork_id} is no fork, or not any more; slabfs_gfs_fork makes one"),
+        )
+    })
+}
+
+fn request(handle: c_int) -> Result<Arc<Pending>, Failure> {
+    let found = REQUESTS.lock().get(&handle).cloned();
+    found.ok_or_else(|| {
+        Failure::new(
+            SLABFS_EHANDLE,
+            format!("no request was begun with handle {handle}, or it was waited for"),
+        )
+    })
+}
+
+/// A request, and how many bytes of its buffer it reaches.
+///
+/// # Safety
+/// Every vector points to as many elements as it says.
+unsafe fn looked_through(
+    vector: *const gfs_batch,
+    quant: c_int,
+) -> Result<(Vec<Batch>, usize), Failure> {
+    let n = u64::try_from(quant)
+        .map_err(|_| Failure::invalid(format!("quant is {quant}; give the elements of vector")))?;
+    // SAFETY: the caller's.
+    let batch = unsafe { batches(vector, n)? };
+    let plan = Plan::new(&batch, 1).map_err(|error| Failure::invalid(error.to_string()))?;
+    let reach = plan.memory_span().map_or(0, |span| span.1);
+    Ok((batch, usize::try_from(reach).unwrap_or(usize::MAX)))
+}
+
+/// Makes an open object a fork.
+///
+/// # Safety
+/// `fork_id` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_gfs_fork(object: slabfs_object, fork_id: *mut c_int) -> c_int {
+    call(|| {
+        // SAFETY: the caller's.
+        let out = unsafe { Out::new(fork_id, "fork_id")? };
+        let object = OBJECTS.get(object.id)?;
+        let mut forks = FORKS.lock();
+        let free = (1..c_int::MAX).find(|number| !forks.contains_key(number));
+        let number = free.ok_or_else(|| Failure::invalid("there are too many forks"))?;
+        forks.insert(number, object);
+        out.set(number);
+        Ok(())
+    })
+}
+
+/// Gives the number of a fork back; requests under way go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn slabfs_gfs_close(fork_id: c_int) -> c_int {
+    call(|| {
+        let object = fork(fork_id)?;
+        FORKS.lock().remove(&fork_id);
+        drop(object);
+        Ok(())
+    })
+}
+
+/// Reads a batch; returns when all the data is in `buf`.
+///
+/// # Safety
+/// `vector` points to `quant` elements, and every vector below to as many as it says; `buf` is as long as they reach, and
+/// nobody else uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gfs_read_batched(
+    fork_id: c_int,
+    buf: *mut c_char,
+    vector: *const gfs_batch,
+    quant: c_int,
+) -> c_int {
+    call(|| {
+        let object = fork(fork_id)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let (batch, reach) = looked_through(vector, quant)?;
+            Ok(object.read_batch(&batch, Unit::Bytes, bytes_mut(buf.cast(), reach)?)?)
+        }
+    })
+}
+
+/// Writes a batch; returns when all the data is with the data servers.
+///
+/// # Safety
+/// As of `gfs_read_batched`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gfs_write_batched(
+    fork_id: c_int,
+    buf: *const c_char,
+    vector: *const gfs_batch,
+    quant: c_int,
+) -> c_int {
+    call(|| {
+        let object = fork(fork_id)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let (batch, reach) = looked_through(vector, quant)?;
+            object.write_batch(&batch, Unit::Bytes, bytes(buf.cast(), reach)?)?;
+        }
+        Ok(object.flush()?)
+    })
+}
+
+/// Begins to read a batch.
+///
+/// # Safety
+/// As of `gfs_read_batched`, and `buf` until `gfs_wait` has returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gfs_nb_read_batched(
+    handle: c_int,
+    fork_id: c_int,
+    buf: *mut c_char,
+    vector: *const gfs_batch,
+    quant: c_int,
+) -> c_int {
+    call(|| {
+        let object = fork(fork_id)?;
+        // SAFETY: the caller's.
+        let made = unsafe {
+            let (batch, reach) = looked_through(vector, quant)?;
+            bytes(buf.cast_const().cast(), reach)?;
+            object.read_batch_transfer(&batch, Unit::Bytes, Lent::new(buf.cast(), reach))
+        };
+        begin(handle, Pending::of(&object, made)?)
+    })
+}
+
+/// Begins to write a batch.
+///
+/// # Safety
+/// As of `gfs_nb_read_batched`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gfs_nb_write_batched(
+    handle: c_int,
+    fork_id: c_int,
+    buf: *const c_char,
+    vector: *const gfs_batch,
+    quant: c_int,
+) -> c_int {
+    call(|| {
+        let object = fork(fork_id)?;
+        // SAFETY: the caller's; what is written from is not changed.
+        let made = unsafe {
+            let (batch, reach) = looked_through(vector, quant)?;
+            bytes(buf.cast(), reach)?;
+            let lent = Lent::new(buf.cast_mut().cast(), reach);
+            object.write_batch_transfer(&batch, Unit::Bytes, lent)
+        };
+        begin(handle, Pending::of(&object, made)?)
+    })
+}
+
+fn begin(handle: c_int, pending: Pending) -> Result<(), Failure> {
+    let pending = Arc::new(pending);
+    {
+        let mut requests = REQUESTS.lock();
+        if requests.contains_key(&handle) {
+            return Err(Failure::new(
+                SLABFS_EBUSY,
+                format!("handle {handle} has a request; call gfs_wait before it is used again"),
+            ));
+        }
+        requests.insert(handle, pending.clone());
+    }
+    // Not under the lock: it may wait for room. What does not start is no request.
+    pending.start().inspect_err(|_| {
+        REQUESTS.lock().remove(&handle);
+    })
+}
+
+/// Whether all the data of a request has been transferred.
+#[unsafe(no_mangle)]
+pub extern "C" fn gfs_test(handle: c_int) -> c_int {
+    let mut ended = false;
+    let code = call(|| {
+        ended = request(handle)?.control().test();
+        Ok(())
+    });
+    match code {
+        SLABFS_OK => c_int::from(ended),
+        code => code,
+    }
+}
+
+/// Waits until all the data of a request has been transferred; the handle is free then.
+#[unsafe(no_mangle)]
+pub extern "C" fn gfs_wait(handle: c_int) -> c_int {
+    call(|| {
+        let pending = request(handle)?;
+        let result = pending.wait();
+        let mut requests = REQUESTS.lock();
+        // Another thread may have waited, too, and begun the next one.
+        if requests
+            .get(&handle)
+            .is_some_and(|now| Arc::ptr_eq(now, &pending))
+        {
+            requests.remove(&handle);
+        }
+        result
+    })
+}

@@ -1,0 +1,75 @@
+//! A hold on a transfer beside that of its maker: to start, watch and cancel it from elsewhere.
+
+use std::sync::Arc;
+
+use super::super::error::FsError;
+use super::core::{Core, Phase};
+use super::own::sealed::{Inside, Sealed};
+use super::{Startable, Transfer, start_all};
+
+/// Starts, watches and cancels a transfer that somebody else, perhaps, waits for; copies are of the same one. The
+/// result and the buffer are with the [`Transfer`] itself, and one that was dropped before it was started cannot be any
+/// more.
+#[derive(Debug, Clone)]
+pub struct Control(Arc<Core>);
+
+// A borrowed buffer may be gone while this is there: only its scope knows when, and nothing may start then.
+impl<B: 'static> Transfer<B> {
+    /// A hold on this transfer for another thread.
+    ///
+    /// Not of a transfer of a borrowed buffer:
+    ///
+    /// ```compile_fail
+    /// # use slabfs_fs::client::transfer::{self, Memory};
+    /// # use slabfs_model::Hyperslab;
+    /// # fn f(handle: &std::sync::Arc<slabfs_fs::client::Handle>) {
+    /// let buffer = vec![0u8; 100];
+    /// let control = transfer::scope(|scope| {
+    ///     let write = scope.write(handle, &Hyperslab::whole(&[100]), &Memory::packed(), &buffer);
+    ///     write.unwrap().control()
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If it was polled to its end before.
+    pub fn control(&self) -> Control {
+        let Some(core) = self.core() else {
+            panic!("a transfer was asked for after its end");
+        };
+        Control(core.clone())
+    }
+}
+
+impl Control {
+    /// As [`Transfer::start`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start(&self) -> Result<(), FsError> {
+        start_all([&mut self.clone()])
+    }
+
+    /// As [`Transfer::test`].
+    pub fn test(&self) -> bool {
+        self.0.phase() == Phase::Ended
+    }
+
+    /// As [`Transfer::cancel`].
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Waits for the end of a transfer that was started; returns at once if it was not.
+    pub fn wait(&self) {
+        self.0.wait();
+    }
+}
+
+impl Startable for Control {}
+
+impl Sealed for Control {
+    fn inside(&self) -> Option<Inside> {
+        Some(Inside(self.0.clone()))
+    }
+}

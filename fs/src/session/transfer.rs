@@ -1,0 +1,225 @@
+//! Transfers and batches of open objects: what a program starts and waits for later, and nested strided patterns.
+//!
+//! The types are the client's; here selections and units get their meaning by the object. Closing an object
+//! waits for what was started, and nothing of it starts any more.
+
+use slabfs_model::batch::{Batch, Plan};
+
+use super::error::Error;
+use super::object::Object;
+use super::select::Select;
+use crate::client::FsError;
+use crate::client::transfer::{Failed, Memory, Scope, Transfer};
+use crate::view::pattern::Unit;
+
+impl<B> From<Failed<B>> for Error {
+    fn from(failed: Failed<B>) -> Error {
+        failed.error.into()
+    }
+}
+
+/// What a transfer of borrowed bytes out of memory is made as.
+type Out<'scope> = Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>>;
+/// The same into memory.
+type In<'scope> = Result<Transfer<&'scope mut [u8]>, Failed<&'scope mut [u8]>>;
+
+impl Object {
+    /// A transfer of a selection to `memory` of `buffer`, to be started and waited for.
+    ///
+    /// # Errors
+    /// `Invalid` where the selections do not fit each other, the buffer, the object or its type, or the object is open
+    /// for writing alone. The buffer comes back with it.
+    pub fn read_transfer<'a, B: AsMut<[u8]> + Send + 'static>(
+        &self,
+        select: impl Into<Select<'a>>,
+        memory: &Memory,
+        buffer: B,
+    ) -> Result<Transfer<B>, Failed<B>> {
+        match self.readable().and_then(|()| self.elements(select.into())) {
+            Ok(slab) => self.opened().read_transfer(&slab, memory, buffer),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+
+    /// A transfer of `memory` of `buffer` to a selection, to be started and waited for. Where the slowest axis is
+    /// unlimited the object grows as far as a box or hyperslab reaches.
+    ///
+    /// # Errors
+    /// As [`Object::read_transfer`]; `ReadOnly`; `TooBig` for a selection beyond what the object may hold.
+    pub fn write_transfer<'a, B: AsRef<[u8]> + Send + 'static>(
+        &self,
+        select: impl Into<Select<'a>>,
+        memory: &Memory,
+        buffer: B,
+    ) -> Result<Transfer<B>, Failed<B>> {
+        match self.writable().and_then(|()| self.elements(select.into())) {
+            Ok(slab) => self.opened().write_transfer(&slab, memory, buffer),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+
+    /// Reads the pieces of a batch into a buffer: one request to each data server, however many pieces.
+    ///
+    /// # Errors
+    /// `Invalid` for a batch that cannot be, that reaches beyond the object or the buffer, or whose pieces overlap in
+    /// the buffer, and the text names the element of the batch; of the servers.
+    pub fn read_batch(&self, batch: &[Batch], unit: Unit, into: &mut [u8]) -> Result<(), Error> {
+        let handle = self.handle()?;
+        self.readable()
+            .and_then(|()| self.plan(batch, unit))
+            .and_then(|plan| {
+                fits(&plan, into.len())?;
+                handle.read_batch(&plan, 0..plan.bytes(), into)
+            })
+            .map_err(|error| self.about(error))
+    }
+
+    /// Writes the pieces of a batch from a buffer. Of pieces that overlap in the object the later one is there. It is
+    /// taken over as by [`Object::write`].
+    ///
+    /// # Errors
+    /// `Invalid` for a batch that cannot be, or that reaches beyond the buffer; `TooLarge` for one that reaches beyond
+    /// what the object may hold; `ReadOnly`; of the servers, and part of it may be written then.
+    pub fn write_batch(&self, batch: &[Batch], unit: Unit, from: &[u8]) -> Result<(), Error> {
+        let handle = self.handle()?;
+        self.writable()
+            .and_then(|()| self.plan(batch, unit))
+            .and_then(|plan| {
+                fits(&plan, from.len())?;
+                handle.write_batch(&plan, 0..plan.bytes(), from)
+            })
+            .map_err(|error| self.about(error))?;
+        Ok(())
+    }
+
+    /// The same as [`Object::read_batch`], to be started and waited for.
+    ///
+    /// # Errors
+    /// As there of what can be seen beforehand.
+    pub fn read_batch_transfer<B: AsMut<[u8]> + Send + 'static>(
+        &self,
+        batch: &[Batch],
+        unit: Unit,
+        buffer: B,
+    ) -> Result<Transfer<B>, Failed<B>> {
+        match self.readable().and_then(|()| self.plan(batch, unit)) {
+            Ok(plan) => self.opened().read_batch_transfer(plan, buffer),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+
+    /// The same as [`Object::write_batch`], to be started and waited for; it has ended when others see what it wrote.
+    ///
+    /// # Errors
+    /// As there of what can be seen beforehand.
+    pub fn write_batch_transfer<B: AsRef<[u8]> + Send + 'static>(
+        &self,
+        batch: &[Batch],
+        unit: Unit,
+        buffer: B,
+    ) -> Result<Transfer<B>, Failed<B>> {
+        match self.writable().and_then(|()| self.plan(batch, unit)) {
+            Ok(plan) => self.opened().write_batch_transfer(plan, buffer),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+
+    fn elements(&self, select: Select<'_>) -> Result<slabfs_model::Hyperslab, FsError> {
+        self.opened().elements(&select.wanted()?)
+    }
+
+    fn plan(&self, batch: &[Batch], unit: Unit) -> Result<Plan, FsError> {
+        let unit = match unit {
+            Unit::Bytes => 1,
+            Unit::Elements => self.opened().elem(),
+        };
+        Plan::new(batch, unit).map_err(|error| FsError::Invalid(error.to_string()))
+    }
+}
+
+/// Whether a batch stays within a buffer of `len` bytes.
+fn fits(plan: &Plan, len: usize) -> Result<(), FsError> {
+    match plan.memory_span() {
+        Some((_, end)) if end > len as u64 => Err(FsError::Invalid(format!(
+            "the batch reaches up to byte {end} of a buffer that has {len}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Transfers of what a program lends: none of a scope is under way when that returns.
+impl<'scope> Scope<'scope, '_> {
+    /// As [`Object::write_transfer`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_to<'a>(
+        &'scope self,
+        object: &Object,
+        select: impl Into<Select<'a>>,
+        memory: &Memory,
+        buffer: &'scope [u8],
+    ) -> Out<'scope> {
+        match object
+            .writable()
+            .and_then(|()| object.elements(select.into()))
+        {
+            Ok(slab) => self.write(object.opened(), &slab, memory, buffer),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+
+    /// As [`Object::read_transfer`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_from<'a>(
+        &'scope self,
+        object: &Object,
+        select: impl Into<Select<'a>>,
+        memory: &Memory,
+        buffer: &'scope mut [u8],
+    ) -> In<'scope> {
+        match object
+            .readable()
+            .and_then(|()| object.elements(select.into()))
+        {
+            Ok(slab) => self.read(object.opened(), &slab, memory, buffer),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+
+    /// As [`Object::write_batch_transfer`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_batch_to(
+        &'scope self,
+        object: &Object,
+        batch: &[Batch],
+        unit: Unit,
+        buffer: &'scope [u8],
+    ) -> Out<'scope> {
+        match object.writable().and_then(|()| object.plan(batch, unit)) {
+            Ok(plan) => self.write_batch(object.opened(), plan, buffer),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+
+    /// As [`Object::read_batch_transfer`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_batch_from(
+        &'scope self,
+        object: &Object,
+        batch: &[Batch],
+        unit: Unit,
+        buffer: &'scope mut [u8],
+    ) -> In<'scope> {
+        match object.readable().and_then(|()| object.plan(batch, unit)) {
+            Ok(plan) => self.read_batch(object.opened(), plan, buffer),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+}
