@@ -143,10 +143,16 @@ impl Default for ClientOptions {
             host: None,
             consistency: Consistency::default(),
             transfer_limit: 1 << 30,
-            transfer_threads: 4,
+            transfer_threads: transfer_threads(),
             metadata_addr: None,
         }
     }
+}
+
+/// As many as processors, from two to four: with more, buffers that servers and sockets use anew leave the caches
+/// before that.
+fn transfer_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, 4))
 }
 
 /// A session with a metadata service and its data servers; shared by everything of one mount.

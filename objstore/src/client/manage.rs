@@ -273,6 +273,7 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
             },
             payload: SmallVec::new(),
             made: Vec::new(),
+            lends: false,
         })
     }
 

@@ -15,6 +15,7 @@ mod local;
 
 pub use local::{Held, LocalOptions, LocalStore};
 
+use std::fs::File;
 use std::io::IoSlice;
 
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,17 @@ pub struct Patch {
     pub to: u64,
     /// All bytes in between are written anew.
     pub is_whole: bool,
+}
+
+/// A part of a file; see [`ChunkStore::lend`].
+#[derive(Debug, Clone, Copy)]
+pub struct Lent<'a> {
+    /// The file.
+    pub file: &'a File,
+    /// Its first byte in it.
+    pub at: u64,
+    /// Its bytes.
+    pub len: u64,
 }
 
 /// Changes to a chunk; see [`ChunkStore::patch`].
@@ -117,6 +129,18 @@ pub trait ChunkStore: Send + Sync {
         slab: &Hyperslab,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool>;
+
+    /// Like `show`, of cells in one piece of a file that nobody changes any more: `f` gets them as a part of that
+    /// file, to be sent without being copied. They were verified; the file may go meanwhile, its content stays.
+    fn lend(
+        &self,
+        _name: &ChunkName,
+        _form: &ChunkForm,
+        _slab: &Hyperslab,
+        _f: &mut dyn FnMut(Lent<'_>),
+    ) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Makes all cells of a grid chunk at or beyond `keep` on any axis fill. A missing chunk is fine.
     fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()>;

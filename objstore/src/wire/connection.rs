@@ -4,8 +4,10 @@
 //! then does not move it. Only waiting for the first byte of a frame may be given longer.
 
 use std::{
+    fs::File,
     io::{self, IoSlice, IoSliceMut},
     net::Shutdown,
+    os::unix::fs::FileExt,
     time::{Duration, Instant},
 };
 
@@ -15,6 +17,7 @@ use super::{
     Key, WireError, WireResult,
     frame::{HEADER, Header, MAX_CONTROL, MAX_OPENING, MAX_PAYLOAD, crc},
     hello,
+    lend::{LEND_FROM, Pipe},
     stream::Stream,
 };
 use crate::addr::Addr;
@@ -100,6 +103,8 @@ pub struct Connection {
     end: usize,
     /// Header and control part on their way out.
     out: Vec<u8>,
+    /// For memory that is lent, once some was.
+    pipe: Option<Pipe>,
 }
 
 impl Connection {
@@ -134,6 +139,7 @@ impl Connection {
             start: 0,
             end: 0,
             out: Vec::new(),
+            pipe: None,
         }
     }
 
@@ -184,6 +190,58 @@ impl Connection {
         sent
     }
 
+    /// Sends one frame; large slices of the payload are lent where the peer is on this machine (see `lend`).
+    pub(super) fn send_lent(
+        &mut self,
+        kind: u16,
+        id: u64,
+        control: &[u8],
+        payload: &[IoSlice<'_>],
+        until: Instant,
+    ) -> WireResult<()> {
+        let lends = |slice: &IoSlice<'_>| slice.len() >= LEND_FROM;
+        if !self.stream.is_unix() || !payload.iter().any(lends) {
+            return self.send(kind, id, control, payload, until);
+        }
+        let total = payload.iter().map(|slice| slice.len() as u64).sum();
+        self.send_head(kind, id, control, total, until)?;
+        for slice in payload {
+            match lends(slice) {
+                true => self.lend(slice, until)?,
+                false => self.send_more(slice, until)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn lend(&mut self, mut bytes: &[u8], until: Instant) -> WireResult<()> {
+        let pipe = match self.pipe.take().map_or_else(Pipe::new, Ok) {
+            Ok(pipe) => pipe,
+            // No descriptors are left, say: it goes as ever.
+            Err(_) => return self.send_more(bytes, until),
+        };
+        while !bytes.is_empty() {
+            self.may_write(until)?;
+            let mut inside = match pipe.fill(bytes) {
+                Err(e) if again(&e) => continue,
+                Err(e) => return Err(self.io("lending memory", e)),
+                Ok(inside) => inside,
+            };
+            bytes = &bytes[inside..];
+            while inside > 0 {
+                self.may_write(until)?;
+                match self.stream.take_from(&pipe, inside) {
+                    Err(e) if again(&e) => {}
+                    Err(e) => return Err(self.io("sending", e)),
+                    Ok(0) => return Err(self.io("sending", io::ErrorKind::WriteZero.into())),
+                    Ok(n) => inside -= n,
+                }
+            }
+        }
+        self.pipe = Some(pipe);
+        Ok(())
+    }
+
     /// Sends the beginning of a frame whose payload of `total` bytes follows by [`Connection::send_more`].
     pub(super) fn send_head(
         &mut self,
@@ -206,6 +264,40 @@ impl Connection {
             true => Ok(()),
             false => self.write_all(&mut [IoSlice::new(bytes)], until),
         }
+    }
+
+    /// Sends a part of a file as more of the payload of the frame that was begun: the kernel takes it from where it
+    /// keeps the file.
+    pub(super) fn send_file(
+        &mut self,
+        file: &File,
+        at: u64,
+        len: u64,
+        until: Instant,
+    ) -> WireResult<()> {
+        let (mut from, end) = (at as i64, (at + len) as i64);
+        while from < end {
+            self.may_write(until)?;
+            let left = (end - from) as usize;
+            match self.stream.send_file(file, &mut from, left) {
+                Err(e) if again(&e) => {}
+                // A filesystem that cannot do it.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+                    let mut bytes = vec![0; left.min(AHEAD * 32)];
+                    file.read_exact_at(&mut bytes, from as u64)
+                        .map_err(|e| self.io("reading a file that is sent", e))?;
+                    self.send_more(&bytes, until)?;
+                    from += bytes.len() as i64;
+                }
+                Err(e) => return Err(self.io("sending", e)),
+                Ok(0) => {
+                    let end = io::ErrorKind::UnexpectedEof.into();
+                    return Err(self.io("reading a file that is sent", end));
+                }
+                Ok(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Receives one frame whole; its first byte may come until `first`, and then all of it within
@@ -374,19 +466,25 @@ impl Connection {
 
     fn write_all(&mut self, mut slices: &mut [IoSlice<'_>], until: Instant) -> WireResult<()> {
         while !slices.is_empty() {
-            let left = self.left(until, "sending")?;
-            if let Some(timeout) = rearm(self.write_timeout, left) {
-                self.stream
-                    .set_write_timeout(timeout)
-                    .map_err(|e| self.io("setting a timeout", e))?;
-                self.write_timeout = timeout;
-            }
+            self.may_write(until)?;
             match self.stream.write_vectored(slices) {
                 Err(e) if again(&e) => {}
                 Err(e) => return Err(self.io("sending", e)),
                 Ok(0) => return Err(self.io("sending", io::ErrorKind::WriteZero.into())),
                 Ok(n) => IoSlice::advance_slices(&mut slices, n),
             }
+        }
+        Ok(())
+    }
+
+    /// Before a write: there is time left, and the kernel knows how much.
+    fn may_write(&mut self, until: Instant) -> WireResult<()> {
+        let left = self.left(until, "sending")?;
+        if let Some(timeout) = rearm(self.write_timeout, left) {
+            self.stream
+                .set_write_timeout(timeout)
+                .map_err(|e| self.io("setting a timeout", e))?;
+            self.write_timeout = timeout;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //! [`ServeOptions::idle`] is closed.
 
 use std::{
+    fs::File,
     io::{self, IoSlice},
     net::Shutdown,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -143,6 +144,15 @@ impl<'a> Replier<'a> {
         };
         outgoing.give(&[])?;
         Ok(outgoing)
+    }
+
+    /// Sends the reply; the payload is a part of a file, which the kernel sends without a copy.
+    pub fn send_file(self, control: &[u8], file: &File, at: u64, len: u64) -> WireResult<()> {
+        let outgoing = self.begin(control, len)?;
+        let until = outgoing.until;
+        outgoing.connection.send_file(file, at, len, until)?;
+        *outgoing.sent = Sent::All;
+        Ok(())
     }
 
     /// Tells the peer that this request failed for a reason that no reply of the service expresses,

@@ -1,6 +1,7 @@
 //! A unix or TCP stream socket as one type, set up the way slabfs uses it.
 
 use std::{
+    fs::File,
     io::{self, IoSlice, IoSliceMut, Read, Write},
     net::{Shutdown, TcpStream, ToSocketAddrs},
     os::{
@@ -12,10 +13,12 @@ use std::{
 };
 
 use nix::sys::{
+    sendfile::sendfile64,
     socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt},
     time::TimeVal,
 };
 
+use super::lend::Pipe;
 use crate::addr::Addr;
 
 /// Socket buffers of unix streams: a payload of 1 MiB leaves in one system call, and the peer sleeps
@@ -125,6 +128,27 @@ impl Stream {
         match self {
             Stream::Unix(s) => (&mut &*s).read_vectored(out),
             Stream::Tcp(s) => (&mut &*s).read_vectored(out),
+        }
+    }
+
+    /// Sends the next of `len` bytes of a file, and moves `at` behind them.
+    pub(super) fn send_file(&self, file: &File, at: &mut i64, len: usize) -> io::Result<usize> {
+        Ok(match self {
+            Stream::Unix(s) => sendfile64(s, file, Some(at), len)?,
+            Stream::Tcp(s) => sendfile64(s, file, Some(at), len)?,
+        })
+    }
+
+    /// Whether the peer is on this machine.
+    pub(super) fn is_unix(&self) -> bool {
+        matches!(self, Stream::Unix(_))
+    }
+
+    /// Sends up to `len` bytes out of a pipe.
+    pub(super) fn take_from(&self, pipe: &Pipe, len: usize) -> io::Result<usize> {
+        match self {
+            Stream::Unix(s) => pipe.drain(s, len),
+            Stream::Tcp(s) => pipe.drain(s, len),
         }
     }
 

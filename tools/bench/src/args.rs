@@ -30,6 +30,11 @@ pub(crate) enum Command {
     Search(crate::search::SearchArgs),
     /// MPI programs on two mounts, beside other distributed filesystems
     Mpi(crate::mpi::MpiArgs),
+    /// Transfers and batches of the client library, beside the mount and plain sockets
+    Transfer(crate::transfer::TransferArgs),
+    /// A process that sends and takes plain bytes
+    #[command(hide = true)]
+    Raw(crate::transfer::RawArgs),
 }
 
 /// What to measure.

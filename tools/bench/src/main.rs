@@ -8,11 +8,12 @@
 //! machine; medians of the rounds and their ratios are printed beside the targets (`results`).
 //!
 //! `slabfs-bench search` measures the metadata service beside SQLite (`search`); `slabfs-bench mpi` measures
-//! MPI programs on two mounts beside other distributed filesystems (`mpi`).
+//! MPI programs on two mounts beside other distributed filesystems (`mpi`); `slabfs-bench transfer` measures region
+//! transfers and batches of the client library beside the mount and plain sockets (`transfer`).
 //!
 //! Run it by `tools/bench/run`, which builds and brings the programs it needs. It drives the `slabfs`
-//! binary, so that what is measured is what people run; of its crates `search` alone uses the client of
-//! the metadata service.
+//! binary, so that what is measured is what people run; of its crates `search` uses the client of the
+//! metadata service, and `transfer` the client library.
 
 mod args;
 mod backing;
@@ -25,6 +26,7 @@ mod results;
 mod search;
 mod systems;
 mod targets;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
         Some(args::Command::Fs(fs)) => fuse::serve(&fs),
         Some(args::Command::Search(search)) => search::run(&search),
         Some(args::Command::Mpi(mpi)) => mpi::run(&mpi),
+        Some(args::Command::Transfer(transfer)) => transfer::run(&transfer),
+        Some(args::Command::Raw(raw)) => transfer::serve_raw(&raw),
         None => args::Args::from_cli().and_then(run),
     };
     match result {

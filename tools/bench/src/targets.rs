@@ -108,3 +108,31 @@ pub(crate) fn of_mpi(pattern: crate::mpi::Pattern) -> MpiTarget {
         bindfs,
     }
 }
+
+/// A bound for a number of `slabfs-bench transfer`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct TransferTarget {
+    /// As many times as this column; the number itself if none.
+    pub(crate) times: Option<&'static str>,
+    /// At least.
+    pub(crate) bound: f64,
+}
+
+/// The targets of a case of `slabfs-bench transfer` with pieces or regions of so many bytes.
+pub(crate) fn of_transfer(case: &str, bytes: u64) -> Vec<TransferTarget> {
+    let times = |column, bound| TransferTarget {
+        times: Some(column),
+        bound,
+    };
+    let number = |bound| TransferTarget { times: None, bound };
+    match (case, bytes) {
+        ("nested read", 8) => vec![times("pread", 50.0)],
+        ("nested read", 512) => vec![times("sieving", 5.0), times("raw", 0.5)],
+        ("nested read", 64..) => vec![times("raw", 0.5)],
+        ("regions written" | "regions read", _) => vec![times("raw", 0.8)],
+        ("small written", _) => vec![number(30_000.0)],
+        ("small read", _) => vec![number(60_000.0)],
+        ("hidden by a sleep", _) => vec![number(90.0)],
+        _ => Vec::new(),
+    }
+}

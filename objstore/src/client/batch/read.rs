@@ -98,6 +98,7 @@ impl<'a> Message<'a> for Read<'a> {
             control: encode(&self.section.asked())?,
             payload: SmallVec::new(),
             made: Vec::new(),
+            lends: false,
         })
     }
 

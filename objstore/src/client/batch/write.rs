@@ -97,6 +97,7 @@ impl<'a> Message<'a> for Write<'a> {
             })?,
             payload: SmallVec::new(),
             made,
+            lends: false,
         })
     }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use slabfs_model::{Axis, ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, SessionId};
+use slabfs_model::{Axis, ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId};
 
 use super::{memory::Memory, *};
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     addr::Addr,
     error::StoreError,
     name::{ChunkForm, ChunkName},
-    store::{ChunkStore, Space},
+    store::{ChunkStore, LocalOptions, LocalStore, Space},
     wire::{Listener, Pool, WireError, messages::*},
 };
 
@@ -194,6 +194,41 @@ fn a_large_immutable_chunk_is_sent_as_it_lies() {
         b"",
     );
     assert_eq!((reply.pieces, cells.len()), (vec![Found::No], 0));
+}
+
+/// Over a real store, whose files large pieces are sent out of.
+#[test]
+fn large_chunks_are_sent_out_of_their_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("store");
+    let store = LocalStore::open(&data_dir, LocalOptions::default()).unwrap();
+    let store: Arc<dyn ChunkStore> = Arc::new(store);
+    let addr = Addr::Unix(dir.path().join("socket"));
+    let listener = Listener::bind(&addr, None).unwrap();
+    let _server = DataServer::start(store.clone(), listener).unwrap();
+    let pool = Pool::new(addr, None, Duration::from_secs(10));
+    let data: Vec<u8> = (0..1 << 20).map(|i| (i / 7) as u8).collect();
+    let shape = [1024, 1024];
+    let item = get(5, &shape, Hyperslab::whole(&shape));
+    store
+        .put(&item.name, &item.form, &[IoSlice::new(&data)])
+        .unwrap();
+    let read = |rows: std::ops::Range<u64>| {
+        let region = Region::new(&[rows.start, 0], &[rows.end - rows.start, 1024]);
+        let asked = vec![get(5, &shape, Hyperslab::from_region(&region))];
+        let control = postcard::to_allocvec(&asked).unwrap();
+        let mut cells = Vec::new();
+        let reply = pool.call(kind::READ, &control, &[], &mut cells).unwrap();
+        let reply: ReadReply = postcard::from_bytes(&reply).unwrap();
+        (reply.pieces, cells)
+    };
+    for rows in [0..1024, 1..1000, 100..228, 5..6] {
+        let (pieces, cells) = read(rows.clone());
+        assert_eq!(pieces, [Found::Yes]);
+        assert!(cells == data[rows.start as usize * 1024..rows.end as usize * 1024]);
+    }
+    store.delete(std::slice::from_ref(&item.name)).unwrap();
+    assert_eq!(read(0..1024), (vec![Found::No], Vec::new()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod cases;
 pub mod random;
 
 use std::io::IoSlice;
+use std::os::unix::fs::FileExt;
 
 use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region};
 
@@ -101,6 +102,25 @@ pub fn read(
         Ok(()) => out,
         Err(error) => panic!("reading {slab:?} of {name}: {error}"),
     }
+}
+
+/// What a store lends of a chunk, if it does.
+fn lent(
+    store: &dyn ChunkStore,
+    name: &ChunkName,
+    form: &ChunkForm,
+    slab: &Hyperslab,
+) -> Option<Vec<u8>> {
+    let mut lent = None;
+    let told = store
+        .lend(name, form, slab, &mut |part| {
+            let mut bytes = vec![0xEE; part.len as usize];
+            part.file.read_exact_at(&mut bytes, part.at).expect("lent");
+            lent = Some(bytes);
+        })
+        .expect("lend");
+    assert_eq!(told, lent.is_some());
+    lent
 }
 
 fn slices(data: &[u8]) -> [IoSlice<'_>; 1] {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slabfs_model::{Axis, Codec, Hyperslab, gather, scatter};
 
-use super::{Random, form, free, grid, noise, read, slices, smooth};
+use super::{Random, form, free, grid, lent, noise, read, slices, smooth};
 use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::ChunkStore;
@@ -272,4 +272,10 @@ fn look(store: &dyn ChunkStore, random: &mut Random, world: &World) {
         })
         .expect("show");
     assert_eq!(told, shown, "{slab:?} of {name} is shown differently");
+    let lent = lent(store, &name, &model.form, &slab);
+    let fixed = matches!(name, ChunkName::Free(_));
+    assert!(
+        lent.is_none_or(|bytes| fixed && bytes == want),
+        "{slab:?} of {name} is lent differently"
+    );
 }

@@ -15,7 +15,7 @@ use super::windows::{span, windows};
 use crate::codec::coded::Encoder;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::Patches;
+use crate::store::{Lent, Patches};
 
 /// Cells with gaps up to this are read together: blocks are checked whole anyway.
 const READ_GAP: u64 = 32 << 10;
@@ -100,6 +100,25 @@ impl FileChunk {
             return Ok(false);
         }
         self.show(&state, at, len, f)
+    }
+
+    /// Gives `f` the cells as a part of the file, when they lie together and nobody changes them any more.
+    pub(super) fn lend_slab(
+        &self,
+        form: &ChunkForm,
+        extent: &Extent<'_>,
+        f: &mut dyn FnMut(Lent<'_>),
+    ) -> Result<bool> {
+        let Some((at, len)) = extent.single() else {
+            return Ok(false);
+        };
+        let state = self.read_lock(at, at + len);
+        self.check_readable(&state, form, extent)?;
+        let fixed = matches!(self.name, ChunkName::Free(_)) && state.head.sealed;
+        if !fixed || state.head.encoding == Encoding::Coded {
+            return Ok(false);
+        }
+        self.lend(&state, at, len, f)
     }
 
     fn check_shape(&self, state: &State, form: &ChunkForm) -> Result<()> {

@@ -51,7 +51,7 @@ use self::index::{Home, Index};
 pub use self::inspect::Held;
 use self::segment::{Place, Segments};
 use self::shared::Shared;
-use super::{ChunkStore, Patches, Space};
+use super::{ChunkStore, Lent, Patches, Space};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -322,6 +322,19 @@ impl ChunkStore for LocalStore {
             },
             &mut |chunk| chunk.show_slab(form, &extent, &mut *cell.borrow_mut()),
         )
+    }
+
+    fn lend(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(Lent<'_>),
+    ) -> Result<bool> {
+        let extent = Extent::new(form, slab)?;
+        self.look(name, &mut |_, _| Ok(false), &mut |chunk| {
+            chunk.lend_slab(form, &extent, f)
+        })
     }
 
     fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {

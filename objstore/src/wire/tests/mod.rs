@@ -1,5 +1,6 @@
 //! Tests of the wire over real sockets: what works, what is refused, and what dies on the way.
 
+mod lending;
 mod opening;
 mod pools;
 mod serving;

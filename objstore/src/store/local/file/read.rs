@@ -7,8 +7,9 @@ use std::ops::Range;
 
 use super::group::{BLOCK, GROUP, Group, sum_of};
 use super::map::Map;
-use super::{FileChunk, PAGE, State};
+use super::{FileChunk, PAGE, State, data_at};
 use crate::error::Result;
+use crate::store::Lent;
 use crate::store::local::fill::paint;
 
 /// For how long a block that matched is trusted, in milliseconds.
@@ -87,22 +88,47 @@ impl FileChunk {
         len: u64,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        let end = offset + len;
-        let g = (offset / GROUP) as usize;
-        if len == 0 || end > state.len || (end - 1) / GROUP != g as u64 {
-            return Ok(false);
-        }
-        let group = state.group(g).map_err(|why| self.damaged(why))?;
-        let Some(group) = group
-            .filter(|group| (block_of(offset)..=block_of(end - 1)).all(|block| group.has(block)))
-        else {
+        let Some(group) = self.together(state, offset, len)? else {
             return Ok(false);
         };
-        let map = self.map(state, g)?;
-        self.check(state, group, &map, offset..end)?;
+        let map = self.map(state, (offset / GROUP) as usize)?;
+        self.check(state, group, &map, offset..offset + len)?;
         let from = (PAGE + offset % GROUP) as usize;
         f(self.look(&map, offset, from..from + len as usize)?);
         Ok(true)
+    }
+
+    /// Gives `f` the bytes as a part of the file, when they lie together and none is a hole.
+    pub(in crate::store::local) fn lend(
+        &self,
+        state: &State,
+        offset: u64,
+        len: u64,
+        f: &mut dyn FnMut(Lent<'_>),
+    ) -> Result<bool> {
+        let Some(group) = self.together(state, offset, len)? else {
+            return Ok(false);
+        };
+        let map = self.map(state, (offset / GROUP) as usize)?;
+        self.check(state, group, &map, offset..offset + len)?;
+        f(Lent {
+            file: &self.file,
+            at: data_at(state.area, offset),
+            len,
+        });
+        Ok(true)
+    }
+
+    /// The group of bytes that lie together, none of which is a hole.
+    fn together<'s>(&self, state: &'s State, offset: u64, len: u64) -> Result<Option<&'s Group>> {
+        let end = offset + len;
+        let g = (offset / GROUP) as usize;
+        if len == 0 || end > state.len || (end - 1) / GROUP != g as u64 {
+            return Ok(None);
+        }
+        let group = state.group(g).map_err(|why| self.damaged(why))?;
+        Ok(group
+            .filter(|group| (block_of(offset)..=block_of(end - 1)).all(|block| group.has(block))))
     }
 
     /// Checks the blocks of a range of one group, all of them present, unless that was done lately.

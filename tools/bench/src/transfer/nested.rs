@@ -1,0 +1,219 @@
+//! Nested-strided reads: every n-th piece of each row of a matrix, whose rows do not end with a stride, so that the
+//! pattern is two loops and not one.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use slabfs_fs::client::Handle;
+use slabfs_model::batch::{Batch, Pattern, Place, Plan};
+
+use super::house::House;
+use super::table::Table;
+use super::{Case, TURNS, TransferArgs, rate};
+use crate::cleanup;
+
+/// Pieces of a row.
+const INNER: u64 = 1024;
+const NAME: &str = "matrix";
+
+/// The cases and what they need.
+pub(super) struct Nested<'a> {
+    args: &'a TransferArgs,
+    house: &'a House,
+    handle: Arc<Handle>,
+    path: PathBuf,
+    sieve: PathBuf,
+    out: Vec<u8>,
+}
+
+/// A pattern.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    piece: u64,
+    stride: u64,
+    row: u64,
+    bytes: u64,
+}
+
+impl Shape {
+    fn new(args: &TransferArgs, piece: u64) -> Shape {
+        let stride = args.every * piece;
+        Shape {
+            piece,
+            stride,
+            row: (INNER + 1) * stride,
+            bytes: args.size << 20,
+        }
+    }
+
+    /// Where the pieces lie in the object, in their order.
+    fn places(self) -> impl Iterator<Item = u64> {
+        let rows = self.bytes / (INNER * self.piece);
+        (0..rows).flat_map(move |row| (0..INNER).map(move |n| row * self.row + n * self.stride))
+    }
+
+    fn end(self) -> u64 {
+        self.bytes / (INNER * self.piece) * self.row
+    }
+
+    fn plan(self) -> anyhow::Result<Plan> {
+        let row = Batch::repeated(
+            Place::after(0).every(self.stride as i64),
+            Place::after(0).every(self.piece as i64),
+            INNER,
+            Pattern::Data(self.piece),
+        );
+        let rows = Batch::repeated(
+            Place::at(0).every(self.row as i64),
+            Place::at(0).every((INNER * self.piece) as i64),
+            self.bytes / (INNER * self.piece),
+            Pattern::Vector(vec![row]),
+        );
+        Plan::new(&[rows], 1).context("a batch")
+    }
+}
+
+impl<'a> Nested<'a> {
+    pub(super) fn new(args: &'a TransferArgs, house: &'a House) -> anyhow::Result<Nested<'a>> {
+        ensure!(
+            args.pieces
+                .iter()
+                .all(|piece| piece.is_power_of_two() && (8..=16384).contains(piece)),
+            "--pieces are powers of two from 8 to 16384"
+        );
+        let shapes = args.pieces.iter().map(|&piece| Shape::new(args, piece));
+        let end = shapes.map(Shape::end).max().context("no --pieces")?;
+        let handle = house.create(NAME, &[end])?;
+        fill(&handle, end)?;
+        let own = std::env::current_exe().context("finding this program")?;
+        let beside = own.with_file_name("slabfs-bench-sieve");
+        Ok(Nested {
+            args,
+            house,
+            handle,
+            path: house.path(NAME),
+            sieve: args.sieve.clone().unwrap_or(beside),
+            out: crate::load::buffer((args.size << 20) as usize),
+        })
+    }
+
+    fn batch(&mut self, shape: Shape) -> anyhow::Result<f64> {
+        let plan = shape.plan()?;
+        self.out.fill(0);
+        let begun = Instant::now();
+        self.handle
+            .read_batch(&plan, 0..plan.bytes(), &mut self.out)?;
+        let time = begun.elapsed();
+        check(&self.out, shape)?;
+        Ok(rate(shape.bytes, time))
+    }
+
+    /// One `pread` a piece. The mount bypasses the page cache: each is a request of its own.
+    fn preads(&mut self, shape: Shape) -> anyhow::Result<f64> {
+        let bytes = shape.bytes.min(self.args.preads * shape.piece);
+        let shape = Shape { bytes, ..shape };
+        let file = File::open(&self.path).context("opening on the mount")?;
+        let out = &mut self.out[..bytes as usize];
+        out.fill(0);
+        let begun = Instant::now();
+        for (piece, at) in out
+            .chunks_exact_mut(shape.piece as usize)
+            .zip(shape.places())
+        {
+            file.read_exact_at(piece, at).context("reading a piece")?;
+        }
+        let time = begun.elapsed();
+        check(out, shape)?;
+        Ok(rate(bytes, time))
+    }
+
+    fn sieving(&self, shape: Shape) -> anyhow::Result<f64> {
+        let mut command = Command::new("mpirun.mpich");
+        command.args(["-launcher", "fork", "-iface", "lo", "-bind-to", "none"]);
+        command.args(["-genv", "UCX_TLS", "self,sm", "-n", "1"]);
+        command.arg(&self.sieve).arg(&self.path);
+        let rows = shape.bytes / (INNER * shape.piece);
+        for number in [rows, INNER, shape.piece, shape.stride, shape.row] {
+            command.arg(number.to_string());
+        }
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        cleanup::prepare(&mut command);
+        let out = command
+            .output()
+            .context("running mpirun.mpich; tools/setup --bench brings it")?;
+        ensure!(out.status.success(), "sieving failed ({})", out.status);
+        let text = String::from_utf8_lossy(&out.stdout);
+        let seconds: f64 = text.trim().parse().context("sieving said no time")?;
+        Ok(rate(shape.bytes, Duration::from_secs_f64(seconds)))
+    }
+
+    fn raw(&mut self) -> anyhow::Result<f64> {
+        let half = self.out.len() / 2;
+        let bytes = self.out.len() as u64;
+        let (one, other) = self.out.split_at_mut(half);
+        let time = self.house.raw.borrow_mut().read(&mut [one, other])?;
+        Ok(rate(bytes, time))
+    }
+}
+
+impl Case for Nested<'_> {
+    fn round(&mut self, round: u32, table: &mut Table) -> anyhow::Result<()> {
+        for &piece in &self.args.pieces {
+            let shape = Shape::new(self.args, piece);
+            let name = ("nested read", piece);
+            table.add(name, "MiB/s", "pread", self.preads(shape)?);
+            table.add(name, "MiB/s", "sieving", self.sieving(shape)?);
+            for turn in 0..2 * TURNS {
+                match (turn + round).is_multiple_of(2) {
+                    true => table.add(name, "MiB/s", "slabfs", self.batch(shape)?),
+                    false => table.add(name, "MiB/s", "raw", self.raw()?),
+                }
+            }
+            let all = shape.bytes / piece;
+            if all > self.args.preads {
+                let text = format!("pread: the first {} of {all} pieces", self.args.preads);
+                table.note(name, text);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the object holds at a place, a multiple of 8.
+fn word(at: u64) -> [u8; 8] {
+    (at / 8)
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .to_le_bytes()
+}
+
+fn fill(handle: &Handle, end: u64) -> anyhow::Result<()> {
+    let mut block = vec![0; 4 << 20];
+    let mut at = 0;
+    while at < end {
+        let len = (end - at).min(block.len() as u64) as usize;
+        for (number, into) in (0..).zip(block[..len].chunks_exact_mut(8)) {
+            into.copy_from_slice(&word(at + 8 * number));
+        }
+        handle.write(at, &block[..len])?;
+        at += len as u64;
+    }
+    Ok(handle.fsync()?)
+}
+
+/// Looks at the first and the last word of each piece.
+fn check(out: &[u8], shape: Shape) -> anyhow::Result<()> {
+    let last = shape.piece - 8;
+    for (piece, at) in out.chunks_exact(shape.piece as usize).zip(shape.places()) {
+        ensure!(
+            piece.starts_with(&word(at)) && piece.ends_with(&word(at + last)),
+            "the piece at {at} reads wrong"
+        );
+    }
+    Ok(())
+}
