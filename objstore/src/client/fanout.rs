@@ -36,8 +36,6 @@ pub(super) struct Request<'a> {
     pub(super) payload: SmallVec<[IoSlice<'a>; 8]>,
     /// More payload behind that, made for this request.
     pub(super) made: Vec<u8>,
-    /// The payload may be lent: the server can make nothing that counts of it if its reply is not heard.
-    pub(super) lends: bool,
 }
 
 impl Request<'_> {
@@ -223,12 +221,13 @@ fn remote<'a, M: Message<'a>>(
         }
     }
     let request = message.request(session)?;
-    let (kind, control, slices) = (request.kind, &request.control, request.slices());
-    let mut take = |control: &[u8], incoming: &mut Incoming<'_>| message.take(control, incoming);
-    match request.lends {
-        true => pool.call_lending(kind, control, &slices, until, &mut take),
-        false => pool.call_with(kind, control, &slices, until, &mut take),
-    }
+    pool.call_with(
+        request.kind,
+        &request.control,
+        &request.slices(),
+        until,
+        &mut |control, incoming| message.take(control, incoming),
+    )
 }
 
 /// What a failed call is to the callers of chunk stores; always names server and address.

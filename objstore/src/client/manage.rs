@@ -273,7 +273,6 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
             },
             payload: SmallVec::new(),
             made: Vec::new(),
-            lends: false,
         })
     }
 

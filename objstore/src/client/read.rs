@@ -222,7 +222,6 @@ impl<'a> Message<'a> for Read<'a> {
             control: encode(&items)?,
             payload: SmallVec::new(),
             made: Vec::new(),
-            lends: false,
         })
     }
 

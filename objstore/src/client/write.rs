@@ -208,8 +208,6 @@ impl<'a> Message<'a> for Write<'a> {
             control: encode(&BySession { session, items })?,
             payload,
             made: Vec::new(),
-            // Whole chunks, which nobody sees before they are committed.
-            lends: (self.parts.iter()).all(|part| matches!(part.piece.kind, WriteKind::Put)),
         })
     }
 

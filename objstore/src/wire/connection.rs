@@ -17,7 +17,6 @@ use super::{
     Key, WireError, WireResult,
     frame::{HEADER, Header, MAX_CONTROL, MAX_OPENING, MAX_PAYLOAD, crc},
     hello,
-    lend::{LEND_FROM, Pipe},
     stream::Stream,
 };
 use crate::addr::Addr;
@@ -103,8 +102,6 @@ pub struct Connection {
     end: usize,
     /// Header and control part on their way out.
     out: Vec<u8>,
-    /// For memory that is lent, once some was.
-    pipe: Option<Pipe>,
 }
 
 impl Connection {
@@ -139,7 +136,6 @@ impl Connection {
             start: 0,
             end: 0,
             out: Vec::new(),
-            pipe: None,
         }
     }
 
@@ -188,58 +184,6 @@ impl Connection {
             self.out = out;
         }
         sent
-    }
-
-    /// Sends one frame; large slices of the payload are lent where the peer is on this machine (see `lend`).
-    pub(super) fn send_lent(
-        &mut self,
-        kind: u16,
-        id: u64,
-        control: &[u8],
-        payload: &[IoSlice<'_>],
-        until: Instant,
-    ) -> WireResult<()> {
-        let lends = |slice: &IoSlice<'_>| slice.len() >= LEND_FROM;
-        if !self.stream.is_unix() || !payload.iter().any(lends) {
-            return self.send(kind, id, control, payload, until);
-        }
-        let total = payload.iter().map(|slice| slice.len() as u64).sum();
-        self.send_head(kind, id, control, total, until)?;
-        for slice in payload {
-            match lends(slice) {
-                true => self.lend(slice, until)?,
-                false => self.send_more(slice, until)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn lend(&mut self, mut bytes: &[u8], until: Instant) -> WireResult<()> {
-        let pipe = match self.pipe.take().map_or_else(Pipe::new, Ok) {
-            Ok(pipe) => pipe,
-            // No descriptors are left, say: it goes as ever.
-            Err(_) => return self.send_more(bytes, until),
-        };
-        while !bytes.is_empty() {
-            self.may_write(until)?;
-            let mut inside = match pipe.fill(bytes) {
-                Err(e) if again(&e) => continue,
-                Err(e) => return Err(self.io("lending memory", e)),
-                Ok(inside) => inside,
-            };
-            bytes = &bytes[inside..];
-            while inside > 0 {
-                self.may_write(until)?;
-                match self.stream.take_from(&pipe, inside) {
-                    Err(e) if again(&e) => {}
-                    Err(e) => return Err(self.io("sending", e)),
-                    Ok(0) => return Err(self.io("sending", io::ErrorKind::WriteZero.into())),
-                    Ok(n) => inside -= n,
-                }
-            }
-        }
-        self.pipe = Some(pipe);
-        Ok(())
     }
 
     /// Sends the beginning of a frame whose payload of `total` bytes follows by [`Connection::send_more`].

@@ -8,7 +8,7 @@
 //! The parts, bottom up:
 //! - [`Key`]: the shared secret of TCP connections, and the proofs made with it;
 //! - `frame`: the header; `stream`: unix and TCP sockets as one type;
-//! - [`Connection`]: frames over one stream, each with a deadline; `lend`: without copies; `hello`: how one begins
+//! - [`Connection`]: frames over one stream, each with a deadline; `hello`: how one begins
 //!   (versions, then who is who);
 //! - [`Listener`] and [`serve`]: the serving side, a thread a connection, bounded in number; when the
 //!   bound is reached the connection idle for longest makes room; [`Serving::stop`] joins them all;
@@ -30,7 +30,6 @@ mod error;
 mod frame;
 mod hello;
 mod key;
-mod lend;
 mod listener;
 pub mod messages;
 mod pool;

@@ -29,13 +29,6 @@ const FRESH: Duration = Duration::from_secs(5 * 60);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 
-/// A request's payload, and how it leaves.
-#[derive(Debug, Clone, Copy)]
-enum Payload<'a> {
-    Copied(&'a [IoSlice<'a>]),
-    Lent(&'a [IoSlice<'a>]),
-}
-
 /// What takes a reply: given its control part, it reads the payload to where it belongs. May run
 /// again when a call is tried again.
 pub type Take<'t> = &'t mut dyn FnMut(&[u8], &mut Incoming<'_>) -> WireResult<()>;
@@ -168,32 +161,7 @@ impl Pool {
         until: impl Into<Until>,
         take: Take<'_>,
     ) -> WireResult<()> {
-        let payload = Payload::Copied(payload);
-        self.call_as(kind, control, payload, until.into(), take)
-    }
-
-    /// The same; the payload is left alone by its owner until this returns, and if that is an error, a server that got
-    /// something else in its place can make nothing of it that counts (see `lend`).
-    pub fn call_lending(
-        &self,
-        kind: u16,
-        control: &[u8],
-        payload: &[IoSlice<'_>],
-        until: impl Into<Until>,
-        take: Take<'_>,
-    ) -> WireResult<()> {
-        let payload = Payload::Lent(payload);
-        self.call_as(kind, control, payload, until.into(), take)
-    }
-
-    fn call_as(
-        &self,
-        kind: u16,
-        control: &[u8],
-        payload: Payload<'_>,
-        until: Until,
-        take: Take<'_>,
-    ) -> WireResult<()> {
+        let until = until.into();
         let mut pause = FIRST_PAUSE;
         loop {
             let (used, error) = match self.attempt(kind, control, payload, until, take) {
@@ -223,7 +191,6 @@ impl Pool {
         payload: &[IoSlice<'_>],
         until: Instant,
     ) -> WireResult<Flight> {
-        let payload = Payload::Copied(payload);
         self.send(kind, control, payload, until).map_err(|(_, e)| e)
     }
 
@@ -245,7 +212,7 @@ impl Pool {
         &self,
         kind: u16,
         control: &[u8],
-        payload: Payload<'_>,
+        payload: &[IoSlice<'_>],
         until: Until,
         take: Take<'_>,
     ) -> Result<(), (bool, WireError)> {
@@ -261,7 +228,7 @@ impl Pool {
         &self,
         kind: u16,
         control: &[u8],
-        payload: Payload<'_>,
+        payload: &[IoSlice<'_>],
         until: Instant,
     ) -> Result<Flight, (bool, WireError)> {
         let (used, line) = self.line(until).map_err(|e| (false, e))?;
@@ -274,16 +241,11 @@ impl Pool {
         mut line: Line,
         kind: u16,
         control: &[u8],
-        payload: Payload<'_>,
+        payload: &[IoSlice<'_>],
         until: Instant,
     ) -> WireResult<Flight> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let connection = &mut line.connection;
-        let sent = match payload {
-            Payload::Copied(payload) => connection.send(kind, id, control, payload, until),
-            Payload::Lent(payload) => connection.send_lent(kind, id, control, payload, until),
-        };
-        match sent {
+        match line.connection.send(kind, id, control, payload, until) {
             Ok(()) => Ok(Flight { line, kind, id }),
             Err(e @ WireError::TooLarge { .. }) => {
                 // Nothing was sent.

@@ -98,7 +98,6 @@ impl<'a> Message<'a> for Read<'a> {
             control: encode(&self.section.asked())?,
             payload: SmallVec::new(),
             made: Vec::new(),
-            lends: false,
         })
     }
 

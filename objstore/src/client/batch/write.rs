@@ -97,7 +97,6 @@ impl<'a> Message<'a> for Write<'a> {
             })?,
             payload: SmallVec::new(),
             made,
-            lends: false,
         })
     }
 

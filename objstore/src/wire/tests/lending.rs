@@ -1,6 +1,6 @@
 //! What is sent without a copy arrives as it was.
 
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::sync::Arc;
 
 use super::*;
@@ -46,58 +46,4 @@ fn parts_of_files_are_replies() {
             assert!(back == data);
         }
     }
-}
-
-#[test]
-fn lent_memory_arrives_as_it_was() {
-    let (_dir, unix) = place();
-    for addr in [unix, Addr::Tcp("localhost:0".into())] {
-        let serving = echo_at(&addr, ServeOptions::default());
-        let pool = pool(serving.addr());
-        let data = bytes(9 << 20);
-        // Slices that are lent and such that are not, beginning anywhere in their pages.
-        for cuts in [
-            vec![],
-            vec![1, 100],
-            vec![4097, 200_000, 7_000_001],
-            vec![3 << 20],
-        ] {
-            let ends = cuts.iter().copied().chain([data.len()]);
-            let mut from = 0;
-            let slices: Vec<IoSlice<'_>> = ends
-                .map(|to| IoSlice::new(&data[std::mem::replace(&mut from, to)..to]))
-                .collect();
-            let mut back = Vec::new();
-            pool.call_lending(ECHO, b"ask", &slices, soon(), &mut |control, incoming| {
-                assert_eq!(control, b"ask");
-                incoming.read_to(&mut back)
-            })
-            .unwrap();
-            assert!(back == data, "changed on the way, cut at {cuts:?}");
-        }
-    }
-}
-
-/// A server that ends while it is sent to is an error, and the request is made again.
-#[test]
-fn lending_to_nobody_is_an_error() {
-    let (_dir, addr) = place();
-    let serving = echo_at(&addr, short());
-    let pool = Pool::new(addr.clone(), Some(key(1)), Duration::from_millis(500));
-    let data = bytes(3 << 20);
-    let lend = |pool: &Pool| {
-        let until = Instant::now() + Duration::from_millis(500);
-        pool.call_lending(
-            ECHO,
-            b"",
-            &[IoSlice::new(&data)],
-            until,
-            &mut |_, incoming| incoming.read_to(&mut Vec::new()),
-        )
-    };
-    lend(&pool).unwrap();
-    serving.abort();
-    assert!(matches!(lend(&pool), Err(WireError::Unavailable { .. })));
-    let _serving = echo_at(&addr, short());
-    lend(&pool).unwrap();
 }
