@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use slabfs_tests::array::same;
 use slabfs_tests::tool::{create, program};
-use slabfs_tests::{Up, file, needs_mount};
+use slabfs_tests::{Cluster, Random, Up, file, needs_mount};
 
 #[test]
 fn a_shared_mapping_is_written_back() {
@@ -179,6 +179,75 @@ fn stores_survive_other_dims() {
                 assert_eq!(u64::from_le_bytes(seen), number, "{layout}");
             }
         });
+    }
+}
+
+/// A file is opened for writing again and again where it is mapped to be read, while another mount stores into it:
+/// what is asked for while pages are dropped is neither lost nor waited for in vain.
+#[test]
+fn openers_beside_mapped_readers_and_a_writer_elsewhere() {
+    const ROUNDS: u64 = 300;
+    const PAGES: usize = 16;
+    const PAGE: usize = 4096;
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (here, there) = (cluster.at(0, "f"), cluster.at(1, "f"));
+    file::write(&here, vec![0; PAGES * PAGE]);
+    let over = AtomicBool::new(false);
+    let number = |bytes: &[u8], at: usize| {
+        u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+    };
+    let mut random = Random::new(57);
+    // What was stored last into each page by those who open and close.
+    let mut stored = [0; PAGES];
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let handle = std::fs::File::open(&there).expect("open");
+                let map = file::map_to_read(&handle).expect("mapped");
+                let mut last = [0; PAGES];
+                while !over.load(Ordering::SeqCst) {
+                    for (page, last) in last.iter_mut().enumerate() {
+                        let seen = number(std::hint::black_box(&map), page * PAGE);
+                        assert!(seen >= *last, "{seen} after {last}");
+                        *last = seen;
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            let handle = file::open(&here);
+            let mut map = file::map(&handle).expect("mapped");
+            for round in 1u64.. {
+                let at = round as usize * 7 % PAGES * PAGE;
+                std::hint::black_box(&mut map)[at..at + 8].copy_from_slice(&round.to_le_bytes());
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        let _over = Ends(&over);
+        for round in 1..=ROUNDS {
+            let handle = file::open(&there);
+            let mut map = file::map(&handle).expect("mapped");
+            for _ in 0..4 {
+                let page = random.range(0, PAGES as u64) as usize;
+                let at = page * PAGE + PAGE / 2;
+                assert_eq!(number(&map, at), stored[page]);
+                map[at..at + 8].copy_from_slice(&round.to_le_bytes());
+                stored[page] = round;
+            }
+            drop(map);
+            file::close(handle).expect("closed");
+        }
+    });
+    let bytes = file::read(&here);
+    for (page, stored) in stored.into_iter().enumerate() {
+        assert_eq!(
+            number(&bytes, page * PAGE + PAGE / 2),
+            stored,
+            "page {page}"
+        );
     }
 }
 
