@@ -1,6 +1,7 @@
 //! Views on file handles: by the header `slabfs_ioctl.h`, and by `slabfs view`.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -48,6 +49,34 @@ pub(crate) fn set_view(area: &Area, file: &File, offset: u64, bytes: u64) {
         .stdin(file.try_clone().expect("another descriptor"))
         .status();
     assert!(set.expect("started").success());
+}
+
+/// A directory has no handle of ours, and the kernel's number for it is nobody's file.
+#[test]
+fn a_view_of_a_directory_is_no_view_of_anything() {
+    needs_mount!();
+    let up = Up::start();
+    file::write(&up.at("f"), b"0123456789");
+    let files: Vec<File> = (0..64).map(|_| open(&up.at("f"))).collect();
+    let area = Area::new();
+    for place in [up.mnt().to_owned(), up.mnt().join(".slabfs")] {
+        let directory = File::open(place).expect("a directory");
+        let set = Command::new(compiled(&area))
+            .args(["--set", "3", "2"])
+            .stdin(directory)
+            .output()
+            .expect("started");
+        let said = String::from_utf8_lossy(&set.stderr);
+        assert!(
+            !set.status.success() && said.contains("Inappropriate ioctl"),
+            "{said}"
+        );
+    }
+    let mut bytes = [0; 10];
+    for file in files {
+        file.read_exact_at(&mut bytes, 0).expect("no view");
+        assert_eq!(&bytes, b"0123456789");
+    }
 }
 
 /// An object of each form, with random bytes.
