@@ -4,7 +4,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use slabfs_tests::{Outcome, Up, file, needs_root, tool};
+use slabfs_tests::{Area, Outcome, Up, file, needs_root, tool};
+
+use crate::views::set_view;
 
 /// Runs a line of shell as another user, who is in one group.
 fn as_user(uid: u32, dir: &Path, line: &str) -> Outcome {
@@ -94,6 +96,21 @@ fn set_id_bits_go_when_somebody_else_writes() {
         path.metadata().expect("metadata").mode() & 0o6000,
         0,
         "a truncate"
+    );
+    mode(&path, 0o6777);
+    let viewed = file::open(&path);
+    set_view(&Area::new(), &viewed, 1, 2);
+    let write = Command::new("setpriv")
+        .args(["--reuid", "4002", "--regid", "4002", "--clear-groups"])
+        .args(["printf", "XY"])
+        .stdout(viewed)
+        .status();
+    assert!(write.expect("started").success());
+    assert_eq!(file::read(&path), b"#XY");
+    assert_eq!(
+        path.metadata().expect("metadata").mode() & 0o6000,
+        0,
+        "a write through a view"
     );
 }
 
