@@ -155,6 +155,23 @@ pub(crate) fn unmount(path: &Path) -> Result<(), nix::Error> {
     run_unmount(path, MntFlags::empty(), "-u")
 }
 
+/// Ends whatever waits for the process behind a FUSE mount, and will for ever: by the file of the kernel
+/// for it, which is the mounting user's, else as root.
+pub(crate) fn abort(mounted: &Mounted) -> anyhow::Result<()> {
+    let connection = libc::minor(mounted.device);
+    let file = format!("/sys/fs/fuse/connections/{connection}/abort");
+    if std::fs::write(file, "1").is_ok() {
+        return Ok(());
+    }
+    match umount2(&mounted.at, MntFlags::MNT_FORCE) {
+        // In use, and aborted all the same.
+        Ok(()) | Err(nix::Error::EBUSY) => Ok(()),
+        Err(error) => Err(error).with_context(|| {
+            format!("cannot end what waits for {}", mounted.at.display())
+        }),
+    }
+}
+
 /// Takes the mount at `path` out of sight at once, whoever still uses it.
 pub(crate) fn detach(path: &Path) -> anyhow::Result<()> {
     run_unmount(path, MntFlags::MNT_DETACH, "-uz")

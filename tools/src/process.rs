@@ -66,6 +66,20 @@ impl Watched {
     }
 }
 
+/// Whether a process has ended but for threads that the kernel does not let go, or for its parent to hear
+/// of it.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| matches!(state(&stat), Some('Z' | 'X')))
+}
+
+/// The state in a line of `/proc/PID/stat` (proc(5)): it follows the name in parentheses, which may hold
+/// parentheses itself.
+fn state(stat: &str) -> Option<char> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.trim_start().chars().next()
+}
+
 /// Processes that have their working directory or an open file under `mount`, as `name (pid)`.
 ///
 /// Best effort: processes of other users are not seen, and a process may end meanwhile.
@@ -115,6 +129,23 @@ mod tests {
         assert!(watched.wait(Duration::from_secs(30)).expect("poll"));
         child.wait().expect("reaped");
         assert!(Watched::open(child.id()).expect("pidfd").is_none());
+    }
+
+    #[test]
+    fn tells_who_has_ended() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat");
+        assert!(!has_ended(child.id()));
+        let watched = Watched::open(child.id()).expect("pidfd").expect("it runs");
+        child.kill().expect("killed");
+        assert!(watched.wait(Duration::from_secs(30)).expect("poll"));
+        // Nobody has waited for it yet.
+        assert!(has_ended(child.id()));
+        child.wait().expect("reaped");
+        assert!(!has_ended(child.id()), "there is none");
+        assert_eq!(state("12 (a) Z (b) S 1 12"), Some('S'));
     }
 
     #[test]

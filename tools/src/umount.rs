@@ -7,10 +7,10 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 
 use crate::args::parse_time;
-use crate::mountpoint::{Mounted, detach, mounts, unmount};
+use crate::mountpoint::{Mounted, abort, detach, mounts, unmount};
 use crate::onmount::{Mount, Refused};
 use crate::output;
-use crate::process::{Watched, users_of};
+use crate::process::{Watched, has_ended, users_of};
 
 /// Unmount, and wait until the mount's process has written everything and ended.
 #[derive(Debug, clap::Args)]
@@ -37,11 +37,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let shown = args.mountpoint.display();
+    if let Some(left) = left_behind(&args.mountpoint)? {
+        abort(&left)?;
+        return take_away(&left.at);
+    }
     let full = match args.mountpoint.canonicalize() {
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            detach(&args.mountpoint)?;
-            let text = format!("{shown} was a mount whose process is gone; it is taken away\n");
-            return output::print(&text);
+            return take_away(&args.mountpoint);
         }
         result => result.map_err(|error| crate::onmount::explain(&args.mountpoint, error))?,
     };
@@ -94,6 +96,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The mount at a path when its process was killed. The kernel may still wait for an answer of it, and so
+/// would whoever looked at the mount: only the list of mounts is looked at.
+fn left_behind(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
+    let full = match (mountpoint.parent(), mountpoint.file_name()) {
+        (Some(parent), Some(name)) => std::path::absolute(parent)
+            .and_then(|parent| parent.canonicalize())
+            .map(|parent| parent.join(name)),
+        _ => std::path::absolute(mountpoint),
+    };
+    // A path that is wrong is told of below.
+    let Ok(full) = full else { return Ok(None) };
+    let mut mounted = mounts()?;
+    mounted.retain(|mounted| mounted.at == full);
+    Ok(mounted
+        .pop()
+        .filter(|last| last.process().is_some_and(has_ended)))
+}
+
+/// Takes a mount away that nobody serves.
+fn take_away(mountpoint: &Path) -> anyhow::Result<()> {
+    detach(mountpoint)?;
+    let shown = mountpoint.display();
+    output::print(&format!(
+        "{shown} was a mount whose process is gone; it is taken away\n"
+    ))
 }
 
 /// Has the mount store everything, while it is still there to be asked again.
