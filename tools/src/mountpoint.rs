@@ -166,9 +166,8 @@ pub(crate) fn abort(mounted: &Mounted) -> anyhow::Result<()> {
     match umount2(&mounted.at, MntFlags::MNT_FORCE) {
         // In use, and aborted all the same.
         Ok(()) | Err(nix::Error::EBUSY) => Ok(()),
-        Err(error) => Err(error).with_context(|| {
-            format!("cannot end what waits for {}", mounted.at.display())
-        }),
+        Err(error) => Err(error)
+            .with_context(|| format!("cannot end what waits for {}", mounted.at.display())),
     }
 }
 

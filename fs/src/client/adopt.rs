@@ -77,8 +77,7 @@ impl Client {
         if new.grows()
             && let Some(end) = state.runs.end()
         {
-            object.grown.store(0, Ordering::Release);
-            object.grow(new, end);
+            object.regrow(new, end);
         }
         self.account(&mut state);
         drop(state);

@@ -154,6 +154,13 @@ impl Object {
         }
     }
 
+    /// Notes that all that was written ends at `end`, in one step: others may ask for it at any moment.
+    pub(super) fn regrow(&self, geometry: &Geometry, end: u64) {
+        let size = geometry.whole_rows(end);
+        let grown = if size > geometry.size() { size } else { 0 };
+        self.grown.store(grown, Ordering::Release);
+    }
+
     /// Whether anything is here that the servers have not got or that no commit has told of.
     pub(super) fn is_dirty(&self) -> bool {
         let state = self.state.lock();

@@ -128,8 +128,12 @@ impl Client {
         let now = object.size(geometry);
         if size == 0 {
             if now > 0 || geometry.info.holds {
-                self.forget_dirty(object);
+                // Others ask for its size meanwhile, and no lock holds them up: what is not flushed counts
+                // until the service has heard that all of it goes. An error loses nothing either.
+                let alone = object.flushing.write();
                 let entry = self.md().clear(object.ino)?;
+                self.forget_dirty_alone(object);
+                drop(alone);
                 object.reserved.store(0, Ordering::Release);
                 self.reform(object, geometry, &entry)?;
             }
@@ -148,6 +152,11 @@ impl Client {
     /// Drops what was written and not flushed; nobody will see it again.
     pub(super) fn forget_dirty(&self, object: &Object) {
         let _alone = object.flushing.write();
+        self.forget_dirty_alone(object);
+    }
+
+    /// The same; the caller holds `flushing` alone.
+    fn forget_dirty_alone(&self, object: &Object) {
         let mut state = object.state.lock();
         let runs = std::mem::take(&mut state.runs);
         drop(runs);
