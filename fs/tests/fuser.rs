@@ -1,4 +1,4 @@
-//! The notifications that our patches add to fuser, against this machine's kernel.
+//! What our patches add to fuser, against this machine's kernel.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -48,10 +48,10 @@ fn attr(ino: INodeNo) -> FileAttr {
 
 impl Filesystem for OneFile {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.lookups.fetch_add(1, Ordering::SeqCst);
         if name != "f" {
             return reply.error(Errno::ENOENT);
         }
-        self.lookups.fetch_add(1, Ordering::SeqCst);
         reply.entry(&KEEP, &attr(INodeNo(2)), Generation(0));
     }
 
@@ -68,12 +68,59 @@ fn kernel() -> (u32, u32) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-#[test]
-fn names_expire_all_at_once_or_one_by_one() {
-    if !Path::new("/dev/fuse").exists() {
+fn can_mount() -> bool {
+    let can = Path::new("/dev/fuse").exists();
+    if !can {
         let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
         assert!(!ci, "/dev/fuse is missing, and CI must test the mount");
         eprintln!("skipped: /dev/fuse is missing");
+    }
+    can
+}
+
+/// One thread asks in a row, so that the loops look for its next request; several do, and the loops sleep in
+/// between; the session ends, in whichever way they wait.
+#[test]
+fn loops_that_look_for_requests_answer_all_and_end() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for end_in_a_row in [true, false] {
+        let lookups = Arc::new(AtomicU64::new(0));
+        let files = OneFile {
+            lookups: lookups.clone(),
+        };
+        let mut config = Config::default();
+        config.n_threads = Some(2);
+        config.clone_fd = true;
+        config.busy_poll = Some(Duration::from_micros(50));
+        let session = fuser::spawn_mount(files, dir.path(), &config).unwrap();
+        // A name that is not there is asked for each time.
+        let ask = |times: u64| {
+            for _ in 0..times {
+                let missing = std::fs::metadata(dir.path().join("missing")).unwrap_err();
+                assert_eq!(missing.kind(), ErrorKind::NotFound);
+            }
+        };
+        ask(500);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| ask(100));
+            }
+        });
+        if end_in_a_row {
+            ask(100);
+        }
+        let asked = lookups.load(Ordering::SeqCst);
+        assert_eq!(asked, if end_in_a_row { 1000 } else { 900 });
+        session.umount_and_join().unwrap();
+    }
+}
+
+#[test]
+fn names_expire_all_at_once_or_one_by_one() {
+    if !can_mount() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -83,6 +83,8 @@ pub use crate::session::SessionUnmounter;
 
 mod access_flags;
 mod bsd_file_flags;
+#[cfg(target_os = "linux")]
+mod busy_poll;
 mod channel;
 mod dev_fuse;
 /// Experimental APIs

@@ -30,6 +30,10 @@ use crate::KernelConfig;
 use crate::MountOption;
 use crate::ReplyEmpty;
 use crate::Request;
+#[cfg(target_os = "linux")]
+use crate::busy_poll;
+#[cfg(target_os = "linux")]
+use crate::busy_poll::BusyPoll;
 use crate::channel::Channel;
 use crate::channel::ChannelSender;
 use crate::dev_fuse::DevFuse;
@@ -289,6 +293,10 @@ impl<FS: Filesystem> Session<FS> {
         channels.push(ch);
 
         let mut threads = Vec::with_capacity(n_threads);
+        #[cfg(target_os = "linux")]
+        let looking = Arc::new(busy_poll::Shared::default());
+        #[cfg(target_os = "linux")]
+        let window = config.busy_poll.filter(|_| config.clone_fd);
 
         for (i, ch) in channels.into_iter().enumerate() {
             let thread_name = format!("fuser-{i}");
@@ -298,6 +306,8 @@ impl<FS: Filesystem> Session<FS> {
                 ch,
                 allowed,
                 session_owner,
+                #[cfg(target_os = "linux")]
+                busy_poll: window.map(|window| BusyPoll::new(window, looking.clone())),
             };
             threads.push(
                 thread::Builder::new()
@@ -518,10 +528,25 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
     pub(crate) filesystem: Arc<FilesystemHolder<FS>>,
     pub(crate) allowed: SessionACL,
     pub(crate) session_owner: Uid,
+    #[cfg(target_os = "linux")]
+    pub(crate) busy_poll: Option<BusyPoll>,
 }
 
 impl<FS: Filesystem> SessionEventLoop<FS> {
-    fn event_loop(&self) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    fn receive(&mut self, buf: &mut [u8]) -> nix::Result<usize> {
+        match &mut self.busy_poll {
+            Some(busy_poll) => busy_poll.receive(&self.ch, buf),
+            None => self.ch.receive_retrying(buf),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn receive(&mut self, buf: &mut [u8]) -> nix::Result<usize> {
+        self.ch.receive_retrying(buf)
+    }
+
+    fn event_loop(mut self) -> io::Result<()> {
         // Buffer for receiving requests from the kernel. Only one is allocated and
         // it is reused immediately after dispatching to conserve memory and allocations.
         let mut buf = FuseReadBuf::new();
@@ -529,15 +554,20 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
         loop {
             // Read the next request from the given channel to kernel driver
             // The kernel driver makes sure that we get exactly one request per read
-            match self.ch.receive_retrying(buf) {
+            match self.receive(buf) {
                 Ok(size) => match RequestWithSender::new(self.ch.sender(), &buf[..size]) {
                     // Dispatch request
                     Some(req) => {
+                        #[cfg(target_os = "linux")]
+                        if let Some(busy_poll) = &self.busy_poll {
+                            let pid = req.request.pid().as_raw() as u32;
+                            busy_poll.note(req.request.opcode(), pid);
+                        }
                         if let Ok(Operation::Destroy(_)) = req.request.operation() {
                             req.reply::<ReplyEmpty>().ok();
                             return Ok(());
                         } else {
-                            req.dispatch(self)
+                            req.dispatch(&self)
                         }
                     }
                     // Quit loop on illegal request

@@ -14,6 +14,7 @@ fn flags() {
         (&["up", "--servers", "many", "mnt"], &["--servers"]),
         (&["up", "--cache", "lots", "mnt"], &["--cache", "64K"]),
         (&["up", "--threads", "0", "mnt"], &["--threads"]),
+        (&["up", "--busy-poll", "1001", "mnt"], &["--busy-poll"]),
         (&["mdserver", "--data", "d"], &["--listen"]),
         (&["mdserver", "--listen", "unix:x.s"], &["--data"]),
         (

@@ -2164,9 +2164,15 @@ impl<'a> AnyRequest<'a> {
     }
 
     /// Returns the PID of the process that triggered this request.
-    #[cfg_attr(not(test), expect(dead_code))]
-    fn pid(&self) -> Pid {
+    #[cfg_attr(not(any(test, target_os = "linux")), expect(dead_code))]
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.header.pid as i32)
+    }
+
+    /// Returns the number of the operation, known or not.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn opcode(&self) -> u32 {
+        self.header.opcode
     }
 
     pub(crate) fn operation(&self) -> Result<Operation<'a>, RequestError> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::args::Args;
+use crate::backing;
 use crate::load;
 use crate::results::{Case, Results, Unit};
 use crate::systems::{System, Systems};
@@ -21,6 +22,9 @@ const STEPS: [Step; 5] = [
     ("mkdir", |path| fs::create_dir(path)),
     ("rmdir", |path| fs::remove_dir(path)),
 ];
+
+/// Bytes of memory for a name, in the kernel and in a filesystem, with as much again to spare.
+const NAME: u64 = 8 << 10;
 
 /// One round of the group.
 pub(crate) fn run(
@@ -58,6 +62,7 @@ fn one_system(
                 .collect()
         })
         .collect();
+    backing::bring((names * jobs) as u64 * NAME)?;
     for (what, step) in STEPS {
         let (time, _) = load::together(&paths, 0, |paths, _| {
             paths.iter().try_for_each(|path| {
