@@ -44,6 +44,17 @@ impl House {
 
     /// `local`: the client calls the stores in this process instead.
     fn open_with(dir: &Path, local: bool) -> House {
+        let options = ClientOptions {
+            // Many chunks of small objects.
+            direct_min: 1000,
+            tail_limit: 500,
+            chunk_limit: 4000,
+            ..ClientOptions::default()
+        };
+        House::open_as(dir, local, options)
+    }
+
+    fn open_as(dir: &Path, local: bool, client_options: ClientOptions) -> House {
         let (service, _) = Service::open(&dir.join("md"), ServiceOptions::default()).unwrap();
         let service = Arc::new(service);
         let known = Servers::new(Options::default());
@@ -73,13 +84,7 @@ impl House {
         let client = Client::start(
             Arc::new(LocalMd(service.clone())),
             Arc::new(known),
-            ClientOptions {
-                // Many chunks of small objects.
-                direct_min: 1000,
-                tail_limit: 500,
-                chunk_limit: 4000,
-                ..ClientOptions::default()
-            },
+            client_options,
         )
         .unwrap();
         House {
@@ -698,7 +703,7 @@ fn peak() -> u64 {
 fn tiny_pieces() {
     const PIECES: u64 = 1 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
+    let house = House::open_as(dir.path(), false, ClientOptions::default());
     for (name, dtype, stride) in [("in step", "u1", 2i64), ("out of step", "f4", 3)] {
         let elem = dtype.parse::<DType>().unwrap().size();
         let dims = [4 * PIECES / elem];

@@ -543,6 +543,12 @@ impl Client {
         let cells = site
             .geometry
             .cells_at(object.size(site.geometry).max(reach));
+        // Of very many pieces only if there is anything beneath.
+        let beneath = |plan: &&&Plan| {
+            let span = plan.batch.as_ref().and_then(|batch| batch.span);
+            span.is_none_or(|(from, to)| state.runs.overlaps(from, to))
+        };
+        let plans: Vec<&&Plan> = plans.iter().filter(beneath).collect();
         running.end(&mut state, |wrote| {
             for plan in plans {
                 match &plan.batch {
