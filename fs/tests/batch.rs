@@ -44,6 +44,17 @@ impl House {
 
     /// `local`: the client calls the stores in this process instead.
     fn open_with(dir: &Path, local: bool) -> House {
+        let options = ClientOptions {
+            // Many chunks of small objects.
+            direct_min: 1000,
+            tail_limit: 500,
+            chunk_limit: 4000,
+            ..ClientOptions::default()
+        };
+        House::open_as(dir, local, options)
+    }
+
+    fn open_as(dir: &Path, local: bool, client_options: ClientOptions) -> House {
         let (service, _) = Service::open(&dir.join("md"), ServiceOptions::default()).unwrap();
         let service = Arc::new(service);
         let known = Servers::new(Options::default());
@@ -73,13 +84,7 @@ impl House {
         let client = Client::start(
             Arc::new(LocalMd(service.clone())),
             Arc::new(known),
-            ClientOptions {
-                // Many chunks of small objects.
-                direct_min: 1000,
-                tail_limit: 500,
-                chunk_limit: 4000,
-                ..ClientOptions::default()
-            },
+            client_options,
         )
         .unwrap();
         House {
@@ -255,7 +260,13 @@ fn patterns_are_read(house: &House) {
 }
 
 /// Writes a batch, and compares all of the object before and after a flush.
-fn write_and_compare(handle: &Handle, naive: &mut [u8], batches: &[Batch], unit: u64, what: &str) {
+fn write_and_compare(
+    handle: &Arc<Handle>,
+    naive: &mut [u8],
+    batches: &[Batch],
+    unit: u64,
+    what: &str,
+) {
     let bytes = interpret(batches, unit as i64);
     let read = |naive: &[u8]| {
         let size = naive.len();
@@ -452,7 +463,7 @@ fn random_trees_are_read() {
                     prop_assert!(out == expected);
                     let mut out = vec![0; end as usize];
                     let got = handle.read_batch(&plan, 0..plan.bytes(), &mut out);
-                    prop_assert!(matches!(got, Err(FsError::Invalid(_))), "{got:?}");
+                    prop_assert!(matches!(got, Err(FsError::Batch { .. })), "{got:?}");
                 }
             }
             Ok(())
@@ -536,6 +547,76 @@ fn pieces_cost_no_messages() {
     house.close();
 }
 
+/// Batches of pieces that meet nothing regular: of an `aligned` object they become few chunks, by way of what lies
+/// between them; and as they are where another client may write there.
+#[test]
+fn irregular_pieces_become_few_chunks() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    for (name, dims, dtype, codec) in [
+        ("rows", &[300u64, 400][..], "i4", "none"),
+        ("row", &[160_000], "V3", "shuffle+zstd:1"),
+    ] {
+        let handle = house.object(name, dims, dtype, "aligned", codec);
+        let size = handle.size();
+        let mut naive = vec![0; size as usize];
+        let mut random = 7u64;
+        for (round, gap) in [(1u8, 40), (2, 90), (3, 2000)] {
+            let mut at = 0;
+            let mut batches = Vec::new();
+            let mut memory = 0;
+            loop {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                at += 1 + (random >> 33) % gap;
+                let bytes = 1 + (random >> 60) % 3;
+                if at + bytes > size || batches.len() == 9000 {
+                    break;
+                }
+                let place = |at: u64| Place::at(at as i64);
+                batches.push(Batch::data(place(at), place(memory), bytes));
+                memory += bytes;
+                at += bytes;
+            }
+            let plan = Plan::new(&batches, 1).unwrap();
+            let buffer: Vec<u8> = (0..memory).map(|at| (at * 3) as u8 ^ round).collect();
+            handle.write_batch(&plan, 0..plan.bytes(), &buffer).unwrap();
+            for (file, memory) in interpret(&batches, 1) {
+                naive[file] = buffer[memory];
+            }
+            // The bytes between them: fill, or what was there.
+            let mut got = Vec::new();
+            let mut fill = vec![0; size as usize];
+            handle
+                .read(0, size as usize, &mut |bytes: &[u8]| {
+                    got.extend_from_slice(bytes)
+                })
+                .unwrap();
+            if round == 1 {
+                let filled: &[u8] = if dtype == "V3" {
+                    &[7, 8, 9]
+                } else {
+                    &[7, 0, 0, 0]
+                };
+                for (at, byte) in fill.iter_mut().enumerate() {
+                    *byte = filled[at % filled.len()];
+                }
+                let mut named = vec![false; size as usize];
+                interpret(&batches, 1)
+                    .iter()
+                    .for_each(|byte| named[byte.0] = true);
+                for (at, byte) in naive.iter_mut().enumerate().filter(|(at, _)| !named[*at]) {
+                    *byte = fill[at];
+                }
+            }
+            assert!(got == naive, "{name}, {round}");
+        }
+        let chunks = house.client().layout(handle.ino()).unwrap().chunks.len();
+        assert!(chunks < 2000, "{name}: {chunks} chunks");
+        handle.release().unwrap();
+    }
+    house.close();
+}
+
 /// Packed bytes of more than a message: each server gets as few as its share needs, and one more at most.
 #[test]
 fn large_batches_are_cut_where_messages_are_full() {
@@ -568,6 +649,98 @@ fn large_batches_are_cut_where_messages_are_full() {
     // 200 MiB is 4 messages if they lay on one server; here two for each that is full.
     assert!(used <= 2 * 3 + 1, "{used} messages");
     handle.release().unwrap();
+    house.close();
+}
+
+/// What lies in more chunks than anybody plans is refused, and the error says what to do; less of it is done.
+#[test]
+fn a_plan_is_bounded() {
+    const ALL: u64 = 3_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    let handle = house.object("grid", &[ALL], "u1", "grid:1", "none");
+    let every = |stride: i64| {
+        let count = ALL / stride as u64;
+        let file = Place::at(0).every(stride);
+        let batch = repeated(file, Place::at(0).every(1), count, Pattern::Data(1));
+        Plan::new(&[batch], 1).unwrap()
+    };
+    let plan = every(1000);
+    let mut bytes = vec![1; 3000];
+    let says = |refused: Result<(), FsError>| {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("ask for less at once"), "{refused}");
+    };
+    says(handle.read_batch(&plan, 0..3000, &mut bytes));
+    says(handle.write_batch(&plan, 0..3000, &bytes).map(drop));
+    let read = handle.read_batch_transfer(plan.clone(), bytes.clone());
+    says(read.unwrap().wait().map(drop).map_err(FsError::from));
+    let write = handle.write_batch_transfer(plan.clone(), bytes.clone());
+    says(write.unwrap().wait().map(drop).map_err(FsError::from));
+    let whole = slabfs_model::Hyperslab::whole(&[ALL]);
+    let memory = slabfs_fs::client::transfer::Memory::packed();
+    let read = handle.read_transfer(&whole, &memory, vec![0; ALL as usize]);
+    says(read.unwrap().wait().map(drop).map_err(FsError::from));
+    // A third of it.
+    handle.write_batch(&plan, 0..300, &bytes).unwrap();
+    handle.read_batch(&plan, 0..300, &mut bytes).unwrap();
+    handle.release().unwrap();
+    house.close();
+}
+
+/// Peak of this process's memory so far, in MB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
+    kilobytes.unwrap().parse::<u64>().unwrap() >> 10
+}
+
+/// `cargo test --release -p slabfs-fs --test batch -- --ignored --nocapture tiny_pieces`: 2^20 pieces of one byte
+/// into an `aligned` object, how long that takes, what memory, and how long others wait meanwhile.
+#[test]
+#[ignore = "measures"]
+fn tiny_pieces() {
+    const PIECES: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open_as(dir.path(), false, ClientOptions::default());
+    for (name, dtype, stride) in [("in step", "u1", 2i64), ("out of step", "f4", 3)] {
+        let elem = dtype.parse::<DType>().unwrap().size();
+        let dims = [4 * PIECES / elem];
+        let handle = house.object(name, &dims, dtype, "aligned", "none");
+        let file = Place::at(0).every(stride);
+        let batch = repeated(file, Place::at(0).every(1), PIECES, Pattern::Data(1));
+        let plan = Plan::new(&[batch], 1).unwrap();
+        let bytes = vec![7; PIECES as usize];
+        let before = peak();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let mut longest = Duration::ZERO;
+        let mut took = [Duration::ZERO; 2];
+        std::thread::scope(|threads| {
+            let other = threads.spawn(|| {
+                let mut longest = Duration::ZERO;
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let begun = std::time::Instant::now();
+                    handle.write(4 * PIECES - 1, b"x").unwrap();
+                    longest = longest.max(begun.elapsed());
+                }
+                longest
+            });
+            let begun = std::time::Instant::now();
+            handle.write_batch(&plan, 0..plan.bytes(), &bytes).unwrap();
+            took[0] = begun.elapsed();
+            handle.flush().unwrap();
+            took[1] = begun.elapsed();
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            longest = other.join().unwrap();
+        });
+        let [wrote, flushed] = took;
+        println!(
+            "{name}: written in {wrote:.2?}, flushed in {flushed:.2?}; others waited {longest:.2?} at most; {} MB more",
+            peak() - before
+        );
+        handle.release().unwrap();
+    }
     house.close();
 }
 

@@ -178,6 +178,49 @@ fn random_trees() {
     stage.close();
 }
 
+/// An error about an element of a batch says where that is.
+#[test]
+fn errors_name_the_path_of_an_element() {
+    let stage = Stage::open();
+    let object = stage.object("a", &[40, 30], "i4", "aligned");
+    let data = |file, memory| Batch::data(Place::at(file), memory, 4);
+    let vector = |below| {
+        let place = Place::after(0);
+        Batch::repeated(place, place, 1, Pattern::Vector(below))
+    };
+    let after = Place::after(0);
+    let below = vec![
+        data(0, after),
+        vector(vec![data(8, Place::after(40)), data(-3, after)]),
+    ];
+    let negative = [data(0, after), vector(below)];
+    let one = [vec![1, 1, 1]];
+    let mut buffer = vec![0; 100];
+    let refused = object
+        .read_batch(&negative, Unit::Bytes, &mut buffer)
+        .unwrap_err();
+    assert_eq!(refused.elements(), one, "{refused}");
+    assert!(refused.to_string().contains("[1][1][1]"), "{refused}");
+    let refused = object
+        .write_batch(&negative, Unit::Bytes, &buffer)
+        .unwrap_err();
+    assert_eq!(refused.elements(), one, "{refused}");
+    let over = [data(0, Place::at(0)), vector(vec![data(9, Place::at(2))])];
+    let both = [vec![0], vec![1, 0]];
+    let refused = object
+        .read_batch(&over, Unit::Bytes, &mut buffer)
+        .unwrap_err();
+    assert_eq!(refused.elements(), both, "{refused}");
+    let refused = object
+        .read_batch_transfer(&over, Unit::Bytes, buffer)
+        .unwrap_err();
+    assert_eq!(Error::from(refused).elements(), both);
+    let short = object.write_batch(&over, Unit::Bytes, &[0; 2]).unwrap_err();
+    assert!(short.elements().is_empty());
+    object.close().unwrap();
+    stage.close();
+}
+
 #[test]
 fn regions_between_memory_of_another_form_and_type_and_an_object() {
     let stage = Stage::open();

@@ -718,6 +718,17 @@ const char *slabfs_error(void);
 int64_t slabfs_error_index(void);
 
 /*
+ Where in its batch an element is that the error of the last call of this thread is about: its index in the top vector,
+ then in the vector below, and so on. An error names one element, or two that do not go together: `which` is 0 or 1.
+ Returns how many indices that are, 0 where no element is named, and writes as many of them as there is `room` for.
+
+ `path` points to `room` numbers, or is NULL and `room` 0.
+ */
+size_t slabfs_error_element(size_t which,
+                            uint32_t *path,
+                            size_t room);
+
+/*
  The name of a code, as `SLABFS_ENOTFOUND`; of a number that is none, `unknown`.
  */
 const char *slabfs_error_name(int32_t code);

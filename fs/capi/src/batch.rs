@@ -108,7 +108,7 @@ impl Element for slabfs_batch {
 pub(crate) unsafe fn batches<E: Element>(vector: *const E, n: u64) -> Result<Vec<Batch>, Failure> {
     let mut seen = 0;
     // SAFETY: the caller's.
-    unsafe { read(vector, n, &mut seen, 1, None) }
+    unsafe { read(vector, n, &mut seen, &mut Vec::new(), None) }
 }
 
 /// # Safety
@@ -117,7 +117,7 @@ unsafe fn read<E: Element>(
     vector: *const E,
     n: u64,
     seen: &mut u64,
-    depth: usize,
+    path: &mut Vec<u32>,
     of: Option<u64>,
 ) -> Result<Vec<Batch>, Failure> {
     let wrong = |error: BatchError| Failure::new(SLABFS_ETOOLARGE, error.to_string());
@@ -125,7 +125,7 @@ unsafe fn read<E: Element>(
         Some(number) => format!("the vector of element {number} of the batch"),
         None => "the batch".to_owned(),
     };
-    if depth > MAX_DEPTH {
+    if path.len() >= MAX_DEPTH {
         return Err(wrong(BatchError::TooDeep));
     }
     if n > MAX_NODES as u64 - *seen {
@@ -135,23 +135,29 @@ unsafe fn read<E: Element>(
         return Ok(Vec::new());
     }
     if vector.is_null() || !vector.is_aligned() {
-        return Err(Failure::invalid(format!(
+        let text = format!(
             "{} is at {vector:p}, where no vector is, and {n} elements are to be there",
             whose()
-        )));
+        );
+        return Err(match of {
+            Some(_) => Failure::invalid(text).element(path.clone()),
+            None => Failure::invalid(text),
+        });
     }
     let mut made = Vec::with_capacity(n as usize);
     for index in 0..n as usize {
         let number = *seen;
         *seen += 1;
+        path.push(index as u32);
         // SAFETY: the caller's.
-        let element = unsafe { (*vector.add(index)).read() }
-            .map_err(|text| Failure::invalid(format!("element {number} of the batch {text}")))?;
+        let element = unsafe { (*vector.add(index)).read() }.map_err(|text| {
+            Failure::invalid(format!("element {number} of the batch {text}")).element(path.clone())
+        })?;
         let pattern = match element.repeats {
             Repeats::Data(size) => Pattern::Data(size),
             // SAFETY: the caller's.
             Repeats::Vector(vector, n) => {
-                Pattern::Vector(unsafe { read(vector, n, seen, depth + 1, Some(number))? })
+                Pattern::Vector(unsafe { read(vector, n, seen, path, Some(number))? })
             }
         };
         made.push(Batch::repeated(
@@ -160,6 +166,7 @@ unsafe fn read<E: Element>(
             element.count,
             pattern,
         ));
+        path.pop();
         if *seen > MAX_NODES as u64 {
             return Err(wrong(BatchError::TooLarge));
         }

@@ -57,6 +57,7 @@ pub(crate) struct Failure {
     code: i32,
     message: String,
     index: Option<usize>,
+    elements: Vec<Vec<u32>>,
 }
 
 impl Failure {
@@ -65,6 +66,7 @@ impl Failure {
             code,
             message: message.into(),
             index: None,
+            elements: Vec::new(),
         }
     }
 
@@ -75,6 +77,12 @@ impl Failure {
     /// With what it is about in front.
     pub(crate) fn about(mut self, what: &str) -> Failure {
         self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// About this element of a batch, by its path.
+    pub(crate) fn element(mut self, path: Vec<u32>) -> Failure {
+        self.elements = vec![path];
         self
     }
 
@@ -90,6 +98,7 @@ impl From<Error> for Failure {
         Failure {
             code: code(error.kind()),
             index: error.index(),
+            elements: error.elements().to_vec(),
             message: error.to_string(),
         }
     }
@@ -129,10 +138,15 @@ fn code(kind: ErrorKind) -> i32 {
 struct Last {
     message: CString,
     index: i64,
+    elements: Vec<Vec<u32>>,
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = RefCell::new(Last { message: CString::default(), index: -1 });
+    static LAST: RefCell<Last> = RefCell::new(Last {
+        message: CString::default(),
+        index: -1,
+        elements: Vec::new(),
+    });
 }
 
 /// Does what a call is for: its error becomes code and message, and so does a panic.
@@ -148,15 +162,17 @@ pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> i32 {
             format!("the library failed within: {text}; please report it"),
         ))
     });
-    let (code, message, index) = match done {
-        Ok(()) => (SLABFS_OK, String::new(), None),
-        Err(failure) => (failure.code, failure.message, failure.index),
+    let (code, failure) = match done {
+        Ok(()) => (SLABFS_OK, Failure::new(SLABFS_OK, "")),
+        Err(failure) => (failure.code, failure),
     };
-    let mut bytes = message.into_bytes();
+    let index = failure.index;
+    let mut bytes = failure.message.into_bytes();
     bytes.retain(|&byte| byte != 0);
     let last = Last {
         message: CString::new(bytes).unwrap_or_default(),
         index: index.map_or(-1, |index| index as i64),
+        elements: failure.elements,
     };
     // A thread that is ending has no message any more.
     let _ = LAST.try_with(|place| *place.borrow_mut() = last);
@@ -176,6 +192,24 @@ pub extern "C" fn slabfs_error() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_error_index() -> i64 {
     LAST.try_with(|last| last.borrow().index).unwrap_or(-1)
+}
+
+/// Where in its batch an element is that the error of the last call of this thread is about: its index in the top vector,
+/// then in the vector below, and so on. An error names one element, or two that do not go together: `which` is 0 or 1.
+/// Returns how many indices that are, 0 where no element is named, and writes as many of them as there is `room` for.
+///
+/// # Safety
+/// `path` points to `room` numbers, or is NULL and `room` 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slabfs_error_element(which: usize, path: *mut u32, room: usize) -> usize {
+    let indices = LAST.try_with(|last| last.borrow().elements.get(which).cloned());
+    let indices = indices.ok().flatten().unwrap_or_default();
+    let some = indices.len().min(room);
+    if some > 0 && !path.is_null() {
+        // SAFETY: there is room for so many, as the caller says, and it is not ours.
+        unsafe { std::ptr::copy_nonoverlapping(indices.as_ptr(), path, some) };
+    }
+    indices.len()
 }
 
 /// The name of a code, as `SLABFS_ENOTFOUND`; of a number that is none, `unknown`.

@@ -10,22 +10,26 @@
 use std::ops::Range;
 
 use slabfs_mdserver::api::RightMode;
-use slabfs_model::batch::{Parts, Plan, Rows};
+use slabfs_model::batch::{BatchError, Parts, Plan, Rows};
 use slabfs_model::layout::boxes_of_run;
-use slabfs_model::{Fill, Hyperslab, intersect};
-use slabfs_objstore::client::{BatchPart, BatchPiece};
+use slabfs_model::{Coords, Hyperslab, Region, intersect};
+use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece};
 use slabfs_objstore::{ChunkName, StoreError};
 
-use super::committed::{Committed, Piece};
+use super::committed::{Committed, MOST_PARTS, Piece, too_many};
 use super::error::FsError;
 use super::flush::Scope;
 use super::geometry::{Geometry, moved};
 use super::handle::Handle;
+use super::object::Object;
 use super::rights::{By, Cells, Op};
 use super::{Client, FORM_TRIES};
 
 /// Runs that are looked at to find the span of a part of a batch; beyond that the span of all of it is taken.
 pub(super) const SPAN_RUNS: usize = 4096;
+
+/// Pairs of lattices that are looked at, at most, to find which of them overlap.
+const MOST_LOOKS: u64 = 1 << 24;
 
 /// A request that is being done.
 struct Request<'a> {
@@ -46,7 +50,7 @@ impl Request<'_> {
         Cells::of(self.boxes(geometry, size))
     }
 
-    fn boxes(&self, geometry: &Geometry, size: u64) -> Vec<slabfs_model::Region> {
+    fn boxes(&self, geometry: &Geometry, size: u64) -> Vec<Region> {
         let mut boxes = Vec::new();
         let (from, to) = self.span;
         boxes_of_run(&geometry.cells_at(size), from, to - from, &mut boxes);
@@ -72,18 +76,7 @@ impl Handle {
                 "a batch counts bytes of a whole object, and this handle shows a selection".into(),
             ));
         }
-        plan.check_targets()
-            .map_err(|error| FsError::Invalid(error.to_string()))?;
-        self.read_batch_checked(plan, packed, out)
-    }
-
-    /// The same of a batch whose pieces are known not to overlap in the buffer, through a handle of the whole object.
-    pub(super) fn read_batch_checked(
-        &self,
-        plan: &Plan,
-        packed: Range<u64>,
-        out: &mut [u8],
-    ) -> Result<(), FsError> {
+        plan.check_targets().map_err(invalid_batch)?;
         let packed = packed.start..packed.end.min(plan.bytes());
         let Some(span) = plan.file_span_of(packed.clone(), SPAN_RUNS) else {
             return Ok(());
@@ -101,7 +94,7 @@ impl Handle {
             if self.due(span.0, (span.1 - span.0) as usize) {
                 self.client.refresh(&self.object)?;
             }
-            if self.is_newer_here(span) {
+            if self.object.is_newer_here(span) {
                 self.client.flush_object(&self.object, Scope::All)?;
             }
             let op = {
@@ -114,15 +107,6 @@ impl Handle {
                 return Ok(());
             }
         }
-    }
-
-    /// Whether something of these bytes may be here that the servers have not got.
-    fn is_newer_here(&self, (from, to): (u64, u64)) -> bool {
-        let state = self.object.state.lock();
-        let taken = state.taken.as_ref();
-        state.runs.overlaps(from, to)
-            || taken.is_some_and(|taken| taken.overlaps(from, to))
-            || !state.streams.is_empty()
     }
 
     /// Reads in an operation that has begun; false if it has to begin anew.
@@ -162,15 +146,70 @@ impl Handle {
         }
         let bytes = request.packed.end - request.packed.start;
         self.client.counters().read.transfer(bytes);
-        let cells = geometry.cells_at(size);
+        let boxes = request.boxes(&geometry, size);
+        let mut wanted = Wanted {
+            plan: request.plan,
+            packed: request.packed.clone(),
+            base: request.base,
+            cells: geometry.cells_at(size),
+            geometry: &geometry,
+            stages: Vec::new(),
+        };
+        self.client
+            .find_batch(object, &mut wanted, &boxes, request.out)?;
+        let stages = wanted.stages.len();
+        let mut all = [(&wanted, &mut *request.out)];
+        for stage in 0..stages {
+            let failed = self.client.read_stage(&mut all, stage)?;
+            if let Some((_, error)) = failed.into_iter().next() {
+                return Err(error);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A batch, or some packed bytes of it, that is to be read, and where these are.
+pub(super) struct Wanted<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) packed: Range<u64>,
+    /// Where the memory that is read into begins in the buffer that the plan names.
+    pub(super) base: u64,
+    /// The object's dims, the last in bytes.
+    pub(super) cells: Coords,
+    pub(super) geometry: &'a Geometry,
+    /// The pieces of one do not overlap, and are older than those of the next that they overlap.
+    pub(super) stages: Vec<Vec<Piece>>,
+}
+
+impl Object {
+    /// Whether something of these bytes may be here that the servers have not got.
+    pub(super) fn is_newer_here(&self, (from, to): (u64, u64)) -> bool {
+        let state = self.state.lock();
+        let taken = state.taken.as_ref();
+        state.runs.overlaps(from, to)
+            || taken.is_some_and(|taken| taken.overlaps(from, to))
+            || !state.streams.is_empty()
+    }
+}
+
+impl Client {
+    /// Finds where the bytes of a batch are, all of which lie in `boxes`, and paints those that nothing is stored for.
+    pub(super) fn find_batch(
+        &self,
+        object: &Object,
+        wanted: &mut Wanted<'_>,
+        boxes: &[Region],
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
         let mut pieces = Vec::new();
-        for region in request.boxes(&geometry, size) {
-            let slab = Hyperslab::from_region(&region);
+        for region in boxes {
+            let slab = Hyperslab::from_region(region);
             let mut found = Committed::default();
-            self.client.plan(object, &geometry, &slab, &mut found)?;
+            self.plan(object, wanted.geometry, &slab, &mut found)?;
             for hole in &found.holes {
                 let hole = moved(&Hyperslab::from_region(hole), &slab);
-                paint(request, &cells, &hole, &geometry.info.fill)?;
+                wanted.paint(&hole, out)?;
             }
             pieces.extend(found.pieces.into_iter().map(|mut piece| {
                 piece.want = moved(&piece.want, &slab);
@@ -178,66 +217,109 @@ impl Handle {
             }));
         }
         for piece in &pieces {
-            self.client.ensure_known(piece.server)?;
+            self.ensure_known(piece.server)?;
         }
-        for stage in stages(&pieces) {
-            self.client
-                .read_batch_stage(&geometry, &cells, request, &stage)?;
+        if pieces.len() > MOST_PARTS {
+            return Err(too_many());
         }
-        Ok(true)
+        wanted.stages = stages(pieces)?;
+        Ok(())
     }
-}
 
-impl Client {
-    /// Reads pieces that do not overlap, one message a server.
-    fn read_batch_stage(
+    /// Reads the pieces of one stage of several batches, one message a server; says which batches failed by themselves.
+    ///
+    /// # Errors
+    /// Of the messages: of no batch anything is known then.
+    pub(super) fn read_stage(
         &self,
-        geometry: &Geometry,
-        cells: &[u64],
-        request: &mut Request<'_>,
-        stage: &[&Piece],
-    ) -> Result<(), FsError> {
-        let mut asked: Vec<BatchPiece<'_>> = stage
+        all: &mut [(&Wanted<'_>, &mut [u8])],
+        stage: usize,
+    ) -> Result<Vec<(usize, FsError)>, FsError> {
+        let mut asks = Vec::with_capacity(all.len());
+        let mut numbers = Vec::with_capacity(all.len());
+        for (number, (wanted, out)) in all.iter_mut().enumerate() {
+            let wanted = *wanted;
+            let Some(pieces) = wanted.stages.get(stage) else {
+                continue;
+            };
+            numbers.push(number);
+            let pieces = pieces.iter().map(Piece::asked);
+            asks.push(BatchAsk {
+                part: BatchPart {
+                    plan: wanted.plan,
+                    packed: wanted.packed.clone(),
+                    cells: &wanted.cells,
+                    base: wanted.base,
+                },
+                pieces: pieces.collect(),
+                memory: &mut **out,
+            });
+        }
+        self.servers()
+            .read_batches(&mut asks)
+            .map_err(|(_, error)| error)?;
+        let missing: Vec<Vec<usize>> = asks
             .iter()
-            .map(|piece| BatchPiece {
-                server: piece.server,
-                name: &piece.name,
-                form: &piece.form,
-                want: &piece.want,
-                slab: &piece.chunk,
-                found: true,
+            .map(|ask| {
+                let pieces = ask.pieces.iter().enumerate();
+                let missing = pieces.filter(|(_, piece)| !piece.found);
+                missing.map(|(at, _)| at).collect()
             })
             .collect();
-        let part = BatchPart {
-            plan: request.plan,
-            packed: request.packed.clone(),
-            cells,
-            base: request.base,
-        };
-        self.servers()
-            .read_batch(&part, &mut asked, request.out)
-            .map_err(|(_, error)| error)?;
-        let draining = self.known.lock().draining.clone();
-        let found: Vec<bool> = asked.iter().map(|piece| piece.found).collect();
-        for (piece, _) in stage.iter().zip(found).filter(|(_, found)| !found) {
+        drop(asks);
+        let mut failed = Vec::new();
+        for (number, missing) in numbers.into_iter().zip(missing) {
+            let (wanted, out) = &mut all[number];
+            let pieces = missing.iter().map(|&at| &wanted.stages[stage][at]);
+            if let Err(error) = self.settle_stage(wanted, pieces, out) {
+                failed.push((number, error));
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Paints pieces whose chunks are not there, if that may be.
+    fn settle_stage<'a>(
+        &self,
+        wanted: &Wanted<'_>,
+        missing: impl Iterator<Item = &'a Piece>,
+        out: &mut [u8],
+    ) -> Result<(), FsError> {
+        for piece in missing {
             // A place of a grid that nobody wrote is fill; a chunk that the tiling names has to be there.
             if matches!(piece.name, ChunkName::Free(_)) {
                 return Err(StoreError::Missing(piece.name.clone()).into());
             }
-            if draining.contains(&piece.server) {
-                self.unless_moved(geometry, piece)?;
+            let draining = self.known.lock().draining.contains(&piece.server);
+            if draining {
+                self.unless_moved(wanted.geometry, piece)?;
             }
-            paint(request, cells, &piece.want, &geometry.info.fill)?;
+            wanted.paint(&piece.want, out)?;
         }
         Ok(())
     }
 }
 
+impl Piece {
+    fn asked(&self) -> BatchPiece<'_> {
+        BatchPiece {
+            server: self.server,
+            name: &self.name,
+            form: &self.form,
+            want: &self.want,
+            slab: &self.chunk,
+            found: true,
+        }
+    }
+}
+
 /// Pieces, oldest first, in as few stages as need be: those of one do not overlap.
-fn stages(pieces: &[Piece]) -> Vec<Vec<&Piece>> {
-    let mut stages: Vec<Vec<&Piece>> = Vec::new();
+fn stages(pieces: Vec<Piece>) -> Result<Vec<Vec<Piece>>, FsError> {
+    let mut stages: Vec<Vec<Piece>> = Vec::new();
     let mut pairs = Vec::new();
+    let looked = std::cell::Cell::new(0u64);
     let mut overlaps = |one: &Piece, other: &Piece| {
+        looked.set(looked.get() + 1);
         pairs.clear();
         intersect(&one.want, &other.want, &mut pairs);
         !pairs.is_empty()
@@ -247,7 +329,7 @@ fn stages(pieces: &[Piece]) -> Vec<Vec<&Piece>> {
         let above = match piece.over {
             true => stages
                 .iter()
-                .rposition(|stage| stage.iter().any(|other| overlaps(piece, other)))
+                .rposition(|stage| stage.iter().any(|other| overlaps(&piece, other)))
                 .map_or(0, |at| at + 1),
             false => 0,
         };
@@ -255,33 +337,43 @@ fn stages(pieces: &[Piece]) -> Vec<Vec<&Piece>> {
             Some(stage) => stage.push(piece),
             None => stages.push(vec![piece]),
         }
-    }
-    stages
-}
-
-/// Paints what the batch names of `slab` with fill.
-fn paint(
-    request: &mut Request<'_>,
-    cells: &[u64],
-    slab: &Hyperslab,
-    fill: &Fill,
-) -> Result<(), FsError> {
-    let rows =
-        Rows::new(cells, slab, cells, slab).map_err(|error| FsError::Invalid(error.to_string()))?;
-    let (plan, packed) = (request.plan, &request.packed);
-    let by_pieces = Parts::few_pieces(plan, packed, &rows);
-    for part in Parts::new(plan, packed.clone(), &rows, by_pieces) {
-        let run = part.run;
-        let mut at = (run.memory - request.base) as usize;
-        let mut cell = run.file;
-        for _ in 0..run.count {
-            let piece = request.out.get_mut(at..at + run.bytes as usize);
-            let piece = piece
-                .ok_or_else(|| FsError::Invalid("the buffer is too small for the batch".into()))?;
-            fill.paint(piece, cell);
-            at = at.wrapping_add_signed(run.memory_stride as isize);
-            cell = cell.wrapping_add_signed(run.file_stride);
+        if looked.get() > MOST_LOOKS {
+            return Err(too_many());
         }
     }
-    Ok(())
+    Ok(stages)
+}
+
+impl Wanted<'_> {
+    /// Paints what the batch names of `slab` with fill.
+    fn paint(&self, slab: &Hyperslab, out: &mut [u8]) -> Result<(), FsError> {
+        let fill = &self.geometry.info.fill;
+        let cells = &self.cells;
+        let rows = Rows::new(cells, slab, cells, slab)
+            .map_err(|error| FsError::Invalid(error.to_string()))?;
+        let by_pieces = Parts::few_pieces(self.plan, &self.packed, &rows);
+        for part in Parts::new(self.plan, self.packed.clone(), &rows, by_pieces) {
+            let run = part.run;
+            let mut at = (run.memory - self.base) as usize;
+            let mut cell = run.file;
+            for _ in 0..run.count {
+                let piece = out.get_mut(at..at + run.bytes as usize);
+                let piece = piece.ok_or_else(|| {
+                    FsError::Invalid("the buffer is too small for the batch".into())
+                })?;
+                fill.paint(piece, cell);
+                at = at.wrapping_add_signed(run.memory_stride as isize);
+                cell = cell.wrapping_add_signed(run.file_stride);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a batch that cannot be is to the caller.
+pub(crate) fn invalid_batch(error: BatchError) -> FsError {
+    FsError::Batch {
+        error,
+        elements: Vec::new(),
+    }
 }

@@ -2,13 +2,16 @@
 //!
 //! - A grid takes a batch in place: one message to each data server that has something of it, which writes the pieces
 //!   of a chunk under the chunk's lock.
-//! - An `aligned` object takes it as dirty runs, a piece each, of which a flush makes boxes and lattices: of two places
-//!   of the buffer that go to the same byte the later one is there, and a strided pattern becomes few chunks.
+//! - An `aligned` object takes one of few pieces as dirty runs, of which a flush makes boxes and lattices: of two places of
+//!   the buffer that go to the same byte the later one is there. One of many pieces would cost much memory and much time
+//!   under the lock that all who use the object need; it goes straight to the servers, as a transfer does
+//!   (`transfer/put_batch.rs`).
 //!
 //! A batch is not one write: what others read meanwhile may show it in part. If it fails, part of it may be written.
 //! Nothing is written of one that reaches beyond what the object may hold.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::RightMode;
@@ -18,21 +21,22 @@ use slabfs_model::layout::{Grid, boxes_of_run};
 use slabfs_objstore::client::{BatchPart, BatchPiece};
 
 use super::batch::SPAN_RUNS;
+use super::committed::grid_parts;
 use super::error::FsError;
 use super::geometry::{Geometry, moved};
 use super::grid_io::GridChunk;
 use super::handle::{Handle, Want, Written};
 use super::object::ends_of;
 use super::rights::{By, Span};
+use super::transfer::scope;
 use super::write::too_big;
 
-/// Pieces that enter memory between two looks at how much is there.
-const PIECES: u64 = 4096;
+/// Pieces of an `aligned` object that enter memory; more go to the servers.
+const FEW_PIECES: u64 = 1024;
 
 /// A request that is being done.
 struct Request<'a> {
     plan: &'a Plan,
-    /// What is not done yet.
     packed: Range<u64>,
     span: (u64, u64),
     from: &'a [u8],
@@ -43,8 +47,6 @@ struct Request<'a> {
 /// What a step of a request came to.
 enum Step {
     Done(Written),
-    /// Memory is short before the rest can be taken in.
-    Full(Written),
     /// The operation has to begin anew.
     Anew,
 }
@@ -57,7 +59,7 @@ impl Handle {
     /// `Invalid` for a handle on a selection or one that appends, and a buffer that is too small; `TooBig` for a batch
     /// that reaches beyond what the object may hold; errors of the servers.
     pub fn write_batch(
-        &self,
+        self: &Arc<Self>,
         plan: &Plan,
         packed: Range<u64>,
         from: &[u8],
@@ -86,8 +88,11 @@ impl Handle {
                 from.len()
             )));
         }
+        if self.object.geometry.read().grid.is_none() && has_many_pieces(plan, &packed) {
+            return self.write_batch_through(plan, packed, from);
+        }
         let bytes = packed.end - packed.start;
-        let mut request = Request {
+        let request = Request {
             plan,
             packed,
             span,
@@ -97,7 +102,6 @@ impl Handle {
         let needs = |geometry: &Geometry, size| {
             self.write_needs(geometry, size, Some(span.0), span.1 - span.0)
         };
-        let mut size_changed = false;
         loop {
             let life = self.client.admit(&self.object)?;
             if self.client.over_budget() {
@@ -114,23 +118,37 @@ impl Handle {
                 let size = self.object.size(geometry);
                 life == self.client.life() && op.covers(|| needs(geometry, size))
             };
-            match self.write_batch_in(&covers, &mut request)? {
-                Step::Done(written) => {
-                    self.note_written();
-                    self.client.counters().write.transfer(bytes);
-                    size_changed |= written.size_changed;
-                    return Ok(Written { size_changed });
-                }
-                Step::Full(written) => size_changed |= written.size_changed,
-                Step::Anew => {}
+            if let Step::Done(written) = self.write_batch_in(&covers, &request)? {
+                self.note_written();
+                self.client.counters().write.transfer(bytes);
+                return Ok(written);
             }
         }
+    }
+
+    /// The same by a transfer that is waited for.
+    fn write_batch_through(
+        self: &Arc<Self>,
+        plan: &Plan,
+        packed: Range<u64>,
+        from: &[u8],
+    ) -> Result<Written, FsError> {
+        let size = self.size();
+        scope(|scope| -> Result<(), FsError> {
+            let write = scope.write_batch_part(self, plan.clone(), packed, from)?;
+            write.wait()?;
+            Ok(())
+        })?;
+        self.note_written();
+        Ok(Written {
+            size_changed: self.size() > size,
+        })
     }
 
     fn write_batch_in(
         &self,
         covers: &dyn Fn(&Geometry) -> bool,
-        request: &mut Request<'_>,
+        request: &Request<'_>,
     ) -> Result<Step, FsError> {
         let mut asked = self.client.alone() || self.client.strict();
         for _ in 0..super::FORM_TRIES {
@@ -158,7 +176,7 @@ impl Handle {
     fn write_batch_shaped(
         &self,
         geometry: &Geometry,
-        request: &mut Request<'_>,
+        request: &Request<'_>,
     ) -> Result<Step, FsError> {
         let size = self.object.size(geometry);
         let limit = geometry.size_limit();
@@ -170,50 +188,28 @@ impl Handle {
         };
         match &geometry.grid {
             Some(grid) => self.write_batch_in_place(geometry, grid, size, request)?,
-            None if !self.remember_batch(geometry, request) => return Ok(Step::Full(written)),
-            None => {}
+            None => self.remember_batch(geometry, request),
         }
         Ok(Step::Done(written))
     }
 
-    /// Into memory, piece by piece; false where memory is short before all are in.
-    fn remember_batch(&self, geometry: &Geometry, request: &mut Request<'_>) -> bool {
-        let mut runs = request
-            .plan
-            .runs_within(0..i64::MAX as u64, request.packed.clone());
-        let mut held = None;
-        loop {
-            let mut state = self.object.state.lock();
-            let mut left = PIECES;
-            while left > 0 {
-                let Some((run, first)) = held.take().or_else(|| Some((runs.next()?, 0))) else {
-                    self.client.account(&mut state);
-                    return true;
-                };
-                let upto = run.count.min(first + left);
-                for number in first..upto {
-                    let step = |at: u64, stride: i64| {
-                        at.wrapping_add_signed(stride.wrapping_mul(number as i64))
-                    };
-                    let memory = (step(run.memory, run.memory_stride) - request.base) as usize;
-                    let file = step(run.file, run.file_stride);
-                    let piece = &request.from[memory..memory + run.bytes as usize];
-                    state.runs.insert(file, piece, self.id);
-                    state.beside.note(file, file + run.bytes);
-                    self.object.grow(geometry, file + run.bytes);
-                }
-                left -= upto - first;
-                request.packed.start = run.packed + upto * run.bytes;
-                if upto < run.count {
-                    held = Some((run, upto));
-                }
-            }
-            self.client.account(&mut state);
-            drop(state);
-            if self.client.over_budget() {
-                return false;
+    /// Into memory, piece by piece: they are few.
+    fn remember_batch(&self, geometry: &Geometry, request: &Request<'_>) {
+        let all = 0..i64::MAX as u64;
+        let mut state = self.object.state.lock();
+        for run in request.plan.runs_within(all, request.packed.clone()) {
+            for number in 0..run.count as i64 {
+                let step =
+                    |at: u64, stride: i64| at.wrapping_add_signed(stride.wrapping_mul(number));
+                let memory = (step(run.memory, run.memory_stride) - request.base) as usize;
+                let file = step(run.file, run.file_stride);
+                let piece = &request.from[memory..memory + run.bytes as usize];
+                state.runs.insert(file, piece, self.id);
+                state.beside.note(file, file + run.bytes);
+                self.object.grow(geometry, file + run.bytes);
             }
         }
+        self.client.account(&mut state);
     }
 
     /// Straight into the chunks of a grid.
@@ -237,9 +233,7 @@ impl Handle {
         let mut chunks: Vec<(GridChunk, Hyperslab, Hyperslab)> = Vec::new();
         for region in &boxes {
             let slab = Hyperslab::from_region(region);
-            let mut parts = Vec::new();
-            grid.plan(&slab, &mut parts);
-            for part in parts {
+            for part in grid_parts(grid, &slab)? {
                 let want = moved(&part.want, &slab);
                 let rows = Rows::new(&cells, &want, &grid.chunk, &part.chunk)
                     .map_err(|error| FsError::Invalid(error.to_string()))?;
@@ -269,10 +263,7 @@ impl Handle {
             cells: &cells,
             base: request.base,
         };
-        client
-            .servers()
-            .write_batch(&part, &pieces, request.from)
-            .map_err(|(_, error)| error)?;
+        client.servers().write_batch(&part, pieces, request.from)?;
         let bytes = request.packed.end - request.packed.start;
         object.stored.fetch_add(bytes, Ordering::AcqRel);
         allowed.end()?;
@@ -303,4 +294,14 @@ impl Handle {
         client.account(&mut state);
         Ok(())
     }
+}
+
+/// Whether these bytes of a batch are more pieces than are taken into memory.
+fn has_many_pieces(plan: &Plan, packed: &Range<u64>) -> bool {
+    let mut pieces = 0u64;
+    let mut runs = plan.runs_within(0..i64::MAX as u64, packed.clone());
+    runs.any(|run| {
+        pieces = pieces.saturating_add(run.count);
+        pieces > FEW_PIECES
+    })
 }

@@ -68,8 +68,7 @@ impl Running<'_> {
     /// Ends it: what lies in memory of each `[from, to)` that `wrote` names is gone, but what is newer. The caller
     /// holds the object's state.
     pub(super) fn end(self, state: &mut State, wrote: impl FnOnce(&mut dyn FnMut(u64, u64))) {
-        let mut newer = state.beside.end(self.id);
-        newer.sort_unstable();
+        let newer = disjoint(state.beside.end(self.id));
         // It has ended, and whoever drops it looks for that in the state.
         std::mem::forget(self);
         wrote(&mut |from, to| {
@@ -86,11 +85,25 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Calls `each` with the parts of `[from, to)` that `newer`, which is sorted, has nothing of.
+/// The same bytes in order, each once: what many small writes leave is looked up for each of many small pieces.
+fn disjoint(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, before| {
+        let joins = next.0 <= before.1;
+        if joins {
+            before.1 = before.1.max(next.1);
+        }
+        joins
+    });
+    ranges
+}
+
+/// Calls `each` with the parts of `[from, to)` that `newer`, which is sorted and disjoint, has nothing of.
 fn for_older(newer: &[(u64, u64)], mut from: u64, to: u64, each: &mut dyn FnMut(u64, u64)) {
-    for &(start, end) in newer {
-        if end <= from || start >= to {
-            continue;
+    let first = newer.partition_point(|&(_, end)| end <= from);
+    for &(start, end) in &newer[first..] {
+        if start >= to {
+            break;
         }
         if start > from {
             each(from, start);
@@ -116,7 +129,8 @@ mod tests {
         }
         let mut newer = beside.end(first);
         assert_eq!(newer, [(10, 14), (3, 5), (4, 11)]);
-        newer.sort_unstable();
+        newer = disjoint(newer);
+        assert_eq!(newer, [(3, 14)]);
         let parts = |from, to| {
             let mut parts = Vec::new();
             for_older(&newer, from, to, &mut |from, to| parts.push((from, to)));

@@ -1,7 +1,7 @@
 //! What is committed of a slab: which chunks hold it, and their bytes, one message a server. Holes are fill.
 
 use slabfs_mdserver::api::Stored;
-use slabfs_model::layout::Grid;
+use slabfs_model::layout::{Grid, GridPart};
 use slabfs_model::{Coords, Hyperslab, Region, ServerId, fill_slab, fill_slab_at, scatter};
 use slabfs_objstore::client::ReadPiece;
 use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
@@ -57,7 +57,9 @@ impl Client {
         }
         self.with_tiling(object, geometry, |tiling| {
             let mut parts = Vec::new();
-            tiling.plan(slab, &mut parts, &mut plan.holes);
+            tiling
+                .plan_within(slab, MOST_PARTS, &mut parts, &mut plan.holes)
+                .map_err(|_| too_many())?;
             for part in parts {
                 match &part.record.value {
                     Stored::Fill => push_holes(&part.want, &mut plan.holes),
@@ -71,7 +73,8 @@ impl Client {
                     }),
                 }
             }
-        })
+            Ok(())
+        })?
     }
 
     fn plan_grid(
@@ -87,9 +90,7 @@ impl Client {
             plan.holes.push(Region::whole(&slab.packed_shape()));
             return Ok(());
         }
-        let mut parts = Vec::new();
-        grid.plan(slab, &mut parts);
-        for part in parts {
+        for part in grid_parts(grid, slab)? {
             let chunk = self.grid_chunk(object, geometry, grid, part.at)?;
             plan.pieces.push(Piece {
                 server: chunk.server,
@@ -212,6 +213,34 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// The parts of chunks that a request may have: what it plans, and sends, is bounded by them.
+pub(super) const MOST_PARTS: usize = 1 << 20;
+
+pub(super) fn too_many() -> FsError {
+    FsError::Invalid(format!(
+        "what is asked for lies in more than {MOST_PARTS} parts of chunks; ask for less at once: smaller selections, \
+         or several batches. Where writes over each other made so many, they become fewer when the object's chunks have \
+         been merged"
+    ))
+}
+
+/// The parts of a grid's chunks that are together `slab`.
+pub(super) fn grid_parts(grid: &Grid, slab: &Hyperslab) -> Result<Vec<GridPart>, FsError> {
+    let mut parts = Vec::new();
+    let Some(bounds) = slab.bounds() else {
+        return Ok(parts);
+    };
+    let places = (0..bounds.rank()).map(|axis| {
+        let chunk = grid.chunk[axis].max(1);
+        (bounds.end(axis) - 1) / chunk - bounds.offset[axis] / chunk + 1
+    });
+    if places.fold(1u64, u64::saturating_mul) > MOST_PARTS as u64 {
+        return Err(too_many());
+    }
+    grid.plan(slab, &mut parts);
+    Ok(parts)
 }
 
 impl Committed {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use slabfs_mdserver::api::MdError;
 use slabfs_model::DType;
+use slabfs_model::batch::{Batch, BatchError, path_of};
 use slabfs_objstore::StoreError;
 use thiserror::Error;
 
@@ -21,6 +22,15 @@ pub enum FsError {
     /// The request makes no sense for this object; the text says why and what would.
     #[error("{0}")]
     Invalid(String),
+    /// A batch that cannot be.
+    #[error("{error}{}", named(elements))]
+    Batch {
+        /// Why; elements are numbers there.
+        error: BatchError,
+        /// The paths of the elements that it names: index in the top vector, then in the vector below, and so on. Empty
+        /// where just the plan was given, which has no vectors any more.
+        elements: Vec<Vec<u32>>,
+    },
     /// The request reaches beyond what the object may hold.
     #[error("{0}")]
     TooBig(String),
@@ -72,7 +82,32 @@ pub enum FsError {
     Unsettled(String),
 }
 
+/// Paths as a text, behind the error: ` (that is [0][2])`.
+fn named(elements: &[Vec<u32>]) -> String {
+    let one = |path: &Vec<u32>| path.iter().map(|index| format!("[{index}]")).collect();
+    let all: Vec<String> = elements.iter().map(one).collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!(" (that is {})", all.join(" and ")),
+    }
+}
+
 impl FsError {
+    /// With the paths of the elements that it names, if it is of this batch.
+    pub(crate) fn of_batch(self, batches: &[Batch]) -> FsError {
+        match self {
+            FsError::Batch { error, .. } => {
+                let numbers = error.elements();
+                let paths = numbers
+                    .iter()
+                    .filter_map(|&number| path_of(batches, number));
+                let elements = paths.collect();
+                FsError::Batch { error, elements }
+            }
+            other => other,
+        }
+    }
+
     /// Whether the object's form changed on the server, so that the request should look again.
     pub(super) fn is_stale(&self) -> bool {
         matches!(self, FsError::Md(MdError::Stale))

@@ -75,6 +75,7 @@ use slabfs_model::ServerId;
 use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};
 
+pub(crate) use batch::invalid_batch;
 pub use drain::Drained;
 pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
@@ -276,7 +277,7 @@ impl Client {
     pub fn stats(&self) -> serde_json::Value {
         let rights = self.rights.counts();
         let requests = self.md.requests();
-        let (transfers, under_way, transfer_bytes) = self.transfers.gauges();
+        let (transfers, under_way, transfer_bytes, waiting) = self.transfers.gauges();
         serde_json::json!({
             "counters": self.counters().snapshot(),
             "dirty_bytes": self.dirty.load(Ordering::Relaxed).max(0),
@@ -285,6 +286,7 @@ impl Client {
             "metadata_requests": requests.all,
             "transfers": transfers,
             "transfers_running": under_way,
+            "transfers_waiting": waiting,
             "transfer_bytes": transfer_bytes,
             "open_objects": self.objects.lock().len(),
             "locks_held": self.locks.held(),

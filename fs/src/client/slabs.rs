@@ -6,7 +6,7 @@
 //! each other.
 
 use slabfs_model::Hyperslab;
-use slabfs_model::layout::{Steps, coalesce, join_steps};
+use slabfs_model::layout::{Run, Steps, coalesce, join_steps};
 
 use super::Client;
 use super::geometry::Geometry;
@@ -30,29 +30,37 @@ impl Client {
         cells: &[u64],
         taken: &Runs,
     ) -> Vec<Hyperslab> {
+        let writers = taken.writers().into_iter();
+        writers
+            .flat_map(|writer| self.slabs_of_runs(object, geometry, cells, &taken.ranges(writer)))
+            .collect()
+    }
+
+    /// The slabs that are together these runs, which are sorted and disjoint.
+    pub(super) fn slabs_of_runs(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        cells: &[u64],
+        runs: &[Run],
+    ) -> Vec<Hyperslab> {
+        let boxes = coalesce(cells, runs, self.chunk_limit());
+        if geometry.blocks.is_some() {
+            // By placement `region` a chunk lies in one block.
+            let split = self.split(geometry, boxes);
+            return split.iter().map(Hyperslab::from_region).collect();
+        }
         let steps = Steps {
             elem: geometry.info.dtype.size(),
             small: SMALL,
             least: LEAST,
             most: self.chunk_limit(),
         };
-        let mut slabs = Vec::new();
-        for writer in taken.writers() {
-            let boxes = coalesce(cells, &taken.ranges(writer), self.chunk_limit());
-            if geometry.blocks.is_some() {
-                // By placement `region` a chunk lies in one block.
-                let split = self.split(geometry, boxes);
-                slabs.extend(split.iter().map(Hyperslab::from_region));
-                continue;
-            }
-            let joined = join_steps(&boxes, &steps);
-            if joined.len() < boxes.len() && self.is_crowded(object, geometry, &joined) {
-                slabs.extend(boxes.iter().map(Hyperslab::from_region));
-            } else {
-                slabs.extend(joined);
-            }
+        let joined = join_steps(&boxes, &steps);
+        if joined.len() < boxes.len() && self.is_crowded(object, geometry, &joined) {
+            return boxes.iter().map(Hyperslab::from_region).collect();
         }
-        slabs
+        joined
     }
 
     /// Whether too many lattices lie where one of these is to be.

@@ -144,7 +144,7 @@ fn client_number(error: &FsError) -> Errno {
     match error {
         FsError::Md(error) => md_number(error),
         FsError::Store(error) => store_number(error),
-        FsError::Invalid(_) => Errno::EINVAL,
+        FsError::Invalid(_) | FsError::Batch { .. } => Errno::EINVAL,
         FsError::TooBig(_) => Errno::EFBIG,
         FsError::NoServers => Errno::EIO,
         FsError::ReadOnly(_) => Errno::EROFS,

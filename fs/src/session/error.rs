@@ -57,6 +57,7 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     index: Option<usize>,
+    elements: Vec<Vec<u32>>,
 }
 
 impl Error {
@@ -66,6 +67,7 @@ impl Error {
             kind,
             message: message.into(),
             index: None,
+            elements: Vec::new(),
         }
     }
 
@@ -77,6 +79,12 @@ impl Error {
     /// Which of several things that were asked for at once it is about, from 0.
     pub fn index(&self) -> Option<usize> {
         self.index
+    }
+
+    /// The elements of a batch that it is about, one or two, each by its path: its index in the top vector, then in the
+    /// vector below, and so on.
+    pub fn elements(&self) -> &[Vec<u32>] {
+        &self.elements
     }
 
     /// Whether the same call may succeed later.
@@ -114,9 +122,10 @@ impl From<FsError> for Error {
         let kind = match &error {
             FsError::Md(error) => of_metadata(error),
             FsError::Store(error) => of_store(error),
-            FsError::Invalid(_) | FsError::NoSuchExtent | FsError::NotRepresentable { .. } => {
-                ErrorKind::Invalid
-            }
+            FsError::Invalid(_)
+            | FsError::Batch { .. }
+            | FsError::NoSuchExtent
+            | FsError::NotRepresentable { .. } => ErrorKind::Invalid,
             FsError::Cancelled => ErrorKind::Cancelled,
             FsError::TooBig(_) => ErrorKind::TooLarge,
             FsError::NoServers => ErrorKind::Unavailable,
@@ -132,10 +141,16 @@ impl From<FsError> for Error {
             FsError::Md(MdError::At { index, .. }) => Some(*index as usize),
             _ => None,
         };
+        let message = error.to_string();
+        let elements = match error {
+            FsError::Batch { elements, .. } => elements,
+            _ => Vec::new(),
+        };
         Error {
             kind,
-            message: error.to_string(),
+            message,
             index,
+            elements,
         }
     }
 }

@@ -8,8 +8,8 @@ use slabfs_model::batch::{Batch, Plan};
 use super::error::Error;
 use super::object::Object;
 use super::select::Select;
-use crate::client::FsError;
 use crate::client::transfer::{Failed, Memory, Scope, Transfer};
+use crate::client::{FsError, invalid_batch};
 use crate::view::pattern::Unit;
 
 impl<B> From<Failed<B>> for Error {
@@ -71,11 +71,11 @@ impl Object {
                 fits(&plan, into.len())?;
                 handle.read_batch(&plan, 0..plan.bytes(), into)
             })
-            .map_err(|error| self.about(error))
+            .map_err(|error| self.about(error.of_batch(batch)))
     }
 
     /// Writes the pieces of a batch from a buffer. Of pieces that overlap in the object the later one is there. It is
-    /// taken over as by [`Object::write`].
+    /// taken over as by [`Object::write`]; of many small pieces it goes to the servers at once.
     ///
     /// # Errors
     /// `Invalid` for a batch that cannot be, or that reaches beyond the buffer; `TooLarge` for one that reaches beyond
@@ -103,7 +103,7 @@ impl Object {
         buffer: B,
     ) -> Result<Transfer<B>, Failed<B>> {
         match self.readable().and_then(|()| self.plan(batch, unit)) {
-            Ok(plan) => self.opened().read_batch_transfer(plan, buffer),
+            Ok(plan) => named(batch, self.opened().read_batch_transfer(plan, buffer)),
             Err(error) => Err(Failed { error, buffer }),
         }
     }
@@ -133,8 +133,19 @@ impl Object {
             Unit::Bytes => 1,
             Unit::Elements => self.opened().elem(),
         };
-        Plan::new(batch, unit).map_err(|error| FsError::Invalid(error.to_string()))
+        Plan::new(batch, unit).map_err(|error| invalid_batch(error).of_batch(batch))
     }
+}
+
+/// The paths of the elements that an error names.
+fn named<B>(
+    batch: &[Batch],
+    made: Result<Transfer<B>, Failed<B>>,
+) -> Result<Transfer<B>, Failed<B>> {
+    made.map_err(|failed| Failed {
+        error: failed.error.of_batch(batch),
+        buffer: failed.buffer,
+    })
 }
 
 /// Whether a batch stays within a buffer of `len` bytes.
@@ -218,7 +229,7 @@ impl<'scope> Scope<'scope, '_> {
         buffer: &'scope mut [u8],
     ) -> In<'scope> {
         match object.readable().and_then(|()| object.plan(batch, unit)) {
-            Ok(plan) => self.read_batch(object.opened(), plan, buffer),
+            Ok(plan) => named(batch, self.read_batch(object.opened(), plan, buffer)),
             Err(error) => Err(Failed { error, buffer }),
         }
     }

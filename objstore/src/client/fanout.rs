@@ -283,7 +283,7 @@ pub(super) struct Sorter<M> {
 }
 
 /// A control part is full at this estimate; the estimate is on the high side, the limit twice this.
-const FULL: u64 = 8 << 20;
+pub(super) const FULL: u64 = 8 << 20;
 
 impl<M> Sorter<M> {
     pub(super) fn new() -> Sorter<M> {

@@ -39,7 +39,7 @@ use std::{
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_model::{ServerId, SessionId};
 
-pub use batch::{BatchPart, BatchPiece};
+pub use batch::{BatchAsk, BatchPart, BatchPiece};
 pub use counters::{Counters, CountersSnapshot, Side, SideSnapshot};
 pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePiece};
 

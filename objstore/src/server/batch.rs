@@ -1,5 +1,5 @@
 //! Reads and writes of batches: the bytes of pieces that lie in parts of chunks, packed as they are sent, and put into
-//! grid chunks in place.
+//! grid chunks in place. A message has several, which are gone through one after the other.
 //!
 //! How long the reply is has to be known before it begins: it is counted by a walk of runs, and then walked again to
 //! be sent. What goes wrong on the way is told behind the bytes, of which the rest is zeros then, so that the
@@ -17,7 +17,7 @@ use crate::batch::{
 };
 use crate::error::{Result, StoreError};
 use crate::store::ChunkStore;
-use crate::wire::messages::{Answer, BatchItem, BatchRequest};
+use crate::wire::messages::{Answer, BatchFound, BatchItem, BatchRequest, BatchRequests};
 use crate::wire::{Call, MAX_PAYLOAD, WireResult};
 
 /// How long one request may take: a client waits 30 seconds for it.
@@ -34,16 +34,22 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let patience = Patience {
         until: Instant::now() + PATIENCE,
     };
-    let refuse = |e| Answer::<Vec<bool>>::Err(e);
-    let request: BatchRequest = match decode(control) {
-        Ok(request) => request,
+    let refuse = |e| Answer::<Vec<BatchFound>>::Err(e);
+    let requests: BatchRequests = match decode(control) {
+        Ok(requests) => requests,
         Err(e) => return reply.send(&encode(&refuse(e))?, &[]),
     };
-    let asked = match Asked::new(store, &request, patience) {
+    let mut bytes = 0;
+    let asked: Result<Vec<Asked<'_>>> = (requests.0.iter())
+        .map(|request| Asked::new(store, request, patience, &mut bytes))
+        .collect();
+    let asked = match asked {
         Ok(asked) => asked,
         Err(e) => return reply.send(&encode(&refuse(e))?, &[]),
     };
-    let control = encode(&Answer::Ok(&asked.found))?;
+    let found = asked.iter().map(|asked| (&asked.found, asked.bytes));
+    // The same bytes as `BatchFound`s.
+    let control = encode(&Answer::Ok(found.collect::<Vec<_>>()))?;
     if spare.len() < PART + SPAN as usize {
         spare.resize(PART + SPAN as usize, 0);
     }
@@ -52,12 +58,13 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         store,
         asked: &asked,
         scratch,
-        next: 0,
+        next: (0, 0),
         cursor: None,
         window: Window::default(),
+        patience,
     };
-    if asked.bytes <= PART as u64 {
-        let out = &mut out[..asked.bytes as usize];
+    if bytes <= PART as u64 {
+        let out = &mut out[..bytes as usize];
         let failed = packing.pack(out).err();
         if failed.is_some() {
             out.fill(0);
@@ -66,7 +73,7 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         return reply.send(&control, &[IoSlice::new(out), IoSlice::new(&trailer)]);
     }
     let mut failed = None;
-    let mut outgoing = reply.begin(&control, asked.bytes + TRAILER as u64)?;
+    let mut outgoing = reply.begin(&control, bytes + TRAILER as u64)?;
     while outgoing.left() > TRAILER as u64 {
         let len = (outgoing.left() - TRAILER as u64).min(PART as u64) as usize;
         let out = &mut out[..len];
@@ -89,14 +96,15 @@ struct Asked<'a> {
     /// Which of the items' chunks are there; `shares` has those.
     found: Vec<bool>,
     bytes: u64,
-    patience: Patience,
 }
 
 impl<'a> Asked<'a> {
+    /// `all`: the bytes of the message so far, to which its own are added.
     fn new(
         store: &dyn ChunkStore,
         request: &'a BatchRequest,
         patience: Patience,
+        all: &mut u64,
     ) -> Result<Asked<'a>> {
         let plan = (request.batch.plan()).map_err(|e| StoreError::Invalid(e.to_string()))?;
         let mut asked = Asked {
@@ -105,7 +113,6 @@ impl<'a> Asked<'a> {
             shares: Vec::with_capacity(request.items.len()),
             found: Vec::with_capacity(request.items.len()),
             bytes: 0,
-            patience,
         };
         for item in &request.items {
             let share = share(item, &request.cells)?;
@@ -116,9 +123,10 @@ impl<'a> Asked<'a> {
             }
             let (bytes, _) = share.measure(&asked.plan, &asked.packed, &patience)?;
             asked.bytes = asked.bytes.saturating_add(bytes);
-            if asked.bytes > (MAX_PAYLOAD - TRAILER) as u64 {
+            *all = all.saturating_add(bytes);
+            if *all > (MAX_PAYLOAD - TRAILER) as u64 {
                 return Err(StoreError::Invalid(format!(
-                    "a read of more than {} bytes of a batch in one message",
+                    "a read of more than {} bytes of batches in one message",
                     MAX_PAYLOAD - TRAILER
                 )));
             }
@@ -140,14 +148,16 @@ fn share<'a>(item: &'a BatchItem, cells: &[u64]) -> Result<Share<'a>> {
     })
 }
 
-/// The packed bytes of a request, made bit by bit.
+/// The packed bytes of requests, made bit by bit.
 struct Packing<'a> {
     store: &'a dyn ChunkStore,
-    asked: &'a Asked<'a>,
+    asked: &'a [Asked<'a>],
     scratch: &'a mut [u8],
-    next: usize,
+    /// The request, and the share of it, that come next.
+    next: (usize, usize),
     cursor: Option<(slabfs_model::batch::Cursor<'a>, &'a Share<'a>)>,
     window: Window,
+    patience: Patience,
 }
 
 impl Packing<'_> {
@@ -158,58 +168,74 @@ impl Packing<'_> {
             if let Some((cursor, share)) = &mut self.cursor
                 && self.window.take(cursor, out.len() - at)
             {
-                self.asked.patience.check()?;
+                self.patience.check()?;
                 let end = at + self.window.bytes();
                 let into = &mut out[at..end];
                 read_window(self.store, share, &self.window, self.scratch, into)?;
                 at = end;
                 continue;
             }
-            let Some(share) = self.asked.shares.get(self.next) else {
+            let Some(asked) = self.asked.get(self.next.0) else {
                 return Err(StoreError::Protocol("a batch was miscounted".into()));
             };
-            self.next += 1;
-            let cursor = share.cursor(&self.asked.plan, &self.asked.packed);
+            let Some(share) = asked.shares.get(self.next.1) else {
+                self.next = (self.next.0 + 1, 0);
+                continue;
+            };
+            self.next.1 += 1;
+            let cursor = share.cursor(&asked.plan, &asked.packed);
             self.cursor = Some((cursor, share));
         }
         Ok(())
     }
 }
 
-/// Puts the bytes of a batch into grid chunks; gives how many items were done.
+/// Puts the bytes of batches into grid chunks; gives how many items were done. All are checked before the first is.
 pub(super) fn write(
     store: &dyn ChunkStore,
-    request: &BatchRequest,
+    requests: &BatchRequests,
     mut payload: &[u8],
 ) -> Result<u64, (u64, StoreError)> {
     let patience = Patience {
         until: Instant::now() + PATIENCE,
     };
-    let invalid = |e: slabfs_model::batch::BatchError| (0, StoreError::Invalid(e.to_string()));
-    let plan = request.batch.plan().map_err(invalid)?;
-    let packed = request.packed.0..request.packed.1;
-    let mut shares = Vec::with_capacity(request.items.len());
+    let mut number = 0;
     let mut left = payload.len() as u64;
-    for (number, item) in (0u64..).zip(&request.items) {
-        let checked = check::kind_of(&item.name, true, "written in place")
-            .and_then(|()| share(item, &request.cells))
-            .and_then(|share| Ok((share.measure(&plan, &packed, &patience)?, share)));
-        let ((bytes, end), share) = checked.map_err(|e| (number, e))?;
-        let uneven = || StoreError::Protocol("pieces and payload are not equally long".into());
-        left = left.checked_sub(bytes).ok_or_else(|| (number, uneven()))?;
-        shares.push((share, bytes, end));
+    let mut asked = Vec::with_capacity(requests.0.len());
+    for request in &requests.0 {
+        let packed = request.packed.0..request.packed.1;
+        let invalid = |e: slabfs_model::batch::BatchError| StoreError::Invalid(e.to_string());
+        let plan = request.batch.plan().map_err(|e| (number, invalid(e)))?;
+        let mut shares = Vec::with_capacity(request.items.len());
+        for item in &request.items {
+            let checked = check::kind_of(&item.name, true, "written in place")
+                .and_then(|()| share(item, &request.cells))
+                .and_then(|share| Ok((share.measure(&plan, &packed, &patience)?, share)));
+            let ((bytes, end), share) = checked.map_err(|e| (number, e))?;
+            left = left.checked_sub(bytes).ok_or((number, uneven()))?;
+            shares.push((share, bytes, end));
+            number += 1;
+        }
+        asked.push((plan, packed, shares));
     }
     if left > 0 {
-        let text = "pieces and payload are not equally long";
-        return Err((0, StoreError::Protocol(text.into())));
+        return Err((0, uneven()));
     }
-    for (number, (share, bytes, end)) in (0u64..).zip(&shares) {
-        let (own, rest) = payload.split_at(*bytes as usize);
-        payload = rest;
-        let mut patching = Patching::new(share.cursor(&plan, &packed), own);
-        store
-            .patch(share.name, share.form, *end, &mut patching)
-            .map_err(|e| (number, e))?;
+    let mut done = 0;
+    for (plan, packed, shares) in &asked {
+        for (share, bytes, end) in shares {
+            let (own, rest) = payload.split_at(*bytes as usize);
+            payload = rest;
+            let mut patching = Patching::new(share.cursor(plan, packed), own);
+            store
+                .patch(share.name, share.form, *end, &mut patching)
+                .map_err(|e| (done, e))?;
+            done += 1;
+        }
     }
-    Ok(shares.len() as u64)
+    Ok(done)
+}
+
+fn uneven() -> StoreError {
+    StoreError::Protocol("pieces and payload are not equally long".into())
 }

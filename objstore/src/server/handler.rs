@@ -15,7 +15,7 @@ use crate::{
         Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError,
         WireResult,
         messages::{
-            Answer, BatchRequest, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
+            Answer, BatchWrites, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
             ReadItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
         },
         serve_with,
@@ -110,9 +110,15 @@ impl Handler for Answerer {
             kind::READ_BATCH => batch::read(store, call),
             kind::WRITE => outcome(call, |control, payload| self.write(control, payload)),
             kind::WRITE_BATCH => outcome(call, |control, payload| {
-                let asked: BySession<BatchRequest> = decode(control).map_err(|e| (0, e))?;
+                let asked: BySession<BatchWrites> = decode(control).map_err(|e| (0, e))?;
                 let _entered = self.enter(asked.session).map_err(|e| (0, e))?;
-                batch::write(store, &asked.items, payload)
+                let (puts, batches) = (&asked.items.puts, &asked.items.batches);
+                let (own, rest) = payload.split_at(bytes_of(puts, payload)?);
+                let done = write_each(store, puts, own)?;
+                match batch::write(store, batches, rest) {
+                    Ok(more) => Ok(done + more),
+                    Err((at, e)) => Err((done + at, e)),
+                }
             }),
             kind::SEAL => each(call, |item: SealItem| {
                 check::kind_of(&item.name, false, "sealed")?;
@@ -305,11 +311,7 @@ fn sizes(items: &[ReadItem]) -> Result<Vec<u64>> {
 
 impl Answerer {
     /// Writes pieces in order, until one fails.
-    fn write(
-        &self,
-        control: &[u8],
-        mut payload: &[u8],
-    ) -> std::result::Result<u64, (u64, StoreError)> {
+    fn write(&self, control: &[u8], payload: &[u8]) -> std::result::Result<u64, (u64, StoreError)> {
         let asked: BySession<Vec<WriteItem>> = decode(control).map_err(|e| (0, e))?;
         let items = asked.items;
         let bytes = items
@@ -328,12 +330,7 @@ impl Answerer {
             true => self.enter(asked.session).map_err(|e| (0, e))?,
             false => None,
         };
-        for (i, item) in items.iter().enumerate() {
-            let (data, rest) = payload.split_at(item.bytes as usize);
-            payload = rest;
-            write_one(self.store.as_ref(), item, data).map_err(|e| (i as u64, e))?;
-        }
-        Ok(items.len() as u64)
+        write_each(self.store.as_ref(), &items, payload)
     }
 
     /// Does something to grid chunks for each item in order, until one fails.
@@ -352,6 +349,33 @@ impl Answerer {
             Ok(count)
         })
     }
+}
+
+/// How many of the bytes of a payload are those of whole chunks, which is all that goes with batches.
+fn bytes_of(puts: &[WriteItem], payload: &[u8]) -> std::result::Result<usize, (u64, StoreError)> {
+    let refuse = |text: &str| (0, StoreError::Protocol(text.into()));
+    if puts.iter().any(|item| item.op != WriteOp::Put) {
+        return Err(refuse("what goes with batches is whole chunks"));
+    }
+    puts.iter()
+        .try_fold(0u64, |n, item| n.checked_add(item.bytes))
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .filter(|&bytes| bytes <= payload.len())
+        .ok_or_else(|| refuse("pieces and payload are not equally long"))
+}
+
+/// Writes pieces in order, until one fails; the payload is just theirs.
+fn write_each(
+    store: &dyn ChunkStore,
+    items: &[WriteItem],
+    mut payload: &[u8],
+) -> std::result::Result<u64, (u64, StoreError)> {
+    for (i, item) in items.iter().enumerate() {
+        let (data, rest) = payload.split_at(item.bytes as usize);
+        payload = rest;
+        write_one(store, item, data).map_err(|e| (i as u64, e))?;
+    }
+    Ok(items.len() as u64)
 }
 
 fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()> {

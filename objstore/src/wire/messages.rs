@@ -8,8 +8,10 @@
 //! Requests that may change grid chunks have the session they come from in front of their items, see
 //! [`BySession`].
 
-use serde::{Deserialize, Serialize};
-use slabfs_model::{Coords, Hyperslab, ObjectId, SessionId, batch::Flat};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use slabfs_model::batch::{BatchError, Flat, MAX_NODES};
+use slabfs_model::{Coords, Hyperslab, ObjectId, SessionId};
 
 use crate::{
     error::StoreError,
@@ -41,12 +43,11 @@ pub mod kind {
     pub const VERIFY: u16 = 0x010a;
     /// [`super::ListQuery`]; answered by [`super::Answer`] of [`super::Listing`].
     pub const LIST: u16 = 0x010b;
-    /// A [`super::BatchRequest`]; answered by [`super::Answer`] of one `bool` an item, whether its chunk is there, and the
-    /// bytes of those that are, with a trailer behind them that says whether all of them could be read.
-    pub const READ_BATCH: u16 = 0x010c;
-    /// [`super::BySession`] a session, a [`super::BatchRequest`], and its bytes, which enter grid chunks in place; answered
-    /// by [`super::Outcome`].
-    pub const WRITE_BATCH: u16 = 0x010d;
+    /// [`super::BatchRequests`]; answered by [`super::Answer`] of one [`super::BatchFound`] a request, and the bytes of the
+    /// chunks that are there, request by request, with a trailer behind all that says whether they could be read.
+    pub const READ_BATCH: u16 = 0x010e;
+    /// [`super::BySession`] a session, [`super::BatchWrites`], and their bytes; answered by [`super::Outcome`].
+    pub const WRITE_BATCH: u16 = 0x010f;
 }
 
 /// A request and the session it comes from. One that changes grid chunks is refused when that is over.
@@ -81,6 +82,57 @@ pub struct BatchRequest<B = Flat, C = Coords, I = Vec<BatchItem>> {
     pub packed: (u64, u64),
     /// The parts of chunks.
     pub items: I,
+}
+
+/// Batches of one message, with at most [`MAX_NODES`] nodes together when they were decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
+pub struct BatchRequests(pub Vec<BatchRequest>);
+
+/// Nodes are counted while they come: many requests cost no more memory than one.
+impl<'de> Deserialize<'de> for BatchRequests {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BatchRequests, D::Error> {
+        struct Bounded;
+        impl<'de> Visitor<'de> for Bounded {
+            type Value = BatchRequests;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "batches of at most {MAX_NODES} nodes together")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<BatchRequests, A::Error> {
+                let (mut requests, mut nodes) = (Vec::new(), 0);
+                while let Some(request) = seq.next_element::<BatchRequest>()? {
+                    nodes += request.batch.nodes.len();
+                    if nodes > MAX_NODES {
+                        return Err(A::Error::custom(BatchError::TooLarge));
+                    }
+                    requests.push(request);
+                }
+                Ok(BatchRequests(requests))
+            }
+        }
+        deserializer.deserialize_seq(Bounded)
+    }
+}
+
+/// What a read finds of one batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchFound {
+    /// One an item: whether its chunk is there.
+    pub found: Vec<bool>,
+    /// How many bytes of the payload are this batch's.
+    pub bytes: u64,
+}
+
+/// Whole immutable chunks, and behind them batches whose bytes enter grid chunks in place; in the payload the bytes
+/// follow each other likewise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchWrites<P = Vec<WriteItem>, B = BatchRequests> {
+    /// The chunks.
+    pub puts: P,
+    /// The batches.
+    pub batches: B,
 }
 
 /// A part of a chunk that a batch goes through.

@@ -17,7 +17,7 @@ use slabfs_objstore::Addr;
 use slabfs_objstore::server::DataServer;
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::messages::{
-    Answer, BatchRequest, BySession, ClipItem, ListQuery, Listing, Outcome, ReadItem, ReadReply,
+    Answer, BatchFound, BatchRequests, BatchWrites, BySession, ClipItem, ListQuery, Listing, Outcome, ReadItem, ReadReply,
     SealItem, SpaceAnswer, Wipe, WriteItem, kind,
 };
 use slabfs_objstore::wire::{Buffers, Connection, Listener, REPLY};
@@ -87,7 +87,7 @@ fn decode(kind: u16, control: &[u8]) {
         kind::READ => postcard::from_bytes::<ReadReply>(control).map(|_| ()),
         kind::SPACE => postcard::from_bytes::<SpaceAnswer>(control).map(|_| ()),
         kind::LIST => postcard::from_bytes::<Answer<Listing>>(control).map(|_| ()),
-        kind::READ_BATCH => postcard::from_bytes::<Answer<Vec<bool>>>(control).map(|_| ()),
+        kind::READ_BATCH => postcard::from_bytes::<Answer<Vec<BatchFound>>>(control).map(|_| ()),
         _ => postcard::from_bytes::<Outcome>(control).map(|_| ()),
     };
     read.expect("an answer that can be read");
@@ -114,7 +114,9 @@ fuzz_target!(|data: &[u8]| {
     let _ = postcard::from_bytes::<Outcome>(data);
     let _ = postcard::from_bytes::<Answer<Listing>>(data);
     let _ = postcard::from_bytes::<Vec<ReadItem>>(data);
-    let _ = postcard::from_bytes::<BatchRequest>(data).map(|request| request.batch.plan());
+    let _ = postcard::from_bytes::<BatchRequests>(data)
+        .map(|requests| requests.0.iter().for_each(|one| drop(one.batch.plan())));
+    let _ = postcard::from_bytes::<BySession<BatchWrites>>(data);
     let _ = postcard::from_bytes::<BySession<Vec<WriteItem>>>(data);
     let _ = postcard::from_bytes::<Vec<SealItem>>(data);
     let _ = postcard::from_bytes::<BySession<Vec<ClipItem>>>(data);

@@ -128,6 +128,26 @@ fn views_in_one_process() {
     }
 }
 
+/// Random trees through views of two mounts over three data servers; `PROPTEST_CASES` says how many.
+#[test]
+fn random_trees_through_views() {
+    needs_mount!();
+    let cluster = Cluster::start(3, 2);
+    let program_at = compiled(cluster.area());
+    let mut random = Random::new(193);
+    let cases = std::env::var("PROPTEST_CASES").ok();
+    let cases: u64 = cases.map_or(150, |cases| cases.parse().expect("a number"));
+    let objects = objects(&cluster.mnt(0), &mut random);
+    let each = cases.div_ceil(2 * objects.len() as u64);
+    for object in objects {
+        let name = object.file_name().expect("a name");
+        let there = cluster.at(1, name);
+        for object in [&object, &there] {
+            views(&program_at, object, random.number(), each);
+        }
+    }
+}
+
 /// The header is C++ as well, and complains of nothing.
 #[test]
 fn the_header_is_cpp() {

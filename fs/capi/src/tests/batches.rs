@@ -286,6 +286,76 @@ fn the_structures_are_those_of_the_headers() {
     assert_eq!(offset_of!(gfs_batch, sub), 32);
 }
 
+/// What an error is about, as a C program is told it.
+fn elements() -> Vec<Vec<u32>> {
+    let path = |which| {
+        let mut path = [9; 4];
+        // SAFETY: there is room for 4, and then for none.
+        let len = unsafe {
+            assert_eq!(
+                slabfs_error_element(which, null_mut(), 0),
+                slabfs_error_element(which, path.as_mut_ptr(), 4)
+            );
+            slabfs_error_element(which, path.as_mut_ptr(), 4)
+        };
+        assert!(path[len..].iter().all(|&index| index == 9));
+        path[..len].to_vec()
+    };
+    let named: Vec<_> = (0..2).map(path).filter(|path| !path.is_empty()).collect();
+    assert!(path(2).is_empty());
+    named
+}
+
+#[test]
+fn errors_name_the_path_of_an_element() {
+    let stage = Stage::open();
+    let object = stage.object(c"a", c"64", c"u1", c"aligned");
+    let mut buffer = [9u8; 16];
+    let mut refused = |batches: &[Batch], expected: &[Vec<u32>]| {
+        let laid = Laid::<slabfs_batch>::out(batches);
+        let (top, n) = (laid.top.as_ptr(), laid.top.len());
+        let to = buffer.as_mut_ptr().cast();
+        let mut transfer = slabfs_transfer { id: 0 };
+        // SAFETY: what is laid out is there.
+        unsafe {
+            let code = slabfs_read_batch(object, top, n, SLABFS_BYTES, to, 16);
+            assert_eq!((code, &elements()[..]), (SLABFS_EINVALID, expected));
+            let code =
+                slabfs_transfer_read_batch(object, top, n, SLABFS_BYTES, to, 16, &mut transfer);
+            assert_eq!((code, &elements()[..]), (SLABFS_EINVALID, expected));
+        }
+    };
+    let vector = |below| repeated(Place::after(0), Place::after(0), 1, Pattern::Vector(below));
+    let data = |file, memory| Batch::data(Place::at(file), Place::at(memory), 4);
+    refused(
+        &[data(0, 0), vector(vec![data(1, 4), data(-2, 8)])],
+        &[vec![1, 1]],
+    );
+    refused(
+        &[data(0, 0), vector(vec![data(1, 2)])],
+        &[vec![0], vec![1, 0]],
+    );
+    // A vector that is not there.
+    let mut below = slabfs_batch::of(&data(0, 0), None);
+    below.sub_vector = 1;
+    below.subvec_len = 3;
+    below.sub.subvec = null();
+    let top = [slabfs_batch::of(&data(0, 0), None), below];
+    let to = buffer.as_mut_ptr().cast();
+    // SAFETY: as above; what no vector is, is not looked into.
+    let code = unsafe { slabfs_read_batch(object, top.as_ptr(), 2, SLABFS_BYTES, to, 16) };
+    assert_eq!(
+        (code, elements()),
+        (SLABFS_EINVALID, vec![vec![1]]),
+        "{}",
+        message()
+    );
+    done(slabfs_flush(object)).unwrap();
+    assert!(elements().is_empty());
+    done(slabfs_object_close(object)).unwrap();
+    stage.close();
+}
+
 #[test]
 fn what_no_batch_can_be_is_refused() {
     let stage = Stage::open();

@@ -3,7 +3,9 @@
 
 use std::ptr::{null, null_mut};
 
-use super::stage::{Stage, all, done, message};
+use slabfs_model::batch::{Batch, Place};
+
+use super::stage::{InMemory, Stage, all, done, message};
 use crate::*;
 
 const NONE: slabfs_transfer = slabfs_transfer { id: 0 };
@@ -173,16 +175,23 @@ fn many_are_started_as_one() {
             block: null(),
         };
         let mut transfer = NONE;
+        // Every third is a batch.
+        let at = Place::at(row as i64 * 64);
+        let batch = slabfs_batch::of(&Batch::data(at, Place::at(0), 64), None);
+        let (from, to) = (rows[row].as_ptr().cast(), back[row].as_mut_ptr().cast());
+        let bytes = SLABFS_BYTES;
         // SAFETY: the buffers are there until all have ended.
         done(unsafe {
-            match n < 64 {
-                true => {
-                    let from = rows[row].as_ptr().cast();
+            match (n < 64, n % 3 > 0) {
+                (true, true) => {
                     slabfs_transfer_write(object, &slab, from, 64, null(), &mut transfer)
                 }
-                false => {
-                    let to = back[row].as_mut_ptr().cast();
-                    slabfs_transfer_read(object, &slab, to, 64, null(), &mut transfer)
+                (true, false) => {
+                    slabfs_transfer_write_batch(object, &batch, 1, bytes, from, 64, &mut transfer)
+                }
+                (false, true) => slabfs_transfer_read(object, &slab, to, 64, null(), &mut transfer),
+                (false, false) => {
+                    slabfs_transfer_read_batch(object, &batch, 1, bytes, to, 64, &mut transfer)
                 }
             }
         })
@@ -247,10 +256,30 @@ fn freeing_in_any_state_ends_them() {
                         block: null(),
                     };
                     let mut transfer = NONE;
+                    let at = Place::at(start[0] as i64);
+                    let batch = slabfs_batch::of(&Batch::data(at, Place::at(0), 4096), None);
                     let to = buffer.as_mut_ptr().cast();
                     // SAFETY: the buffer is there until the transfer was freed.
                     done(unsafe {
-                        match round % 2 {
+                        match round % 4 {
+                            2 => slabfs_transfer_read_batch(
+                                object,
+                                &batch,
+                                1,
+                                SLABFS_BYTES,
+                                to,
+                                4096,
+                                &mut transfer,
+                            ),
+                            3 => slabfs_transfer_write_batch(
+                                object,
+                                &batch,
+                                1,
+                                SLABFS_BYTES,
+                                to.cast_const(),
+                                4096,
+                                &mut transfer,
+                            ),
                             0 => {
                                 slabfs_transfer_read(object, &slab, to, 4096, null(), &mut transfer)
                             }

@@ -1,20 +1,34 @@
-//! Batches as transfers: nested strided patterns that are read or written while the program goes on.
+//! Batches as transfers: nested strided patterns that are read or written while the program goes on, alone or among
+//! others.
 //!
-//! A batch is one message to each data server by itself, so it goes in no batch of the queue with others; to those it is a
-//! transfer of all rows of the object from its first byte to its last. It runs as [`Handle::read_batch`] and
-//! [`Handle::write_batch`] do, and what was written is flushed, so that a transfer of a batch has ended when others see it,
-//! as all transfers have. Cancelled is only one that has not begun.
+//! To others a batch is a transfer of all rows of the object from its first byte to its last; it is entered, sent,
+//! committed and cancelled as they are. `put_batch` and `get_batch` are what differs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use slabfs_model::{Coords, Hyperslab, Region, batch};
+use slabfs_model::batch::Plan as Pattern;
+use slabfs_model::{Coords, Hyperslab, Region};
 
-use super::super::Client;
+use super::super::batch::{SPAN_RUNS, invalid_batch};
 use super::super::error::FsError;
 use super::super::geometry::Geometry;
 use super::super::handle::Handle;
-use super::core::{self, Begun, Plan};
+use super::super::write::too_big;
+use super::core::{self, Plan};
 use super::{Failed, Memory, Transfer};
+
+/// Which bytes of which batch a transfer moves.
+#[derive(Debug, Clone)]
+pub(super) struct Batched {
+    pub(super) plan: Arc<Pattern>,
+    /// Of the packed bytes.
+    pub(super) packed: Range<u64>,
+    /// Where the caller's memory begins in the buffer that the plan names.
+    pub(super) base: u64,
+    /// From the first to behind the last byte of the object; nothing if it names nothing.
+    pub(super) span: Option<(u64, u64)>,
+}
 
 impl Handle {
     /// A transfer of the pieces of a batch from `buffer` to the object, which grows if it may.
@@ -23,10 +37,11 @@ impl Handle {
     /// `Invalid` for a handle on a selection or one that appends, and a buffer that is too small; `ReadOnly`.
     pub fn write_batch_transfer<B: AsRef<[u8]> + Send + 'static>(
         self: &Arc<Self>,
-        batch: batch::Plan,
+        batch: Pattern,
         buffer: B,
     ) -> Result<Transfer<B>, Failed<B>> {
-        let plan = |len| self.plan_batch(true, batch, len);
+        let all = 0..batch.bytes();
+        let plan = |len| self.plan_batch(true, batch, all, len);
         match core::from_owned(buffer, self.client.transfers().counted(), plan) {
             Ok(own) => Ok(Transfer::new(own)),
             Err((error, buffer)) => Err(Failed { error, buffer }),
@@ -39,21 +54,24 @@ impl Handle {
     /// `Invalid` for a handle on a selection, pieces that overlap in the buffer, and a buffer that is too small.
     pub fn read_batch_transfer<B: AsMut<[u8]> + Send + 'static>(
         self: &Arc<Self>,
-        batch: batch::Plan,
+        batch: Pattern,
         buffer: B,
     ) -> Result<Transfer<B>, Failed<B>> {
-        let plan = |len| self.plan_batch(false, batch, len);
+        let all = 0..batch.bytes();
+        let plan = |len| self.plan_batch(false, batch, all, len);
         match core::into_owned(buffer, self.client.transfers().counted(), plan) {
             Ok(own) => Ok(Transfer::new(own)),
             Err((error, buffer)) => Err(Failed { error, buffer }),
         }
     }
 
-    /// What a transfer of a batch into or out of a buffer of `len` bytes moves.
+    /// What a transfer of some packed bytes of a batch into or out of a buffer of `len` bytes moves. If the buffer is
+    /// the packed bytes themselves, it is just those of them.
     pub(super) fn plan_batch(
         self: &Arc<Self>,
         writes: bool,
-        batch: batch::Plan,
+        batch: Pattern,
+        packed: Range<u64>,
         len: usize,
     ) -> Result<Plan, FsError> {
         if writes {
@@ -65,32 +83,61 @@ impl Handle {
                     .into(),
             ));
         }
-        let end = batch.memory_span().map_or(0, |span| span.1);
-        if end > len as u64 {
+        let (base, end) = match batch.is_packed() {
+            true => (packed.start, packed.end),
+            false => (0, batch.memory_span().map_or(0, |span| span.1)),
+        };
+        if end - base > len as u64 {
             return Err(FsError::Invalid(format!(
-                "the batch reaches up to byte {end} of a buffer that has {len}"
+                "the batch reaches up to byte {} of a buffer that has {len}",
+                end - base
             )));
         }
         if !writes {
-            batch
-                .check_targets()
-                .map_err(|error| FsError::Invalid(error.to_string()))?;
+            batch.check_targets().map_err(invalid_batch)?;
         }
         let geometry = self.object.geometry.read();
+        let span = batch.file_span_of(packed.clone(), SPAN_RUNS);
+        let bounds = span.and_then(|span| rows_of(span, &geometry));
+        let nothing = Coords::from_elem(0, geometry.cells.len());
+        let around = |bounds: &Region| Hyperslab::from_region(bounds);
         Ok(Plan {
             handle: self.clone(),
             writes,
-            slab: Hyperslab::whole(&[0]),
-            bounds: rows_of(&batch, &geometry),
+            slab: (bounds.as_ref()).map_or_else(|| Hyperslab::whole(&nothing), around),
+            bounds,
             memory: Memory::packed().fit(0, &[0], geometry.info.dtype)?,
-            batch: Some(Arc::new(batch)),
+            batch: Some(Batched {
+                plan: Arc::new(batch),
+                packed,
+                base,
+                span,
+            }),
         })
     }
 }
 
-/// The rows of the object that a batch lies in.
-fn rows_of(batch: &batch::Plan, geometry: &Geometry) -> Option<Region> {
-    let (from, to) = batch.file_span()?;
+impl Batched {
+    /// Whether the object, as it is now, has what is read, or may have what is written.
+    pub(super) fn check(
+        &self,
+        writes: bool,
+        geometry: &Geometry,
+        size: u64,
+    ) -> Result<(), FsError> {
+        let end = self.span.map_or(0, |span| span.1);
+        match writes {
+            true if end > geometry.size_limit() => Err(too_big(false, geometry.size_limit())),
+            false if end > size => Err(FsError::Invalid(format!(
+                "a batch reads up to byte {end} of an object of {size} bytes"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The rows of the object in which bytes lie.
+fn rows_of((from, to): (u64, u64), geometry: &Geometry) -> Option<Region> {
     let rank = geometry.cells.len();
     let mut offset = Coords::from_elem(0, rank);
     let mut shape = geometry.cells.clone();
@@ -102,28 +149,4 @@ fn rows_of(batch: &batch::Plan, geometry: &Geometry) -> Option<Region> {
     offset[0] = from / row;
     shape[0] = to.div_ceil(row) - offset[0];
     Some(Region { offset, shape })
-}
-
-/// Runs one to its end.
-pub(super) fn run(client: &Arc<Client>, mut begun: Begun) {
-    let result = match begun.is_cancelled() {
-        true => Err(FsError::Cancelled),
-        false => moved(&mut begun),
-    };
-    if result.as_ref().is_err_and(FsError::is_loss) {
-        client.suspect();
-    }
-    client.transfers().end(vec![(begun, result)]);
-}
-
-fn moved(begun: &mut Begun) -> Result<(), FsError> {
-    let Some(batch) = begun.plan.batch.clone() else {
-        return Ok(());
-    };
-    let handle = begun.plan.handle.clone();
-    if begun.plan.writes {
-        handle.write_batch(&batch, 0..batch.bytes(), begun.bytes())?;
-        return handle.flush();
-    }
-    handle.read_batch_checked(&batch, 0..batch.bytes(), begun.bytes_mut())
 }

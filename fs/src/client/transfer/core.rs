@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_model::batch;
 use slabfs_model::{Hyperslab, Region};
 
 use super::super::error::FsError;
 use super::super::handle::Handle;
+use super::batched::Batched;
 use super::memory::Fitted;
 use super::queue::{Claim, Number};
 use super::scope::Running;
@@ -58,8 +58,8 @@ pub(super) struct Plan {
     /// The object, held open.
     pub(super) handle: Arc<Handle>,
     pub(super) writes: bool,
-    /// A batch instead of selections, which are empty then.
-    pub(super) batch: Option<Arc<batch::Plan>>,
+    /// A batch instead of selections. `slab` is then the box around it, and `memory` of nothing.
+    pub(super) batch: Option<Batched>,
     /// What is selected of the object, in its cells.
     pub(super) slab: Hyperslab,
     /// The box around that.
@@ -334,14 +334,13 @@ impl Core {
             writes: self.plan.writes,
             bounds: self.plan.bounds.clone(),
             bytes: self.moved(),
-            alone: self.plan.batch.is_some(),
         }
     }
 
     /// Bytes it moves to or from servers.
     pub(super) fn moved(&self) -> u64 {
         match &self.plan.batch {
-            Some(batch) => batch.bytes(),
+            Some(batch) => batch.packed.end - batch.packed.start,
             None => self.plan.slab.volume(),
         }
     }

@@ -75,11 +75,17 @@ impl Transfers {
         Counted::of(&self.count)
     }
 
-    /// Transfers that exist; those that are under way, and their bytes.
-    pub(in crate::client) fn gauges(&self) -> (u64, u64, u64) {
+    /// Transfers that exist; those that are under way, and their bytes; those of them that no thread has yet.
+    pub(in crate::client) fn gauges(&self) -> (u64, u64, u64, u64) {
         let state = self.state.lock();
         let bytes = state.bytes.saturating_sub(state.flying * EACH);
-        (self.count.load(Ordering::Relaxed), state.flying, bytes)
+        let waiting = state.queue.waiting() as u64;
+        (
+            self.count.load(Ordering::Relaxed),
+            state.flying,
+            bytes,
+            waiting,
+        )
     }
 
     /// Takes a transfer that waits out of the queue, and ends it; false if it does not wait.

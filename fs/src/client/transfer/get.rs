@@ -89,7 +89,11 @@ fn groups_items(groups: &[Group]) -> impl Iterator<Item = &Begun> {
 }
 
 /// Brings the packed bytes of the object's elements to where they go in memory.
-fn deliver(begun: &mut Begun, convert: Option<Conversion>, bytes: Vec<u8>) -> Result<(), FsError> {
+pub(super) fn deliver(
+    begun: &mut Begun,
+    convert: Option<Conversion>,
+    bytes: Vec<u8>,
+) -> Result<(), FsError> {
     let len = begun.plan.memory.len;
     let run = begun.plan.memory.run;
     if let (Some(convert), Some((at, len))) = (convert, run) {

@@ -17,8 +17,9 @@
 //!
 //! By file: `memory` the memory side (`strided` by distances in bytes), `convert` types, `core` state and memory (all `unsafe`), `queue` order
 //! (pure), `engine` threads and room, `scope` borrowed buffers, `own` what a caller holds, `control` what others may
-//! hold beside; `batched` batches, which run alone; `run` entering objects,
-//! `put` writes, `source` their bytes, `cut` their chunks, `get` reads.
+//! hold beside; `batched` nested patterns as transfers; `run` entering objects,
+//! `put` writes, `source` their bytes, `cut` their chunks, `get` reads; `put_batch` and `get_batch` where nested patterns
+//! are among them.
 //!
 //! # What stays true
 //!
@@ -50,9 +51,11 @@ mod core;
 mod cut;
 mod engine;
 mod get;
+mod get_batch;
 mod memory;
 mod own;
 mod put;
+mod put_batch;
 mod queue;
 mod run;
 mod scope;

@@ -166,6 +166,9 @@ impl Plan {
                 "the object was declared anew since the transfer was made".into(),
             ));
         }
+        if let Some(batch) = &self.batch {
+            return batch.check(self.writes, geometry, size);
+        }
         let Some(bounds) = &self.bounds else {
             return Ok(());
         };

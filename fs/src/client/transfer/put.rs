@@ -20,6 +20,7 @@ use slabfs_objstore::client::{WriteKind, WritePiece};
 
 use super::super::Client;
 use super::super::beside::Running;
+use super::super::committed::grid_parts;
 use super::super::error::FsError;
 use super::super::flush::{NewChunk, Scope, is_cut};
 use super::super::geometry::Geometry;
@@ -27,8 +28,9 @@ use super::super::grid_io::GridChunk;
 use super::super::object::{Object, ends_of};
 use super::super::pass::Allowed;
 use super::super::payload::Slices;
-use super::core::Begun;
+use super::core::{Begun, Plan};
 use super::cut::{Part, as_boxes, cut};
+use super::put_batch::Sent;
 use super::run::{Group, Hold, Verdict};
 use super::source::{packed, some_of};
 
@@ -40,14 +42,18 @@ struct Item<'a> {
     packed: Slices<'a>,
     /// What becomes of them.
     parts: Vec<Part>,
+    /// The same, of a batch or what goes with one.
+    batch: Sent<'a>,
     verdict: Option<Verdict>,
 }
 
 /// A part of a transfer in a chunk of a grid.
-struct GridPart<'a> {
-    chunk: GridChunk,
-    slab: Hyperslab,
-    data: Slices<'a>,
+pub(super) struct GridPart<'a> {
+    pub(super) chunk: GridChunk,
+    /// Of what goes as a batch: its cells of the object.
+    pub(super) want: Option<Hyperslab>,
+    pub(super) slab: Hyperslab,
+    pub(super) data: Slices<'a>,
 }
 
 /// The pieces of all transfers, those of each in a row.
@@ -73,10 +79,15 @@ pub(super) fn put(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Gro
     let (mut verdicts, replies) = {
         let mut items = Vec::new();
         let mut sites = Vec::new();
+        // One message then has what goes to grids as batches, all of it.
+        let as_batches = held
+            .iter()
+            .any(|(group, hold)| hold.geometry.grid.is_some() && group.has_batches());
         for (group, hold) in &held {
             let begins = items.len();
             let made = group.items.iter();
-            items.extend(made.map(|begun| client.item(&group.object, &hold.geometry, begun)));
+            let item = |begun| client.item(group, &hold.geometry, begun, as_batches);
+            items.extend(made.map(item));
             sites.push(client.site(&group.object, &hold.geometry, &mut items, begins));
         }
         let mut settled = settle(client, &items, &mut sites);
@@ -144,10 +155,18 @@ fn settle(client: &Client, items: &[Item<'_>], sites: &mut [Site<'_>]) -> Vec<Op
 
 impl Client {
     /// What a transfer is to send, and in which parts.
-    fn item<'a>(&self, object: &Object, geometry: &'a Geometry, begun: &'a Begun) -> Item<'a> {
+    fn item<'a>(
+        &self,
+        group: &'a Group,
+        geometry: &'a Geometry,
+        begun: &'a Begun,
+        as_batches: bool,
+    ) -> Item<'a> {
+        let object = &*group.object;
         let plan = &begun.plan;
         let mut parts = Vec::new();
-        if plan.bounds.is_some() && geometry.grid.is_none() {
+        let is_batch = plan.batch.is_some();
+        if plan.bounds.is_some() && geometry.grid.is_none() && !is_batch {
             let most = self.chunk_limit();
             let elem = geometry.info.dtype.size();
             parts = cut(&plan.slab, elem, most, geometry.blocks.as_ref());
@@ -161,15 +180,30 @@ impl Client {
             }
         }
         let whole = geometry.grid.is_none() && parts.len() == 1;
-        let (packed, verdict) = match packed(begun, whole) {
-            Ok(packed) => (packed, None),
-            Err(error) => (Slices::Borrowed(Vec::new()), Some(Verdict::from(error))),
+        let nothing = || Slices::Borrowed(Vec::new());
+        let packed = match is_batch {
+            true => Ok(nothing()),
+            false => packed(begun, whole),
+        };
+        let sent = packed.and_then(|packed| match (is_batch, &geometry.grid) {
+            (true, None) => Ok((nothing(), self.batch_as_chunks(group, geometry, begun)?)),
+            (true, Some(_)) => Ok((nothing(), self.batch_in_place(object, geometry, begun))),
+            (false, Some(_)) if as_batches => {
+                let sent = self.selection_in_place(object, geometry, begun, packed)?;
+                Ok((nothing(), sent))
+            }
+            (false, _) => Ok((packed, Sent::Selection)),
+        });
+        let (packed, batch, verdict) = match sent {
+            Ok((packed, batch)) => (packed, batch, None),
+            Err(error) => (nothing(), Sent::Selection, Some(Verdict::from(error))),
         };
         Item {
             begun,
             geometry,
             packed,
             parts,
+            batch,
             verdict,
         }
     }
@@ -220,12 +254,25 @@ impl Client {
         if item.begun.plan.bounds.is_none() {
             return Ok(());
         }
+        match &item.batch {
+            Sent::Selection => {}
+            Sent::Chunks(chunks) => {
+                for (slab, bytes) in chunks {
+                    let data = Slices::Borrowed(vec![bytes]);
+                    let chunk = self.new_chunk(item.geometry, slab.clone(), data)?;
+                    pieces.chunks.push(chunk);
+                }
+                return Ok(());
+            }
+            Sent::InPlace(sent) => {
+                return self.parts_in_place(object, item.geometry, sent, &mut pieces.grid);
+            }
+        }
         if let Some(grid) = &item.geometry.grid {
-            let mut parts = Vec::new();
-            grid.plan(slab, &mut parts);
-            for part in parts {
+            for part in grid_parts(grid, slab)? {
                 pieces.grid.push(GridPart {
                     chunk: self.grid_chunk(object, item.geometry, grid, part.at)?,
+                    want: None,
                     data: some_of(&item.packed, slab, &part.want),
                     slab: part.chunk,
                 });
@@ -243,7 +290,11 @@ impl Client {
     /// Sends all pieces as one; if that fails those of each transfer, so that each has its own result. A server
     /// that is away is waited for once.
     fn send(&self, items: &[Item<'_>], pieces: &mut Pieces<'_>, verdicts: &mut [Option<Verdict>]) {
-        let Err(error) = self.write_pieces(&pieces.chunks, &pieces.grid) else {
+        let grid = items
+            .iter()
+            .zip(&pieces.of)
+            .map(|(item, (_, grid))| (&item.batch, &pieces.grid[grid.clone()]));
+        let Err(error) = self.write_as_one(&pieces.chunks, &pieces.grid, grid) else {
             return;
         };
         let mut away = Vec::new();
@@ -262,7 +313,7 @@ impl Client {
                     Err(error.into())
                 }
                 None => self.send_chunks(item.geometry, chunks).and_then(|()| {
-                    let sent = self.write_pieces(&[], grid);
+                    let sent = self.write_as_one(&[], grid, [(&item.batch, grid)]);
                     Ok(sent?)
                 }),
             };
@@ -275,7 +326,19 @@ impl Client {
         }
     }
 
-    /// One message a server.
+    /// One message a server: chunks, and parts in grids, which `of` gives by transfer.
+    fn write_as_one<'a>(
+        &self,
+        chunks: &[NewChunk<'_>],
+        grid: &[GridPart<'_>],
+        of: impl IntoIterator<Item = (&'a Sent<'a>, &'a [GridPart<'a>])>,
+    ) -> Result<(), StoreError> {
+        match grid.iter().any(|part| part.want.is_some()) {
+            true => self.write_batches(chunks, of),
+            false => self.write_pieces(chunks, grid),
+        }
+    }
+
     fn write_pieces(
         &self,
         chunks: &[NewChunk<'_>],
@@ -310,7 +373,7 @@ impl Client {
     fn placed(&self, site: &mut Site<'_>, items: &[Item<'_>], verdicts: &mut [Option<Verdict>]) {
         let (object, geometry) = (site.object, site.geometry);
         let ended = site.allowed.take().map_or(Ok(()), Allowed::end);
-        let mut slabs = Vec::new();
+        let mut done = Vec::new();
         let mut reach = 0;
         for at in site.items.clone() {
             if items[at].verdict.is_some() || verdicts[at].is_some() {
@@ -323,20 +386,19 @@ impl Client {
             let plan = &items[at].begun.plan;
             let Some(bounds) = &plan.bounds else { continue };
             object.note_placed(&ends_of(bounds));
-            object
-                .stored
-                .fetch_add(plan.slab.volume(), Ordering::AcqRel);
-            self.counters().write.transfer(plan.slab.volume());
+            let moved = items[at].begun.moved();
+            object.stored.fetch_add(moved, Ordering::AcqRel);
+            self.counters().write.transfer(moved);
             reach = reach.max(plan.reach(geometry));
-            slabs.push(&plan.slab);
+            done.push(plan);
         }
-        if slabs.is_empty() {
+        if done.is_empty() {
             return;
         }
         *object.written.lock() = Some(Time::now());
         object.touched.store(true, Ordering::Release);
         object.grow(geometry, reach);
-        self.uncover(site, reach, &slabs);
+        self.uncover(site, reach, &done);
     }
 
     /// Makes the chunks of an object's transfers part of it.
@@ -347,7 +409,7 @@ impl Client {
         pieces: &mut Pieces<'_>,
         verdicts: &mut [Option<Verdict>],
     ) {
-        let mut chosen: Vec<usize> = Vec::new();
+        let mut chosen: Vec<(usize, Range<usize>)> = Vec::new();
         let mut done: Vec<usize> = Vec::new();
         let mut records = 0;
         for at in site.items.clone() {
@@ -360,29 +422,32 @@ impl Client {
                 verdicts[at] = Some(Verdict::Over(Err(FsError::Cancelled)));
                 continue;
             }
-            if records + chunks.len() > MAX_COMMIT_RECORDS {
-                self.commit_some(site, items, pieces, verdicts, &chosen);
-                done.append(&mut chosen);
-                records = 0;
+            done.push(at);
+            // One of more chunks than a commit takes is committed in parts.
+            for from in chunks.clone().step_by(MAX_COMMIT_RECORDS) {
+                let some = from..chunks.end.min(from + MAX_COMMIT_RECORDS);
+                if records + some.len() > MAX_COMMIT_RECORDS {
+                    self.commit_some(site, items, pieces, verdicts, &chosen);
+                    chosen.clear();
+                    records = 0;
+                }
+                records += some.len();
+                chosen.push((at, some));
             }
-            records += chunks.len();
-            chosen.push(at);
         }
         if !chosen.is_empty() {
             self.commit_some(site, items, pieces, verdicts, &chosen);
-            done.append(&mut chosen);
         }
         done.retain(|&at| verdicts[at].is_none());
         if done.is_empty() {
             return;
         }
-        let plans = || done.iter().map(|&at| &items[at].begun.plan);
-        for plan in plans() {
-            self.counters().write.transfer(plan.slab.volume());
+        for &at in &done {
+            self.counters().write.transfer(items[at].begun.moved());
         }
-        let reach = plans().map(|plan| plan.reach(site.geometry)).max();
-        let slabs: Vec<&Hyperslab> = plans().map(|plan| &plan.slab).collect();
-        self.uncover(site, reach.unwrap_or(0), &slabs);
+        let plans: Vec<&Plan> = done.iter().map(|&at| &items[at].begun.plan).collect();
+        let reach = plans.iter().map(|plan| plan.reach(site.geometry)).max();
+        self.uncover(site, reach.unwrap_or(0), &plans);
     }
 
     /// One commit.
@@ -392,11 +457,11 @@ impl Client {
         items: &[Item<'_>],
         pieces: &Pieces<'_>,
         verdicts: &mut [Option<Verdict>],
-        chosen: &[usize],
+        chosen: &[(usize, Range<usize>)],
     ) {
         let (object, geometry) = (site.object, site.geometry);
         let chunks = || {
-            let own = chosen.iter().map(|&at| pieces.of[at].0.clone());
+            let own = chosen.iter().map(|(_, own)| own.clone());
             own.flat_map(|own| &pieces.chunks[own])
         };
         let records: Vec<(Hyperslab, Stored)> = chunks()
@@ -405,7 +470,7 @@ impl Client {
         let written = chunks().map(|chunk| (chunk.stored.server, chunk.name.clone()));
         let reach = chosen
             .iter()
-            .map(|&at| items[at].begun.plan.reach(geometry));
+            .map(|(at, _)| items[*at].begun.plan.reach(geometry));
         let grown = object.grown.load(Ordering::Acquire);
         let reach = reach.max().unwrap_or(0);
         let now = Time::now();
@@ -429,10 +494,10 @@ impl Client {
         match self.md().commit(commit) {
             Ok(reply) => {
                 *object.written.lock() = Some(now);
-                for &at in chosen {
-                    let bounds = items[at].begun.plan.bounds.as_ref();
+                for (at, _) in chosen {
+                    let bounds = items[*at].begun.plan.bounds.as_ref();
                     let ends: Option<Coords> = bounds.map(ends_of);
-                    verdicts[at] = match is_cut(&reply, &ends) {
+                    let cut = match is_cut(&reply, &ends) {
                         Ok(false) => None,
                         Ok(true) => Some(Verdict::Over(Err(FsError::TooBig(
                             "another mount made the object smaller than what was being written"
@@ -440,6 +505,8 @@ impl Client {
                         )))),
                         Err(error) => Some(Verdict::from(error)),
                     };
+                    // What failed before, of another part, stays.
+                    verdicts[*at] = verdicts[*at].take().or(cut);
                 }
                 self.insert_records(object, geometry, &reply, records);
                 object.grow(geometry, reach);
@@ -449,18 +516,18 @@ impl Client {
             }
             Err(error) => {
                 let error = FsError::from(error);
-                for &at in chosen {
+                for (at, own) in chosen {
                     if error.is_stale() {
-                        self.discard_new(&pieces.chunks[pieces.of[at].0.clone()]);
+                        self.discard_new(&pieces.chunks[own.clone()]);
                     }
-                    verdicts[at] = Some(Verdict::from(error.clone()));
+                    verdicts[*at] = Some(Verdict::from(error.clone()));
                 }
             }
         }
     }
 
-    /// What is written of `slabs` is newer than the dirty runs that were there when it began.
-    fn uncover(&self, site: &mut Site<'_>, reach: u64, slabs: &[&Hyperslab]) {
+    /// What these have written is newer than the dirty runs that were there when it began.
+    fn uncover(&self, site: &mut Site<'_>, reach: u64, plans: &[&Plan]) {
         let Some(running) = site.running.take() else {
             return;
         };
@@ -476,11 +543,20 @@ impl Client {
         let cells = site
             .geometry
             .cells_at(object.size(site.geometry).max(reach));
+        // Of very many pieces only if there is anything beneath.
+        let beneath = |plan: &&&Plan| {
+            let span = plan.batch.as_ref().and_then(|batch| batch.span);
+            span.is_none_or(|(from, to)| state.runs.overlaps(from, to))
+        };
+        let plans: Vec<&&Plan> = plans.iter().filter(beneath).collect();
         running.end(&mut state, |wrote| {
-            for slab in slabs {
-                for_each_run(&cells, slab, &mut |start, len| {
-                    wrote(start as u64, (start + len) as u64);
-                });
+            for plan in plans {
+                match &plan.batch {
+                    Some(batch) => batch.for_each_piece(wrote),
+                    None => for_each_run(&cells, &plan.slab, &mut |start, len| {
+                        wrote(start as u64, (start + len) as u64);
+                    }),
+                }
             }
         });
         self.account(&mut state);

@@ -27,8 +27,6 @@ pub(super) struct Claim {
     /// The box around what it selects of the object; nothing is in the way of an empty one.
     pub(super) bounds: Option<Region>,
     pub(super) bytes: u64,
-    /// It goes in no batch with others.
-    pub(super) alone: bool,
 }
 
 /// The number of a transfer that was started.
@@ -119,7 +117,7 @@ impl<T> Queue<T> {
             let Some(next) = self.waiting.pop_front() else {
                 break;
             };
-            let more = bytes.saturating_add(next.claim.bytes) > most || next.claim.alone;
+            let more = bytes.saturating_add(next.claim.bytes) > most;
             let full = more && !taken.is_empty();
             if full || taken.len() == MOST {
                 self.waiting.push_front(next);
@@ -131,9 +129,6 @@ impl<T> Queue<T> {
             }
             bytes = bytes.saturating_add(next.claim.bytes);
             taken.push((next.number, next.item));
-            if next.claim.alone {
-                break;
-            }
         }
         for waiting in left.into_iter().rev() {
             self.waiting.push_front(waiting);
@@ -193,6 +188,11 @@ impl<T> Queue<T> {
         }
     }
 
+    /// How many wait to be taken.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether any waits to be taken.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -212,7 +212,6 @@ mod tests {
             writes,
             bounds: (len > 0).then(|| Region::new(&[from], &[len])),
             bytes: len,
-            alone: false,
         }
     }
 
@@ -250,36 +249,18 @@ mod tests {
         assert!(!queue.has_waiting());
     }
 
-    #[test]
-    fn what_goes_alone_goes_in_its_turn() {
-        let mut queue = Queue::default();
-        for n in 0..5 {
-            let alone = n == 1 || n == 3;
-            queue.push(
-                Claim {
-                    alone,
-                    ..claim(1, true, n * 10, 10)
-                },
-                n as usize,
-            );
-        }
-        for batch in [&[0][..], &[1], &[2], &[3], &[4]] {
-            assert_eq!(items(&queue.take(u64::MAX)), batch);
-        }
-    }
-
     proptest! {
         /// Against all pairs: whatever was started earlier and is in the way has ended, or is done earlier in the
         /// same batch; and everything runs in the end.
         #[test]
         fn order_is_kept(
-            all in prop::collection::vec((0..2u64, any::<bool>(), 0..12u64, 0..6u64, 0..6u8), 1..60),
+            all in prop::collection::vec((0..2u64, any::<bool>(), 0..12u64, 0..6u64), 1..60),
             most in 1..40u64,
         ) {
             let mut queue = Queue::default();
             let claims: Vec<Claim> = all
                 .iter()
-                .map(|&(i, w, f, l, alone)| Claim { alone: alone == 0, ..claim(i, w, f, l) })
+                .map(|&(i, w, f, l)| claim(i, w, f, l))
                 .collect();
             let mut ended = vec![false; claims.len()];
             let mut running: Vec<Vec<(Number, usize)>> = Vec::new();
@@ -293,7 +274,6 @@ mod tests {
                 }
                 let batch = queue.take(most);
                 let mut order: Vec<usize> = items(&batch);
-                prop_assert!(order.len() <= 1 || !order.iter().any(|&n| claims[n].alone));
                 order.sort_by_key(|&n| (!claims[n].writes, n));
                 for (at, &later) in order.iter().enumerate() {
                     for earlier in 0..later {

@@ -16,7 +16,7 @@ use super::super::rights::{By, Cells, Op, Span};
 use super::super::whole::{Touched, Turn};
 use super::super::{Client, FORM_TRIES};
 use super::core::Begun;
-use super::{batched, get, put};
+use super::{get, get_batch, put};
 
 /// What became of a transfer in one attempt.
 #[derive(Debug)]
@@ -60,16 +60,11 @@ pub(super) struct Hold<'a> {
 
 /// Runs a batch to its end.
 pub(super) fn run(client: &Arc<Client>, batch: Vec<Begun>) {
-    // The queue gives a batch alone.
-    if batch.iter().any(|begun| begun.plan.batch.is_some()) {
-        return batch
-            .into_iter()
-            .for_each(|begun| batched::run(client, begun));
-    }
     let (writes, reads): (Vec<Begun>, Vec<Begun>) =
         batch.into_iter().partition(|begun| begun.plan.writes);
     for (writes, items) in [(true, writes), (false, reads)] {
         let mut groups = grouped(writes, items);
+        client.bring_out_beneath(&mut groups);
         if groups.len() > 1 {
             client.get_rights(&mut groups);
             groups = together(client, groups);
@@ -155,6 +150,9 @@ fn end_all(client: &Client, items: Vec<Begun>, error: &FsError) {
 fn carry_out(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
     match held.first() {
         Some((group, _)) if group.writes => put::put(client, held),
+        Some(_) if held.iter().any(|(group, _)| group.has_batches()) => {
+            get_batch::get(client, held)
+        }
         Some(_) => get::get(client, held),
         None => Vec::new(),
     }
@@ -197,7 +195,10 @@ impl Group {
         let size = self.object.size(geometry);
         let check = |begun: &Begun| match begun.is_cancelled() {
             true => Err(FsError::Cancelled),
-            false => begun.plan.check(geometry, size),
+            false => begun
+                .plan
+                .check(geometry, size)
+                .and_then(|()| begun.plan.handle.waiting.check_locks()),
         };
         if self.items.iter().all(|begun| check(begun).is_ok()) {
             return;
@@ -210,6 +211,21 @@ impl Group {
             }
         }
         client.transfers().end(ended);
+    }
+
+    pub(super) fn has_batches(&self) -> bool {
+        self.items.iter().any(|begun| begun.plan.batch.is_some())
+    }
+
+    /// Whether no other of these touches the box around what this one does.
+    pub(super) fn has_for_itself(&self, begun: &Begun) -> bool {
+        let Some(bounds) = &begun.plan.bounds else {
+            return true;
+        };
+        self.items.iter().all(|other| {
+            let others = other.plan.bounds.as_ref();
+            std::ptr::eq(other, begun) || others.is_none_or(|others| !others.overlaps(bounds))
+        })
     }
 
     fn mode(&self) -> RightMode {
@@ -266,6 +282,30 @@ impl Group {
 }
 
 impl Client {
+    /// Brings out what is here and newer than what batches are to read: they go by the servers alone.
+    fn bring_out_beneath(&self, groups: &mut [Group]) {
+        for group in groups.iter_mut().filter(|group| !group.writes) {
+            let object = group.object.clone();
+            let beneath = |begun: &Begun| {
+                let batch = begun.plan.batch.as_ref();
+                let span = batch.and_then(|batch| batch.span);
+                span.is_some_and(|span| object.is_newer_here(span))
+            };
+            if !group.items.iter().any(beneath) {
+                continue;
+            }
+            let flushed = self
+                .admit(&object)
+                .and_then(|_| self.flush_object(&object, Scope::All));
+            let Err(error) = flushed else { continue };
+            let (ended, left) = std::mem::take(&mut group.items)
+                .into_iter()
+                .partition(|begun| begun.plan.batch.is_some());
+            group.items = left;
+            end_all(self, ended, &error);
+        }
+    }
+
     /// Gets the rights that groups need, one after the other and keeping nothing: so they are here, most likely,
     /// when all are entered as one.
     fn get_rights(&self, groups: &mut Vec<Group>) {

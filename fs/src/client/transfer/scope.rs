@@ -161,7 +161,19 @@ impl<'scope> Scope<'scope, '_> {
         batch: batch::Plan,
         buffer: &'scope [u8],
     ) -> Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>> {
-        let plan = handle.plan_batch(true, batch, buffer.len());
+        let all = 0..batch.bytes();
+        self.write_batch_part(handle, batch, all, buffer)
+    }
+
+    /// The same of some of the packed bytes; if the buffer is the packed bytes themselves, it is just those of them.
+    pub(in super::super) fn write_batch_part(
+        &'scope self,
+        handle: &Arc<Handle>,
+        batch: batch::Plan,
+        packed: std::ops::Range<u64>,
+        buffer: &'scope [u8],
+    ) -> Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>> {
+        let plan = handle.plan_batch(true, batch, packed, buffer.len());
         self.out_of(handle, plan, buffer)
     }
 
@@ -175,7 +187,8 @@ impl<'scope> Scope<'scope, '_> {
         batch: batch::Plan,
         buffer: &'scope mut [u8],
     ) -> Result<Transfer<&'scope mut [u8]>, Failed<&'scope mut [u8]>> {
-        let plan = handle.plan_batch(false, batch, buffer.len());
+        let all = 0..batch.bytes();
+        let plan = handle.plan_batch(false, batch, all, buffer.len());
         self.into(handle, plan, buffer)
     }
 

@@ -191,3 +191,42 @@ pub enum BatchError {
         other: u32,
     },
 }
+
+impl BatchError {
+    /// The numbers of the elements that it names.
+    pub fn elements(&self) -> Vec<u32> {
+        match *self {
+            BatchError::TooLarge | BatchError::Broken | BatchError::TooDeep => Vec::new(),
+            BatchError::Overflow(element) | BatchError::Negative { element, .. } => vec![element],
+            BatchError::Overlap { one, other } | BatchError::Unclear { one, other } => {
+                match one == other {
+                    true => vec![one],
+                    false => vec![one, other],
+                }
+            }
+        }
+    }
+}
+
+/// The path of the element of a number: its index in the top vector, then in the vector below, and so on; nothing
+/// where there is no such element.
+pub fn path_of(batches: &[Batch], number: u32) -> Option<Vec<u32>> {
+    fn within(batches: &[Batch], left: &mut u32, path: &mut Vec<u32>) -> bool {
+        for (index, batch) in (0..).zip(batches) {
+            path.push(index);
+            if *left == 0 {
+                return true;
+            }
+            *left -= 1;
+            if let Pattern::Vector(below) = &batch.pattern
+                && within(below, left, path)
+            {
+                return true;
+            }
+            path.pop();
+        }
+        false
+    }
+    let (mut left, mut path) = (number, Vec::new());
+    within(batches, &mut left, &mut path).then_some(path)
+}

@@ -99,12 +99,25 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
     })
 }
 
+/// 20,000 cases, or more if `PROPTEST_CASES` says so.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    let asked = match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => usual.cases,
+        None => 0,
+    };
+    ProptestConfig {
+        cases: asked.max(20_000),
+        ..usual
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     /// All of it, and what lies in a range, come in the order of the definition; sums and spans are right.
     #[test]
-    fn a_walk_is_what_the_definition_says(
+    fn random_trees_are_what_the_definition_says(
         batches in batches(),
         unit in 1u64..4,
         from in 0u64..200,
@@ -525,4 +538,28 @@ proptest! {
         prop_assert_eq!(bytes_of(plan.all_runs()), naive);
         prop_assert_eq!(plan.bytes(), slab.volume());
     }
+}
+
+/// Numbers count as a batch is written down; a path is how one gets there.
+#[test]
+fn a_path_leads_to_the_element_of_a_number() {
+    let after = Place::after(0);
+    let data = || Batch::data(after, after, 1);
+    let vector = |below| Batch::repeated(after, after, 2, Pattern::Vector(below));
+    let batches = [
+        data(),
+        vector(vec![data(), vector(vec![]), vector(vec![data()])]),
+        data(),
+    ];
+    let paths = (0..).map_while(|number| path_of(&batches, number));
+    let expected: [&[u32]; 7] = [&[0], &[1], &[1, 0], &[1, 1], &[1, 2], &[1, 2, 0], &[2]];
+    assert_eq!(paths.collect::<Vec<_>>(), expected);
+    // The numbers are those of errors.
+    let below = Batch::data(Place::at(-1), after, 1);
+    let broken = [data(), vector(vec![data(), vector(vec![below])])];
+    let error = Plan::new(&broken, 1).unwrap_err();
+    let path = error.elements()[..]
+        .first()
+        .and_then(|&number| path_of(&broken, number));
+    assert_eq!(path, Some(vec![1, 1, 0]), "{error}");
 }

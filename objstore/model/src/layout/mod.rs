@@ -31,4 +31,4 @@ pub use grid::{Grid, GridPart};
 pub use ladder::ladder;
 pub use lattice::{Steps, join_steps};
 pub use placement::{Blocks, object_server};
-pub use tiling::{Part, Record, Tiling, TilingError};
+pub use tiling::{Part, Record, Tiling, TilingError, TooMany};

@@ -1,8 +1,9 @@
-//! Reading and writing what a batch names of parts of chunks: one message a server, whatever the number of pieces.
+//! Reading and writing what batches name of parts of chunks: one message a server for all of them, whatever the number of
+//! pieces.
 //!
-//! Above the size of a message the packed bytes are cut, for each server where its own bytes fill one. `read` takes
-//! bytes apart as they come; `write` gathers those of a message when it is sent. A store in this process packs and
-//! takes apart in the same bites.
+//! Above the size of a message the packed bytes of a batch are cut, for each server where its own bytes fill one; batches
+//! that are less share one. `read` takes bytes apart as they come; `write` gathers those of a message when it is sent. A
+//! store in this process packs and takes apart in the same bites.
 
 mod read;
 mod write;
@@ -12,7 +13,7 @@ use std::ops::Range;
 use slabfs_model::batch::{Flat, Parts, Plan, Rows};
 use slabfs_model::{Hyperslab, ServerId};
 
-use super::fanout::{Failure, Job, weight};
+use super::fanout::{Failure, Sorter, weight};
 use crate::batch::{Share, TRAILER};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
@@ -21,8 +22,10 @@ use crate::wire::messages::{BatchItem, BatchRequest};
 
 /// The most bytes of one message.
 const MOST: u64 = (MAX_PAYLOAD - TRAILER) as u64;
-/// A control part is full at this estimate.
-const FULL: u64 = 8 << 20;
+/// The items of one batch in one message end at this estimate of a control part.
+const FULL: u64 = 4 << 20;
+/// What a node counts for in a control part. More than it takes: a message is full with as many as a server decodes.
+const NODE: u64 = super::fanout::FULL / slabfs_model::batch::MAX_NODES as u64;
 
 /// Which bytes of an object: a range of the packed bytes of a batch.
 #[derive(Debug, Clone)]
@@ -54,6 +57,18 @@ pub struct BatchPiece<'a> {
     pub found: bool,
 }
 
+/// A batch among others that are done as one, with the memory that is given, which is the caller's buffer from
+/// [`BatchPart::base`] on: bytes to read into, or to write from.
+#[derive(Debug)]
+pub struct BatchAsk<'a, M> {
+    /// Which bytes.
+    pub part: BatchPart<'a>,
+    /// Where they are. Pieces of a read must not overlap.
+    pub pieces: Vec<BatchPiece<'a>>,
+    /// Where they go to, or come from.
+    pub memory: M,
+}
+
 impl BatchPart<'_> {
     /// That so much memory has all that the plan names.
     fn check_memory(&self, len: usize) -> Result<()> {
@@ -72,7 +87,7 @@ impl BatchPart<'_> {
     }
 }
 
-/// A piece that the batch goes through.
+/// A piece that a batch goes through.
 struct Item<'a> {
     number: usize,
     server: ServerId,
@@ -81,55 +96,74 @@ struct Item<'a> {
     share: Share<'a>,
 }
 
-/// The pieces of which the batch names something; of others nobody is asked.
-fn items<'a>(part: &BatchPart<'_>, pieces: &[BatchPiece<'a>]) -> Result<Vec<Item<'a>>, Failure> {
-    let (plan, packed) = (part.plan, &part.packed);
-    let mut items = Vec::with_capacity(pieces.len());
-    for (number, piece) in pieces.iter().enumerate() {
-        let rows = Rows::new(part.cells, piece.want, &piece.form.shape, piece.slab);
-        let text = |e| StoreError::Invalid(format!("{}: {e}", piece.name));
-        let rows = rows.map_err(|e| (number, text(e)))?;
-        let share = Share {
-            name: piece.name,
-            form: piece.form,
-            by_pieces: Parts::few_pieces(plan, packed, &rows),
-            rows,
-        };
-        if share.parts(plan, packed).next().is_some() {
-            items.push(Item {
-                number,
-                server: piece.server,
-                want: piece.want,
-                slab: piece.slab,
-                share,
-            });
-        }
-    }
-    Ok(items)
+/// One batch among those that are done as one.
+struct Asked<'a> {
+    /// Its number among them.
+    number: usize,
+    part: BatchPart<'a>,
+    flat: Flat,
+    /// The pieces of which it names something; of others nobody is asked.
+    items: Vec<Item<'a>>,
 }
 
-/// One message: some of a server's items, and some of the packed bytes.
+impl<'a> Asked<'a> {
+    fn new<M>(number: usize, ask: &BatchAsk<'a, M>, len: usize) -> Result<Asked<'a>, Failure> {
+        let part = ask.part.clone();
+        part.check_memory(len).map_err(|e| (number, e))?;
+        let (plan, packed) = (part.plan, &part.packed);
+        let mut items = Vec::with_capacity(ask.pieces.len());
+        for (at, piece) in ask.pieces.iter().enumerate() {
+            let rows = Rows::new(part.cells, piece.want, &piece.form.shape, piece.slab);
+            let text = |e| StoreError::Invalid(format!("{}: {e}", piece.name));
+            let rows = rows.map_err(|e| (number, text(e)))?;
+            let share = Share {
+                name: piece.name,
+                form: piece.form,
+                by_pieces: Parts::few_pieces(plan, packed, &rows),
+                rows,
+            };
+            if share.parts(plan, packed).next().is_some() {
+                items.push(Item {
+                    number: at,
+                    server: piece.server,
+                    want: piece.want,
+                    slab: piece.slab,
+                    share,
+                });
+            }
+        }
+        Ok(Asked {
+            number,
+            flat: plan.flat(),
+            part,
+            items,
+        })
+    }
+
+    /// The most bytes that it moves.
+    fn bytes(&self) -> u64 {
+        let packed = &self.part.packed;
+        packed
+            .end
+            .min(self.part.plan.bytes())
+            .saturating_sub(packed.start)
+    }
+}
+
+/// Of one message: some of a batch's items on a server, and some of its packed bytes.
 struct Section<'a> {
-    part: &'a BatchPart<'a>,
-    flat: &'a Flat,
+    asked: &'a Asked<'a>,
     packed: Range<u64>,
     items: Vec<&'a Item<'a>>,
+    /// What it moves, or more.
+    bytes: u64,
 }
 
-type Asked<'a> =
+type Request<'a> =
     BatchRequest<&'a Flat, &'a [u64], Vec<BatchItem<&'a ChunkName, &'a ChunkForm, &'a Hyperslab>>>;
 
 impl<'a> Section<'a> {
-    fn first(&self) -> usize {
-        self.items.first().map_or(0, |item| item.number)
-    }
-
-    /// About how many bytes it moves, for the choice of threads.
-    fn bytes(&self) -> u64 {
-        (self.packed.end - self.packed.start).min(MOST)
-    }
-
-    fn asked(&self) -> Asked<'a> {
+    fn request(&self) -> Request<'a> {
         let item = |item: &&'a Item<'a>| BatchItem {
             name: item.share.name,
             form: item.share.form,
@@ -138,71 +172,87 @@ impl<'a> Section<'a> {
             by_pieces: item.share.by_pieces,
         };
         BatchRequest {
-            batch: self.flat,
-            cells: self.part.cells,
+            batch: &self.asked.flat,
+            cells: self.asked.part.cells,
             packed: (self.packed.start, self.packed.end),
             items: self.items.iter().map(item).collect(),
         }
     }
 }
 
-/// The messages for all servers; `message` makes one.
-fn jobs<'a, M>(
-    part: &'a BatchPart<'a>,
-    flat: &'a Flat,
-    items: &'a [Item<'a>],
-    message: impl Fn(Section<'a>) -> M,
-) -> Vec<Job<M>> {
-    let mut servers: Vec<(ServerId, Vec<&Item<'_>>)> = Vec::new();
-    for item in items {
-        match servers
-            .iter_mut()
-            .rfind(|(server, _)| *server == item.server)
-        {
-            Some((_, items)) => items.push(item),
-            None => servers.push((item.server, vec![item])),
-        }
-    }
-    let mut jobs = Vec::with_capacity(servers.len());
-    for (server, items) in servers {
-        let mut messages = Vec::new();
-        let mut rest = &items[..];
-        while !rest.is_empty() {
-            let mut full = 0;
-            let fits = rest.iter().take_while(|item| {
-                full += weight(item.share.name, Some(item.share.form), Some(item.slab))
-                    + 40 * item.want.rank() as u64;
-                full <= FULL
-            });
-            let (some, others) = rest.split_at(fits.count().max(1));
-            rest = others;
-            for packed in cuts(part, some) {
-                messages.push(message(Section {
-                    part,
-                    flat,
-                    packed,
-                    items: some.to_vec(),
-                }));
-            }
-        }
-        jobs.push(Job { server, messages });
-    }
-    jobs
+/// The caller's number of the first batch of a message.
+fn first(sections: &[Section<'_>]) -> usize {
+    sections.first().map_or(0, |section| section.asked.number)
 }
 
-/// The packed bytes, cut where what these items have of them fills a message.
-fn cuts(part: &BatchPart<'_>, items: &[&Item<'_>]) -> Vec<Range<u64>> {
+/// Puts the sections of all batches into messages, those of a server in the order of the batches; `into` gives the
+/// sections of a message.
+fn sort<'a, M>(
+    all: &'a [Asked<'a>],
+    sorter: &mut Sorter<M>,
+    fresh: impl Fn() -> M,
+    into: impl Fn(&mut M) -> &mut Vec<Section<'a>>,
+) {
+    // As long as all of it fits a message nobody counts whose bytes are where.
+    let most = all.iter().map(Asked::bytes).sum::<u64>();
+    let counted = most + (all.len() * TRAILER) as u64 > MAX_PAYLOAD as u64;
+    for asked in all {
+        let mut servers: Vec<(ServerId, Vec<&Item<'_>>)> = Vec::new();
+        for item in &asked.items {
+            match servers
+                .iter_mut()
+                .rfind(|(server, _)| *server == item.server)
+            {
+                Some((_, items)) => items.push(item),
+                None => servers.push((item.server, vec![item])),
+            }
+        }
+        for (server, items) in servers {
+            let mut rest = &items[..];
+            while !rest.is_empty() {
+                let mut full = 0;
+                let mut control = 0;
+                let fits = rest.iter().take_while(|item| {
+                    full += weight(item.share.name, Some(item.share.form), Some(item.slab))
+                        + 40 * item.want.rank() as u64;
+                    if full <= FULL {
+                        control = full;
+                    }
+                    full <= FULL
+                });
+                let (some, others) = rest.split_at(fits.count().max(1));
+                rest = others;
+                control += NODE * asked.flat.nodes.len() as u64;
+                control += 10 * asked.part.cells.len() as u64 + 20;
+                for (packed, bytes) in cuts(&asked.part, some, counted) {
+                    let payload = bytes + TRAILER as u64;
+                    let message = sorter.message(server, payload, control, &fresh);
+                    into(message).push(Section {
+                        asked,
+                        packed,
+                        items: some.to_vec(),
+                        bytes,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The packed bytes, cut where what these items have of them fills a message, and how many that are: at most, if it is
+/// not to be counted.
+fn cuts(part: &BatchPart<'_>, items: &[&Item<'_>], counted: bool) -> Vec<(Range<u64>, u64)> {
     /// Bytes are counted by so many equal spans of the packed bytes.
     const SPANS: u64 = 4096;
-    let packed = &part.packed;
+    let packed = part.packed.start..part.packed.end.min(part.plan.bytes());
     let all = packed.end.saturating_sub(packed.start);
-    if all <= MOST {
-        return vec![packed.clone()];
+    if all <= MOST && !counted {
+        return vec![(part.packed.clone(), all)];
     }
-    let span = all.div_ceil(SPANS);
+    let span = all.div_ceil(SPANS).max(1);
     let mut bytes = vec![0u64; SPANS as usize];
     for item in items {
-        for one in item.share.parts(part.plan, packed) {
+        for one in item.share.parts(part.plan, &packed) {
             // The pieces of a part lie together among the packed bytes.
             let (mut at, mut left) = (one.run.packed - packed.start, one.bytes());
             while left > 0 {
@@ -217,13 +267,13 @@ fn cuts(part: &BatchPart<'_>, items: &[&Item<'_>]) -> Vec<Range<u64>> {
     for (number, bytes) in (0u64..).zip(bytes) {
         let at = (packed.start + number * span).min(packed.end);
         if full > 0 && full + bytes > MOST {
-            cuts.push(from..at);
+            cuts.push((from..at, full));
             (from, full) = (at, 0);
         }
         full += bytes;
     }
     if full > 0 {
-        cuts.push(from..packed.end);
+        cuts.push((from..packed.end, full));
     }
     cuts
 }

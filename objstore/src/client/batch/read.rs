@@ -1,17 +1,18 @@
-//! Reading a batch.
+//! Reading batches.
 
 use std::io::IoSliceMut;
 
 use slabfs_model::SessionId;
 use smallvec::SmallVec;
 
-use super::{BatchPart, BatchPiece, Item, Section, items, jobs};
+use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sort};
 use crate::batch::{Feed, Memory, PART, SPAN, Share, TRAILER, Window, is_there, read_window, told};
 use crate::client::Servers;
 use crate::client::counters::touched;
-use crate::client::fanout::{Failure, Message, Request, decode, encode, remote_messages};
+use crate::client::fanout::{Failure, Message, Request, Sorter, decode, encode, remote_messages};
+use crate::error::StoreError;
 use crate::store::ChunkStore;
-use crate::wire::messages::{Answer, kind};
+use crate::wire::messages::{Answer, BatchFound, kind};
 use crate::wire::{Incoming, WireResult};
 
 impl Servers {
@@ -19,63 +20,97 @@ impl Servers {
     /// unspecified. A chunk that does not exist is no error.
     ///
     /// # Errors
-    /// Which piece, and why.
-    pub fn read_batch(
+    /// Why.
+    pub fn read_batch<'a>(
         &self,
-        part: &BatchPart<'_>,
-        pieces: &mut [BatchPiece<'_>],
+        part: &BatchPart<'a>,
+        pieces: &mut Vec<BatchPiece<'a>>,
         memory: &mut [u8],
-    ) -> Result<(), Failure> {
-        part.check_memory(memory.len()).map_err(|e| (0, e))?;
+    ) -> Result<(), StoreError> {
+        let mut ask = [BatchAsk {
+            part: part.clone(),
+            pieces: std::mem::take(pieces),
+            memory,
+        }];
+        let read = self.read_batches(&mut ask);
+        let [ask] = ask;
+        *pieces = ask.pieces;
+        read.map_err(|(_, error)| error)
+    }
+
+    /// The same of several batches, also of several objects: one message a server for all of them.
+    ///
+    /// # Errors
+    /// Which batch, and why; of others nothing is known then.
+    pub fn read_batches(
+        &self,
+        asks: &mut [BatchAsk<'_, &mut [u8]>],
+    ) -> Result<(), (usize, StoreError)> {
         let table = self.table();
-        let flat = part.plan.flat();
-        let memory = Memory::new(memory, part.base);
-        let items = items(part, pieces)?;
-        let mut jobs = jobs(part, &flat, &items, |section| Read {
-            section,
-            memory: &memory,
-            found: Vec::new(),
-            bytes: 0,
-            failed: None,
-        });
-        self.fan_out(&table, &mut jobs, false)?;
-        let side = &self.counters.read;
-        side.answered(remote_messages(&table, &jobs));
-        for message in jobs.iter().flat_map(|job| &job.messages) {
-            for (item, found) in message.section.items.iter().zip(&message.found) {
-                pieces[item.number].found = *found;
+        let mut all = Vec::with_capacity(asks.len());
+        for (number, ask) in asks.iter().enumerate() {
+            all.push(Asked::new(number, ask, ask.memory.len())?);
+        }
+        let mut found = Vec::new();
+        {
+            let memories: Vec<Memory<'_>> = asks
+                .iter_mut()
+                .map(|ask| Memory::new(ask.memory, ask.part.base))
+                .collect();
+            let mut sorter = Sorter::new();
+            let fresh = || Read {
+                sections: Vec::new(),
+                memories: &memories,
+                found: Vec::new(),
+                failed: None,
+            };
+            sort(&all, &mut sorter, fresh, |read| &mut read.sections);
+            let mut jobs = sorter.jobs();
+            self.fan_out(&table, &mut jobs, false)?;
+            let side = &self.counters.read;
+            side.answered(remote_messages(&table, &jobs));
+            for message in jobs.iter().flat_map(|job| &job.messages) {
+                for (section, answer) in message.sections.iter().zip(&message.found) {
+                    let number = section.asked.number;
+                    for (item, there) in section.items.iter().zip(&answer.found) {
+                        found.push((number, item.number, *there));
+                    }
+                    for (item, bytes) in section.moved(answer) {
+                        side.piece(bytes, touched(item.share.form, bytes));
+                    }
+                }
             }
-            for (item, bytes) in message.moved() {
-                side.piece(bytes, touched(item.share.form, bytes));
-            }
+        }
+        for (number, piece, there) in found {
+            asks[number].pieces[piece].found = there;
         }
         Ok(())
     }
 }
 
-struct Read<'a> {
-    section: Section<'a>,
-    memory: &'a Memory<'a>,
-    /// Whether the chunks are there; as long as the items when it was answered.
-    found: Vec<bool>,
-    bytes: u64,
+struct Read<'a, 'm> {
+    sections: Vec<Section<'a>>,
+    /// By the number of the batch.
+    memories: &'a [Memory<'m>],
+    /// As many as the sections when it was answered.
+    found: Vec<BatchFound>,
     failed: Option<Failure>,
 }
 
-impl<'a> Read<'a> {
-    fn feed(&self) -> Feed<'_, impl Iterator<Item = &Share<'a>>> {
-        let there = self.section.items.iter().zip(&self.found);
+impl<'a> Section<'a> {
+    fn feed<'b>(&'b self, answer: &'b BatchFound) -> Feed<'b, impl Iterator<Item = &'b Share<'a>>> {
+        let there = self.items.iter().zip(&answer.found);
         let there = there.filter(|(_, found)| **found);
         let shares = there.map(|(item, _)| &item.share);
-        Feed::new(self.section.part.plan, self.section.packed.clone(), shares)
+        Feed::new(self.asked.part.plan, self.packed.clone(), shares)
     }
 
     /// The items whose chunks are there, and about how many bytes each had.
-    fn moved(&self) -> impl Iterator<Item = (&Item<'a>, u64)> {
-        let there = self.found.iter().filter(|found| **found).count() as u64;
-        let each = self.bytes / there.max(1);
-        let mut rest = self.bytes - each * there;
-        let items = self.section.items.iter().zip(&self.found);
+    fn moved(&self, answer: &BatchFound) -> impl Iterator<Item = (&Item<'a>, u64)> {
+        let there = answer.found.iter().filter(|found| **found).count() as u64;
+        let each = answer.bytes / there.max(1);
+        let mut rest = answer.bytes - each * there;
+        let items = self.items.iter().zip(&answer.found);
         items.filter(|(_, found)| **found).map(move |(item, _)| {
             let bytes = each + std::mem::take(&mut rest);
             (*item, bytes)
@@ -83,19 +118,20 @@ impl<'a> Read<'a> {
     }
 }
 
-impl<'a> Message<'a> for Read<'a> {
+impl<'a> Message<'a> for Read<'a, '_> {
     fn first(&self) -> usize {
-        self.section.first()
+        first(&self.sections)
     }
 
     fn bytes(&self) -> u64 {
-        self.section.bytes()
+        self.sections.iter().map(|section| section.bytes).sum()
     }
 
     fn request(&self, _session: SessionId) -> WireResult<Request<'a>> {
+        let requests: Vec<_> = self.sections.iter().map(Section::request).collect();
         Ok(Request {
             kind: kind::READ_BATCH,
-            control: encode(&self.section.asked())?,
+            control: encode(&requests)?,
             payload: SmallVec::new(),
             made: Vec::new(),
         })
@@ -103,39 +139,44 @@ impl<'a> Message<'a> for Read<'a> {
 
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
         self.failed = None;
-        match decode::<Answer<Vec<bool>>>(control, incoming)? {
+        match decode::<Answer<Vec<BatchFound>>>(control, incoming)? {
             Err(e) => {
                 self.failed = Some((self.first(), e));
                 return Ok(());
             }
-            Ok(found) if found.len() != self.section.items.len() => {
-                let text = format!(
-                    "{} answers to {} items",
-                    found.len(),
-                    self.section.items.len()
-                );
-                return Err(incoming.protocol(text));
-            }
             Ok(found) => self.found = found,
         }
-        let Some(mut left) = incoming.left().checked_sub(TRAILER) else {
-            return Err(incoming.protocol("a batch without its end"));
+        let fits = |(section, answer): (&Section<'_>, &BatchFound)| {
+            section.items.len() == answer.found.len()
         };
-        self.bytes = left as u64;
-        let mut part = vec![0; left.min(PART)];
-        let mut feed = self.feed();
-        while left > 0 {
-            let len = left.min(PART);
-            incoming.read_vectored(&mut [IoSliceMut::new(&mut part[..len])])?;
-            left -= len;
-            if !feed.give(&part[..len], self.memory) {
-                return Err(incoming.protocol("more bytes than a batch names"));
-            }
+        if self.found.len() != self.sections.len()
+            || !self.sections.iter().zip(&self.found).all(fits)
+        {
+            return Err(incoming.protocol("answers that are not to what was asked"));
         }
-        let is_done = feed.is_done();
-        drop(feed);
-        if !is_done {
-            return Err(incoming.protocol("fewer bytes than a batch names"));
+        let all = self
+            .found
+            .iter()
+            .try_fold(TRAILER as u64, |all, answer| all.checked_add(answer.bytes));
+        if all != Some(incoming.left() as u64) {
+            return Err(incoming.protocol("batches without their end"));
+        }
+        let mut part = vec![0; (incoming.left() - TRAILER).min(PART)];
+        for (section, answer) in self.sections.iter().zip(&self.found) {
+            let memory = &self.memories[section.asked.number];
+            let mut feed = section.feed(answer);
+            let mut left = answer.bytes as usize;
+            while left > 0 {
+                let len = left.min(PART);
+                incoming.read_vectored(&mut [IoSliceMut::new(&mut part[..len])])?;
+                left -= len;
+                if !feed.give(&part[..len], memory) {
+                    return Err(incoming.protocol("more bytes than a batch names"));
+                }
+            }
+            if !feed.is_done() {
+                return Err(incoming.protocol("fewer bytes than a batch names"));
+            }
         }
         let mut trailer = [0; TRAILER];
         incoming.read_vectored(&mut [IoSliceMut::new(&mut trailer)])?;
@@ -152,35 +193,36 @@ impl<'a> Message<'a> for Read<'a> {
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
         self.found.clear();
-        for item in &self.section.items {
-            let there = is_there(store, item.share.name, item.share.form);
-            self.found.push(there.map_err(|e| (item.number, e))?);
-        }
-        let mut bytes = 0;
         let mut buffer = vec![0; PART + SPAN as usize];
         let (out, scratch) = buffer.split_at_mut(PART);
-        let mut window = Window::default();
-        let mut feed = self.feed();
-        for (item, _) in self
-            .section
-            .items
-            .iter()
-            .zip(&self.found)
-            .filter(|(_, found)| **found)
-        {
-            let mut cursor = item
-                .share
-                .cursor(self.section.part.plan, &self.section.packed);
-            while window.take(&mut cursor, PART) {
-                let out = &mut out[..window.bytes()];
-                read_window(store, &item.share, &window, scratch, out)
-                    .map_err(|e| (item.number, e))?;
-                bytes += out.len() as u64;
-                feed.give(out, self.memory);
+        for section in &self.sections {
+            let number = section.asked.number;
+            let mut answer = BatchFound {
+                found: Vec::with_capacity(section.items.len()),
+                bytes: 0,
+            };
+            for item in &section.items {
+                let there = is_there(store, item.share.name, item.share.form);
+                answer.found.push(there.map_err(|e| (number, e))?);
             }
+            let mut bytes = 0;
+            let mut window = Window::default();
+            let mut feed = section.feed(&answer);
+            let items = section.items.iter().zip(&answer.found);
+            for (item, _) in items.filter(|(_, found)| **found) {
+                let mut cursor = item.share.cursor(section.asked.part.plan, &section.packed);
+                while window.take(&mut cursor, PART) {
+                    let out = &mut out[..window.bytes()];
+                    read_window(store, &item.share, &window, scratch, out)
+                        .map_err(|e| (number, e))?;
+                    bytes += out.len() as u64;
+                    feed.give(out, &self.memories[number]);
+                }
+            }
+            drop(feed);
+            answer.bytes = bytes;
+            self.found.push(answer);
         }
-        drop(feed);
-        self.bytes = bytes;
         Ok(())
     }
 }

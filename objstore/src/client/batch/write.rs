@@ -1,18 +1,22 @@
-//! Writing a batch into grid chunks, in place.
+//! Writing batches into grid chunks, in place, and whole immutable chunks beside them.
 
 use slabfs_model::SessionId;
 use slabfs_model::batch::pack;
 use smallvec::SmallVec;
 
-use super::{BatchPart, BatchPiece, Item, Section, items, jobs};
+use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sort};
 use crate::batch::Patching;
-use crate::client::Servers;
 use crate::client::counters::touched;
-use crate::client::fanout::{Failure, Message, Request, decode, encode, remote_messages};
+use crate::client::fanout::{
+    Failure, Message, Request, Sorter, decode, encode, remote_messages, weight,
+};
+use crate::client::pieces::bytes;
 use crate::client::write::failure;
+use crate::client::{Servers, WriteKind, WritePiece};
+use crate::error::StoreError;
 use crate::store::ChunkStore;
-use crate::wire::messages::{BySession, Outcome, kind};
-use crate::wire::{Incoming, WireResult};
+use crate::wire::messages::{BatchWrites, BySession, Outcome, WriteItem, WriteOp, kind};
+use crate::wire::{Incoming, MAX_PAYLOAD, WireResult};
 
 impl Servers {
     /// Writes what the batch names of the pieces, which are parts of grid chunks, out of the memory. Of two places of
@@ -20,52 +24,96 @@ impl Servers {
     /// them.
     ///
     /// # Errors
-    /// Which piece, and why.
-    pub fn write_batch(
+    /// Why.
+    pub fn write_batch<'a>(
         &self,
-        part: &BatchPart<'_>,
-        pieces: &[BatchPiece<'_>],
+        part: &BatchPart<'a>,
+        pieces: Vec<BatchPiece<'a>>,
         memory: &[u8],
-    ) -> Result<(), Failure> {
-        part.check_memory(memory.len()).map_err(|e| (0, e))?;
-        let table = self.table();
-        let flat = part.plan.flat();
-        let items = items(part, pieces)?;
-        let mut jobs = jobs(part, &flat, &items, |section| Write {
-            section,
+    ) -> Result<(), StoreError> {
+        let ask = BatchAsk {
+            part: part.clone(),
+            pieces,
             memory,
+        };
+        self.write_batches(&[], &[ask])
+    }
+
+    /// The same of several batches, in their order, and of whole immutable chunks: one message a server for all.
+    ///
+    /// # Errors
+    /// Why; a piece that is no whole chunk, or larger than a message, is `Invalid`.
+    pub fn write_batches(
+        &self,
+        puts: &[WritePiece<'_>],
+        asks: &[BatchAsk<'_, &[u8]>],
+    ) -> Result<(), StoreError> {
+        let table = self.table();
+        let mut all = Vec::with_capacity(asks.len());
+        for (number, ask) in asks.iter().enumerate() {
+            all.push(Asked::new(number, ask, ask.memory.len()).map_err(|(_, e)| e)?);
+        }
+        let memories: Vec<&[u8]> = asks.iter().map(|ask| ask.memory).collect();
+        let fresh = || Write {
+            puts: Vec::new(),
+            sections: Vec::new(),
+            memories: &memories,
             failed: None,
-        });
-        self.fan_out(&table, &mut jobs, false)?;
+        };
+        let mut sorter = Sorter::new();
+        for put in puts {
+            let given = bytes(put.data);
+            let whole = matches!(put.kind, WriteKind::Put) && put.form.volume() == Some(given);
+            if !whole || given > MAX_PAYLOAD as u64 {
+                let text = format!("{}: {given} bytes, which are no chunk", put.name);
+                return Err(StoreError::Invalid(text));
+            }
+            let weight = weight(put.name, Some(put.form), None);
+            sorter
+                .message(put.server, given, weight, fresh)
+                .puts
+                .push(put);
+        }
+        sort(&all, &mut sorter, fresh, |write| &mut write.sections);
+        let mut jobs = sorter.jobs();
+        self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
         let side = &self.counters.write;
         side.answered(remote_messages(&table, &jobs));
-        let all = part.packed.end - part.packed.start;
-        let each = all / (items.len() as u64).max(1);
-        let mut rest = all - each * items.len() as u64;
-        for item in &items {
-            let bytes = each + std::mem::take(&mut rest);
-            side.piece(bytes, touched(item.share.form, bytes));
+        for put in puts {
+            let sent = bytes(put.data);
+            side.piece(sent, sent);
+        }
+        for asked in &all {
+            let bytes = asked.bytes();
+            let each = bytes / (asked.items.len() as u64).max(1);
+            let mut rest = bytes - each * asked.items.len() as u64;
+            for item in &asked.items {
+                let bytes = each + std::mem::take(&mut rest);
+                side.piece(bytes, touched(item.share.form, bytes));
+            }
         }
         Ok(())
     }
 }
 
 struct Write<'a> {
-    section: Section<'a>,
-    memory: &'a [u8],
+    puts: Vec<&'a WritePiece<'a>>,
+    sections: Vec<Section<'a>>,
+    /// By the number of the batch.
+    memories: &'a [&'a [u8]],
     failed: Option<Failure>,
 }
 
 impl Write<'_> {
     /// Adds the bytes of an item, packed.
-    fn gather(&self, item: &Item<'_>, out: &mut Vec<u8>) {
-        let part = self.section.part;
-        for one in item.share.parts(part.plan, &self.section.packed) {
+    fn gather(&self, section: &Section<'_>, item: &Item<'_>, out: &mut Vec<u8>) {
+        let part = &section.asked.part;
+        for one in item.share.parts(part.plan, &section.packed) {
             let run = one.run;
             let at = out.len();
             out.resize(at + one.bytes() as usize, 0);
             pack(
-                self.memory,
+                self.memories[section.asked.number],
                 (run.memory - part.base) as usize,
                 run.memory_stride as isize,
                 run.bytes as usize,
@@ -73,37 +121,72 @@ impl Write<'_> {
             );
         }
     }
+
+    /// The number of the batch that an item of the message is of; a chunk has none, and is told as the first.
+    fn number(&self, item: usize) -> usize {
+        let mut behind = self.puts.len();
+        for section in &self.sections {
+            behind += section.items.len();
+            if item < behind {
+                return section.asked.number;
+            }
+        }
+        self.first()
+    }
 }
 
 impl<'a> Message<'a> for Write<'a> {
     fn first(&self) -> usize {
-        self.section.first()
+        first(&self.sections)
     }
 
     fn bytes(&self) -> u64 {
-        self.section.bytes()
+        let puts = self.puts.iter().map(|put| bytes(put.data));
+        let sections = self.sections.iter().map(|section| section.bytes);
+        puts.chain(sections).sum()
     }
 
     fn request(&self, session: SessionId) -> WireResult<Request<'a>> {
         let mut made = Vec::new();
-        for item in &self.section.items {
-            self.gather(item, &mut made);
+        for section in &self.sections {
+            for item in &section.items {
+                self.gather(section, item, &mut made);
+            }
+        }
+        let mut payload = SmallVec::new();
+        let mut puts = Vec::with_capacity(self.puts.len());
+        for put in &self.puts {
+            payload.extend(put.data.iter().copied());
+            puts.push(WriteItem {
+                name: put.name,
+                form: put.form,
+                op: WriteOp::<&slabfs_model::Hyperslab>::Put,
+                bytes: bytes(put.data),
+            });
         }
         Ok(Request {
             kind: kind::WRITE_BATCH,
             control: encode(&BySession {
                 session,
-                items: self.section.asked(),
+                items: BatchWrites {
+                    puts,
+                    batches: self
+                        .sections
+                        .iter()
+                        .map(Section::request)
+                        .collect::<Vec<_>>(),
+                },
             })?,
-            payload: SmallVec::new(),
+            payload,
             made,
         })
     }
 
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
         let outcome: Outcome = decode(control, incoming)?;
-        let items = &self.section.items;
-        self.failed = failure(outcome, incoming, items.len(), |i| items[i].number)?;
+        let items = self.sections.iter().map(|section| section.items.len());
+        let items = self.puts.len() + items.sum::<usize>();
+        self.failed = failure(outcome, incoming, items, |i| self.number(i))?;
         Ok(())
     }
 
@@ -112,17 +195,24 @@ impl<'a> Message<'a> for Write<'a> {
     }
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
-        let (plan, packed) = (self.section.part.plan, &self.section.packed);
-        let mut own = Vec::new();
-        for item in &self.section.items {
-            own.clear();
-            self.gather(item, &mut own);
-            let parts = item.share.parts(plan, packed);
-            let end = parts.map(|one| one.chunk_span().end).max().unwrap_or(0);
-            let mut patching = Patching::new(item.share.cursor(plan, packed), &own);
+        for put in &self.puts {
             store
-                .patch(item.share.name, item.share.form, end, &mut patching)
-                .map_err(|e| (item.number, e))?;
+                .put(put.name, put.form, put.data)
+                .map_err(|e| (self.first(), e))?;
+        }
+        let mut own = Vec::new();
+        for section in &self.sections {
+            let (plan, packed) = (section.asked.part.plan, &section.packed);
+            for item in &section.items {
+                own.clear();
+                self.gather(section, item, &mut own);
+                let parts = item.share.parts(plan, packed);
+                let end = parts.map(|one| one.chunk_span().end).max().unwrap_or(0);
+                let mut patching = Patching::new(item.share.cursor(plan, packed), &own);
+                store
+                    .patch(item.share.name, item.share.form, end, &mut patching)
+                    .map_err(|e| (section.asked.number, e))?;
+            }
         }
         Ok(())
     }

@@ -33,14 +33,37 @@ fn request(items: Vec<BatchItem>) -> BatchRequest {
 
 type Read = (Answer<Vec<bool>>, Vec<u8>, Option<StoreError>);
 
+/// Asks for one.
 fn read(rig: &Rig, request: &BatchRequest) -> Read {
-    let (answer, mut bytes): (Answer<Vec<bool>>, _) = rig.ask(kind::READ_BATCH, request, b"");
+    let (answer, bytes, failed) = read_all(rig, vec![request.clone()]);
+    let answer = answer.map(|mut found| {
+        let found = found.pop().unwrap();
+        assert_eq!(found.bytes, bytes.len() as u64);
+        found.found
+    });
+    (answer, bytes, failed)
+}
+
+fn read_all(
+    rig: &Rig,
+    requests: Vec<BatchRequest>,
+) -> (Answer<Vec<BatchFound>>, Vec<u8>, Option<StoreError>) {
+    let (answer, mut bytes): (Answer<Vec<BatchFound>>, _) =
+        rig.ask(kind::READ_BATCH, &requests, b"");
     if answer.is_err() {
         assert!(bytes.is_empty());
         return (answer, bytes, None);
     }
     let end: [u8; TRAILER] = bytes.split_off(bytes.len() - TRAILER).try_into().unwrap();
     (answer, bytes, told(&end).unwrap())
+}
+
+/// Batches, and nothing else.
+fn writes(requests: Vec<BatchRequest>) -> BatchWrites {
+    BatchWrites {
+        puts: Vec::new(),
+        batches: BatchRequests(requests),
+    }
 }
 
 /// A chunk of 32 bytes that count from 0.
@@ -105,7 +128,11 @@ fn pieces_enter_grid_chunks() {
     counting(&rig, grid(&[0]));
     let new: Vec<u8> = (100..114).collect();
     let asked = request(vec![item(grid(&[0]))]);
-    assert_eq!(rig.outcome(kind::WRITE_BATCH, &asked, &new).done, 1);
+    assert_eq!(
+        rig.outcome(kind::WRITE_BATCH, &writes(vec![asked.clone()]), &new)
+            .done,
+        1
+    );
     let (_, bytes, _) = read(&rig, &asked);
     assert_eq!(bytes, new);
     let mut all = [0; 32];
@@ -117,6 +144,62 @@ fn pieces_enter_grid_chunks() {
         (all[0], all[1], all[2], all[3], all[31]),
         (0, 100, 101, 3, 31)
     );
+}
+
+/// Several batches and whole chunks in one message: each in its turn, and nothing of a message that does not add up.
+#[test]
+fn several_batches_go_in_one_message() {
+    let rig = rig();
+    counting(&rig, free(9));
+    counting(&rig, grid(&[0]));
+    let part = |packed, name| BatchRequest {
+        packed,
+        ..request(vec![item(name)])
+    };
+    let asked = vec![
+        part((0, 4), free(9)),
+        part((2, 6), free(8)),
+        part((12, 14), grid(&[0])),
+    ];
+    let (answer, bytes, failed) = read_all(&rig, asked);
+    let found = |there, bytes| BatchFound {
+        found: vec![there],
+        bytes,
+    };
+    assert_eq!(
+        answer,
+        Ok(vec![found(true, 4), found(false, 0), found(true, 2)])
+    );
+    assert_eq!((&bytes[..], failed), (&[1, 2, 5, 6, 25, 26][..], None));
+    // The second writes over what the first did.
+    let put = |bytes| WriteItem {
+        name: free(11),
+        form: form(&[4, 8]),
+        op: WriteOp::Put,
+        bytes,
+    };
+    let mut all = BatchWrites {
+        puts: vec![put(32)],
+        ..writes(vec![part((0, 4), grid(&[0])), part((2, 6), grid(&[0]))])
+    };
+    let mut payload = vec![7; 32];
+    payload.extend([101, 102, 103, 104, 105, 106, 107, 108]);
+    for (puts, len) in [(33, 40), (32, 39), (u64::MAX, 40)] {
+        all.puts[0].bytes = puts;
+        let outcome = rig.outcome(kind::WRITE_BATCH, &all, &payload[..len]);
+        assert!(outcome.failed.is_some(), "{puts} of {len}");
+    }
+    all.puts[0].bytes = 32;
+    let outcome = rig.outcome(kind::WRITE_BATCH, &all, &payload);
+    assert_eq!((outcome.done, outcome.failed), (3, None));
+    let (_, bytes, _) = read(&rig, &part((0, 6), grid(&[0])));
+    assert_eq!(bytes, [101, 102, 105, 106, 107, 108]);
+    let (_, bytes, _) = read(&rig, &part((0, 2), free(11)));
+    assert_eq!(bytes, [7, 7]);
+    // What goes with batches is nothing else than whole chunks.
+    all.puts[0].op = WriteOp::Append { at: 0 };
+    let outcome = rig.outcome(kind::WRITE_BATCH, &all, &payload);
+    assert!(matches!(outcome.failed, Some(StoreError::Protocol(_))));
 }
 
 /// Requests that no honest client sends.
@@ -183,7 +266,7 @@ fn hostile_batches_are_refused() {
             matches!(answer, Err(StoreError::Invalid(_))),
             "{asked:?}: {answer:?}"
         );
-        let outcome = rig.outcome(kind::WRITE_BATCH, &asked, b"abc");
+        let outcome = rig.outcome(kind::WRITE_BATCH, &writes(vec![asked.clone()]), b"abc");
         let refused = matches!(
             outcome.failed,
             Some(StoreError::Invalid(_) | StoreError::Protocol(_))
@@ -192,13 +275,17 @@ fn hostile_batches_are_refused() {
     }
     let good = request(vec![item(grid(&[0]))]);
     for payload in [&b""[..], &[1; 13], &[1; 15]] {
-        let outcome = rig.outcome(kind::WRITE_BATCH, &good, payload);
+        let outcome = rig.outcome(kind::WRITE_BATCH, &writes(vec![good.clone()]), payload);
         assert!(
             matches!(outcome.failed, Some(StoreError::Protocol(_))),
             "{outcome:?}"
         );
     }
-    let immutable = rig.outcome(kind::WRITE_BATCH, &request(vec![item(free(9))]), &[1; 14]);
+    let immutable = rig.outcome(
+        kind::WRITE_BATCH,
+        &writes(vec![request(vec![item(free(9))])]),
+        &[1; 14],
+    );
     assert!(matches!(immutable.failed, Some(StoreError::Invalid(_))));
     assert_eq!(rig.store.changes.load(Relaxed), changes);
     // A range that ends before it begins, or lies behind the end, is nothing.
@@ -221,10 +308,21 @@ fn hostile_batches_are_refused() {
         batch: Flat {
             nodes: vec![node; MAX_NODES + 1],
         },
-        ..good
+        ..good.clone()
     };
     let (answer, ..) = read(&rig, &long);
     assert!(matches!(answer, Err(StoreError::Protocol(_))), "{answer:?}");
-    let stray: (Answer<Vec<bool>>, _) = rig.ask(kind::READ_BATCH, &long, b"x");
+    // Nor those of several batches together.
+    let half = BatchRequest {
+        batch: Flat {
+            nodes: vec![node; MAX_NODES / 2],
+        },
+        ..good.clone()
+    };
+    let (answer, ..) = read_all(&rig, vec![half.clone(), half.clone()]);
+    assert!(answer.is_ok(), "{answer:?}");
+    let (answer, ..) = read_all(&rig, vec![half.clone(), half, good]);
+    assert!(matches!(answer, Err(StoreError::Protocol(_))), "{answer:?}");
+    let stray: (Answer<Vec<BatchFound>>, _) = rig.ask(kind::READ_BATCH, &vec![long], b"x");
     assert!(stray.0.is_err());
 }

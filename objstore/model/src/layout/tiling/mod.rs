@@ -42,6 +42,11 @@ pub struct Record<T> {
     pub value: T,
 }
 
+/// More parts of chunks show in a selection than are to be listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("more parts of chunks show than are to be listed")]
+pub struct TooMany;
+
 /// A part of one chunk that a selection needs; both sides have one packed shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part<'a, T> {

@@ -13,7 +13,7 @@ use super::super::flat::{self, Boxes, Flat};
 use super::holes;
 use super::image::{image_box, is_solid};
 use super::overlay::{Hit, Overlay};
-use super::{Part, Record, Tiling, visible_bounds};
+use super::{Part, Record, Tiling, TooMany, visible_bounds};
 use crate::{Axis, Hyperslab, Region, intersect};
 use smallvec::SmallVec;
 
@@ -32,12 +32,29 @@ impl<T> Tiling<T> {
         parts: &mut Vec<Part<'a, T>>,
         holes: &mut Vec<Region>,
     ) {
-        let Some(bounds) = want.bounds() else { return };
+        // Nothing is too much.
+        let _ = self.plan_within(want, usize::MAX, parts, holes);
+    }
+
+    /// The same, as long as there are at most `most` parts and `most` holes.
+    ///
+    /// # Errors
+    /// [`TooMany`], as soon as there are more: n columns written over by n rows show in n² parts.
+    pub fn plan_within<'a>(
+        &'a self,
+        want: &Hyperslab,
+        most: usize,
+        parts: &mut Vec<Part<'a, T>>,
+        holes: &mut Vec<Region>,
+    ) -> Result<(), TooMany> {
+        let Some(bounds) = want.bounds() else {
+            return Ok(());
+        };
         let mut whole = Flat::from_elem(0, want.rank());
         whole.extend(want.axes.iter().map(Axis::len));
         if want.rank() != self.rank {
             holes.push(flat::region(&whole));
-            return;
+            return Ok(());
         }
         let overlay = self.hits(want, &flat::flat(&bounds));
 
@@ -51,15 +68,25 @@ impl<T> Tiling<T> {
             let Some(record) = self.slot(hit.slot) else {
                 continue;
             };
-            what_shows(&overlay, index, &mut pieces, &mut spare);
+            what_shows(&overlay, index, most, &mut pieces, &mut spare);
+            if pieces.len() > most {
+                return Err(TooMany);
+            }
             for piece in pieces.iter() {
                 push_parts(record, hit.solid, want, piece, parts);
                 if hit.solid {
                     solid.push(piece);
                 }
+                if parts.len() > most {
+                    return Err(TooMany);
+                }
             }
         }
         holes::uncovered(&whole, solid, holes);
+        match holes.len() > most {
+            true => Err(TooMany),
+            false => Ok(()),
+        }
     }
 
     /// The records that have cells within the bounds of `want`, with their images.
@@ -88,13 +115,13 @@ impl<T> Tiling<T> {
     }
 }
 
-/// What newer solid images leave of the image of hit `index`, into `pieces`.
-fn what_shows(overlay: &Overlay, index: usize, pieces: &mut Boxes, spare: &mut Boxes) {
+/// What newer solid images leave of the image of hit `index`, into `pieces`; more than `most` are not cut any further.
+fn what_shows(overlay: &Overlay, index: usize, most: usize, pieces: &mut Boxes, spare: &mut Boxes) {
     pieces.clear();
     pieces.push(overlay.images.get(index));
     overlay.newer_over(index, &mut |newer| {
         cut_all(pieces, newer, spare);
-        !pieces.is_empty()
+        !pieces.is_empty() && pieces.len() <= most
     });
 }
 

@@ -359,6 +359,36 @@ fn rows_over_columns_hide_all_columns() {
     }
 }
 
+/// n columns written over by every second of n rows show in as many parts as there are crossings; nobody lists more
+/// than he has asked for.
+#[test]
+fn a_plan_is_bounded() {
+    const N: u64 = 100;
+    let mut tiling = Tiling::new(2);
+    for n in 0..N {
+        let column = boxed(n, &[0, n], &[2 * N, 1]);
+        tiling.insert(column).unwrap();
+    }
+    for n in 0..N {
+        let row = boxed(N + n, &[2 * n, 0], &[1, N]);
+        tiling.insert(row).unwrap();
+    }
+    let want = Hyperslab::whole(&[2 * N, N]);
+    let all = (N * N + N) as usize;
+    let plan = |most| {
+        let (mut parts, mut holes) = (Vec::new(), Vec::new());
+        let planned = tiling.plan_within(&want, most, &mut parts, &mut holes);
+        assert!(planned.is_err() || holes.is_empty());
+        (planned, parts.len())
+    };
+    assert_eq!(plan(all), (Ok(()), all));
+    for most in [0, 1, 100, 5000, all - 1] {
+        let (planned, parts) = plan(most);
+        assert_eq!(planned, Err(TooMany));
+        assert!(parts <= most + 1, "{parts} of {most}");
+    }
+}
+
 #[test]
 fn the_search_for_shadows_is_bounded() {
     // A big box under a checkerboard of single cells: 80000 of them, and it falls into pieces.

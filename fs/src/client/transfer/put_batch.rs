@@ -1,0 +1,463 @@
+//! Writes of batches among others.
+//!
+//! A grid takes a batch in place, as it is; a selection that goes with one is a pattern of its packed bytes, so that one
+//! message a server has them in their order.
+//!
+//! An `aligned` object gets chunks. The pieces of a batch are put in order, a portion of them at a time, of two places
+//! of the buffer that go to the same byte the later one stays, and boxes and lattices are made of them as a flush does
+//! of dirty runs. What is so irregular that most pieces would be a chunk each is *packed*: a range of the object that
+//! they are dense enough in is read and written back with them as one chunk. That needs a right to write the whole
+//! range, so it is only done where rights are kept between mounts or nobody else is there, and where no other write that
+//! goes with this one touches the same rows: its bytes are not there yet to be read.
+//!
+//! Memory: a portion's pieces, at most [`PORTION`] of 24 bytes and what is made of them, and the bytes that are sent.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use slabfs_model::batch::{Batch, Parts, Plan as Pattern, Rows};
+use slabfs_model::layout::{Run, boxes_of_run};
+use slabfs_model::{Coords, Hyperslab, Region, for_each_run};
+use slabfs_objstore::StoreError;
+use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece, WriteKind, WritePiece};
+
+use super::super::Client;
+use super::super::batch::invalid_batch;
+use super::super::committed::grid_parts;
+use super::super::error::FsError;
+use super::super::flush::NewChunk;
+use super::super::geometry::{Geometry, moved};
+use super::super::object::Object;
+use super::super::payload::Slices;
+use super::batched::Batched;
+use super::core::Begun;
+use super::put::GridPart;
+use super::run::Group;
+
+/// Pieces that are put in order at a time.
+const PORTION: usize = 1 << 18;
+/// More slabs than this of a portion are too many, if a packed range is no more than so many bytes a slab: what the
+/// records of a chunk cost.
+const MOST_SLABS: usize = 512;
+const A_SLAB: u64 = 512;
+/// The longest range that is packed as one.
+const RANGE: u64 = 4 << 20;
+
+/// How the bytes of a transfer are sent.
+pub(super) enum Sent<'a> {
+    /// By the parts of its selection.
+    Selection,
+    /// As these chunks.
+    Chunks(Vec<(Hyperslab, Vec<u8>)>),
+    /// As a batch, into the chunks of a grid.
+    InPlace(InPlace<'a>),
+}
+
+/// A batch that goes into a grid.
+pub(super) struct InPlace<'a> {
+    pattern: Arc<Pattern>,
+    packed: Range<u64>,
+    base: u64,
+    /// The object's dims, the last in bytes, as far as it reaches.
+    cells: Coords,
+    /// All its bytes lie in these.
+    boxes: Vec<Region>,
+    memory: Cow<'a, [u8]>,
+}
+
+impl Batched {
+    /// Calls `each` with each piece: its first byte of the object, and behind its last.
+    pub(super) fn for_each_piece(&self, each: &mut dyn FnMut(u64, u64)) {
+        for run in self
+            .plan
+            .runs_within(0..i64::MAX as u64, self.packed.clone())
+        {
+            for number in 0..run.count as i64 {
+                let moved = run.file_stride.wrapping_mul(number);
+                let at = run.file.wrapping_add_signed(moved);
+                each(at, at + run.bytes);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// A batch that goes into a grid as it is.
+    pub(super) fn batch_in_place<'a>(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        begun: &'a Begun,
+    ) -> Sent<'a> {
+        let batch = begun.plan.batch.as_ref();
+        let Some((batch, (from, to))) = batch.and_then(|batch| Some((batch, batch.span?))) else {
+            return Sent::Selection;
+        };
+        let reach = object.size(geometry).max(begun.plan.reach(geometry));
+        let cells = geometry.cells_at(reach);
+        let mut boxes = Vec::new();
+        boxes_of_run(&cells, from, to - from, &mut boxes);
+        Sent::InPlace(InPlace {
+            pattern: batch.plan.clone(),
+            packed: batch.packed.clone(),
+            base: batch.base,
+            cells,
+            boxes,
+            memory: Cow::Borrowed(begun.bytes()),
+        })
+    }
+
+    /// A selection that goes into a grid together with batches.
+    pub(super) fn selection_in_place<'a>(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        begun: &'a Begun,
+        packed: Slices<'a>,
+    ) -> Result<Sent<'a>, FsError> {
+        let reach = object.size(geometry).max(begun.plan.reach(geometry));
+        let cells = geometry.cells_at(reach);
+        let pattern = Pattern::packed(&Batch::of_slab(&cells, &begun.plan.slab), 1);
+        let pattern = pattern.map_err(invalid_batch)?;
+        let memory = match packed {
+            Slices::Owned(bytes) => Cow::Owned(bytes),
+            Slices::Borrowed(parts) if parts.len() == 1 => Cow::Borrowed(parts[0]),
+            Slices::Borrowed(parts) => Cow::Owned(parts.concat()),
+        };
+        Ok(Sent::InPlace(InPlace {
+            packed: 0..pattern.bytes(),
+            pattern: Arc::new(pattern),
+            base: 0,
+            cells,
+            boxes: begun.plan.bounds.iter().cloned().collect(),
+            memory,
+        }))
+    }
+
+    /// The chunks of a grid that a batch has something of.
+    pub(super) fn parts_in_place<'a>(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        sent: &InPlace<'_>,
+        into: &mut Vec<GridPart<'a>>,
+    ) -> Result<(), FsError> {
+        let Some(grid) = &geometry.grid else {
+            return Ok(());
+        };
+        for region in &sent.boxes {
+            let slab = Hyperslab::from_region(region);
+            for part in grid_parts(grid, &slab)? {
+                let want = moved(&part.want, &slab);
+                let rows = Rows::new(&sent.cells, &want, &grid.chunk, &part.chunk)
+                    .map_err(|error| FsError::Invalid(error.to_string()))?;
+                let by_pieces = Parts::few_pieces(&sent.pattern, &sent.packed, &rows);
+                let packed = sent.packed.clone();
+                let mut named = Parts::new(&sent.pattern, packed, &rows, by_pieces);
+                if named.next().is_some() {
+                    into.push(GridPart {
+                        chunk: self.grid_chunk(object, geometry, grid, part.at)?,
+                        want: Some(want),
+                        slab: part.chunk,
+                        data: Slices::Borrowed(Vec::new()),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends chunks, and batches that go into grids, one message a server.
+    pub(super) fn write_batches<'a>(
+        &self,
+        chunks: &[NewChunk<'_>],
+        batches: impl IntoIterator<Item = (&'a Sent<'a>, &'a [GridPart<'a>])>,
+    ) -> Result<(), StoreError> {
+        let slices: Vec<_> = chunks.iter().map(|chunk| chunk.data.io()).collect();
+        let puts: Vec<WritePiece<'_>> = chunks
+            .iter()
+            .zip(&slices)
+            .map(|(chunk, data)| WritePiece {
+                server: chunk.stored.server,
+                name: &chunk.name,
+                form: &chunk.form,
+                kind: WriteKind::Put,
+                data,
+            })
+            .collect();
+        let mut asks = Vec::new();
+        for (sent, parts) in batches {
+            let Sent::InPlace(sent) = sent else { continue };
+            let pieces = parts.iter().filter_map(|part| {
+                Some(BatchPiece {
+                    server: part.chunk.server,
+                    name: &part.chunk.name,
+                    form: &part.chunk.form,
+                    want: part.want.as_ref()?,
+                    slab: &part.slab,
+                    found: true,
+                })
+            });
+            asks.push(BatchAsk {
+                part: BatchPart {
+                    plan: &sent.pattern,
+                    packed: sent.packed.clone(),
+                    cells: &sent.cells,
+                    base: sent.base,
+                },
+                pieces: pieces.collect(),
+                memory: &*sent.memory,
+            });
+        }
+        self.servers().write_batches(&puts, &asks)
+    }
+
+    /// A batch as chunks of an `aligned` object.
+    pub(super) fn batch_as_chunks<'a>(
+        &self,
+        group: &Group,
+        geometry: &Geometry,
+        begun: &'a Begun,
+    ) -> Result<Sent<'a>, FsError> {
+        let Some(batch) = &begun.plan.batch else {
+            return Ok(Sent::Selection);
+        };
+        let object = &*group.object;
+        let reach = object.size(geometry).max(begun.plan.reach(geometry));
+        let mut making = Making {
+            client: self,
+            object,
+            geometry,
+            cells: geometry.cells_at(reach),
+            memory: begun.bytes(),
+            may_pack: (self.alone() || self.strict()) && group.has_for_itself(begun),
+            chunks: Vec::new(),
+        };
+        let mut portion = Vec::new();
+        let pieces = batch
+            .plan
+            .runs_within(0..i64::MAX as u64, batch.packed.clone());
+        for run in pieces {
+            for number in 0..run.count as i64 {
+                let step =
+                    |at: u64, stride: i64| at.wrapping_add_signed(stride.wrapping_mul(number));
+                portion.push(Piece {
+                    file: step(run.file, run.file_stride),
+                    bytes: run.bytes,
+                    memory: step(run.memory, run.memory_stride) - batch.base,
+                });
+                if portion.len() == PORTION {
+                    making.add(&mut portion)?;
+                }
+            }
+        }
+        making.add(&mut portion)?;
+        Ok(Sent::Chunks(making.chunks))
+    }
+}
+
+/// A piece of a batch: where it lies in the object and in the memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    file: u64,
+    bytes: u64,
+    memory: u64,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.file + self.bytes
+    }
+}
+
+/// Chunks that are being made of a batch, older ones first.
+struct Making<'a> {
+    client: &'a Client,
+    object: &'a Object,
+    geometry: &'a Geometry,
+    cells: Coords,
+    memory: &'a [u8],
+    /// Nobody else writes between the pieces meanwhile.
+    may_pack: bool,
+    chunks: Vec<(Hyperslab, Vec<u8>)>,
+}
+
+impl Making<'_> {
+    /// Makes chunks of pieces, and empties the list.
+    fn add(&mut self, portion: &mut Vec<Piece>) -> Result<(), FsError> {
+        let pieces = in_order(portion);
+        portion.clear();
+        let runs: Vec<Run> = pieces
+            .iter()
+            .map(|piece| Run {
+                offset: piece.file,
+                len: piece.bytes,
+            })
+            .collect();
+        let client = self.client;
+        let slabs = client.slabs_of_runs(self.object, self.geometry, &self.cells, &runs);
+        drop(runs);
+        if slabs.len() > MOST_SLABS && self.may_pack {
+            drop(slabs);
+            return self.add_packed(&pieces);
+        }
+        for slab in slabs {
+            self.add_slab(slab, &pieces);
+        }
+        Ok(())
+    }
+
+    /// A chunk of a slab that the pieces are all of.
+    fn add_slab(&mut self, slab: Hyperslab, pieces: &[Piece]) {
+        let mut bytes = Vec::with_capacity(slab.volume() as usize);
+        for_each_run(&self.cells, &slab, &mut |start, len| {
+            let (mut at, end) = (start as u64, (start + len) as u64);
+            let first = pieces.partition_point(|piece| piece.end() <= at);
+            for piece in &pieces[first..] {
+                if at == end {
+                    break;
+                }
+                let from = (piece.memory + (at - piece.file)) as usize;
+                let upto = piece.end().min(end);
+                bytes.extend_from_slice(&self.memory[from..from + (upto - at) as usize]);
+                at = upto;
+            }
+        });
+        self.chunks.push((slab, bytes));
+    }
+
+    /// Chunks of ranges that the pieces are dense enough in; others as they are.
+    fn add_packed(&mut self, pieces: &[Piece]) -> Result<(), FsError> {
+        let mut rest = pieces;
+        while let Some(first) = rest.first() {
+            let most = RANGE.min(self.client.chunk_limit());
+            let dense = |number: usize, end: u64| {
+                let bytes = end - first.file;
+                bytes <= most && bytes <= A_SLAB.saturating_mul(number as u64)
+            };
+            // As far as it stays dense, from piece to piece.
+            let ends = (1..).zip(rest);
+            let count = ends
+                .take_while(|(number, piece)| *number == 1 || dense(*number, piece.end()))
+                .count();
+            let (some, others) = rest.split_at(count.max(1));
+            rest = others;
+            let (from, to) = (first.file, some.last().unwrap_or(first).end());
+            let mut boxes = Vec::new();
+            boxes_of_run(&self.cells, from, to - from, &mut boxes);
+            // By placement `region` a chunk lies in one block.
+            for region in self.client.split(self.geometry, boxes) {
+                let slab = Hyperslab::from_region(&region);
+                if some.len() == 1 {
+                    self.add_slab(slab, some);
+                    continue;
+                }
+                let mut bytes = vec![0; slab.volume() as usize];
+                self.client
+                    .read_committed(self.object, self.geometry, &slab, &mut bytes)?;
+                let mut packed = 0;
+                for_each_run(&self.cells, &slab, &mut |start, len| {
+                    let (start, end) = (start as u64, (start + len) as u64);
+                    let first = some.partition_point(|piece| piece.end() <= start);
+                    for piece in some[first..].iter().take_while(|piece| piece.file < end) {
+                        let (from, to) = (piece.file.max(start), piece.end().min(end));
+                        let memory = (piece.memory + (from - piece.file)) as usize;
+                        let len = (to - from) as usize;
+                        let at = packed + (from - start) as usize;
+                        bytes[at..at + len].copy_from_slice(&self.memory[memory..memory + len]);
+                    }
+                    packed += len;
+                });
+                self.chunks.push((slab, bytes));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pieces by where they lie in the object; of what several of them name the last one is kept.
+fn in_order(pieces: &[Piece]) -> Vec<Piece> {
+    let mut sorted = pieces.to_vec();
+    sorted.sort_by_key(|piece| piece.file);
+    if sorted.windows(2).all(|pair| pair[0].end() <= pair[1].file) {
+        return sorted;
+    }
+    drop(sorted);
+    // From the last back: what is not covered yet.
+    let mut covered: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut kept = Vec::with_capacity(pieces.len());
+    for piece in pieces.iter().rev() {
+        let (mut at, end) = (piece.file, piece.end());
+        let mut joined = (at, end);
+        if let Some((&from, &to)) = covered.range(..=at).next_back()
+            && to >= at
+        {
+            joined = (from, end.max(to));
+            at = at.max(to);
+        }
+        let mut within = Vec::new();
+        for (&from, &to) in covered.range(piece.file..=end) {
+            if from > at {
+                kept.push(part(piece, at, from));
+            }
+            at = at.max(to);
+            joined.1 = joined.1.max(to);
+            within.push(from);
+        }
+        if at < end {
+            kept.push(part(piece, at, end));
+        }
+        for from in within {
+            covered.remove(&from);
+        }
+        covered.insert(joined.0, joined.1);
+    }
+    kept.sort_unstable_by_key(|piece| piece.file);
+    kept
+}
+
+fn part(piece: &Piece, from: u64, to: u64) -> Piece {
+    Piece {
+        file: from,
+        bytes: to - from,
+        memory: piece.memory + (from - piece.file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_last_piece_is_kept(all in prop::collection::vec((0u64..60, 1u64..20), 0..30)) {
+            let mut memory = 0;
+            let pieces: Vec<Piece> = all
+                .into_iter()
+                .map(|(file, bytes)| {
+                    memory += bytes;
+                    Piece { file, bytes, memory: memory - bytes }
+                })
+                .collect();
+            let mut naive = [None; 80];
+            for piece in &pieces {
+                for byte in 0..piece.bytes {
+                    naive[(piece.file + byte) as usize] = Some(piece.memory + byte);
+                }
+            }
+            let kept = in_order(&pieces);
+            prop_assert!(kept.windows(2).all(|pair| pair[0].end() <= pair[1].file));
+            let mut found = [None; 80];
+            for piece in kept {
+                for byte in 0..piece.bytes {
+                    found[(piece.file + byte) as usize] = Some(piece.memory + byte);
+                }
+            }
+            prop_assert_eq!(found, naive);
+        }
+    }
+}
