@@ -603,6 +603,56 @@ fn a_running_batch_is_cancelled() {
 
 /// A read sees the write that was started before it and not the one started after it, and nobody waited.
 #[test]
+fn what_is_started_as_one_goes_in_batches_that_overlap() {
+    const LEN: usize = 5 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let mut house = House::open(dir.path(), 1);
+    let client = house.client(ClientOptions {
+        transfer_threads: 2,
+        ..ClientOptions::default()
+    });
+    let (_, handle) = create(&client, "rows", spec("u1", &[4, LEN as u64], "aligned"));
+    // Somebody who lets everybody in and says nothing.
+    house.nodes[0].kill();
+    let socket = house.nodes[0].socket().to_owned();
+    std::fs::remove_file(&socket).ok();
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut all: Vec<_> = (0..4u8)
+        .map(|row| {
+            let slab = slab(&[row.into(), 0], &[1, LEN as u64]);
+            let data = vec![row + 1; LEN];
+            handle
+                .write_transfer(&slab, &Memory::packed(), data)
+                .unwrap()
+        })
+        .collect();
+    start_all(&mut all).unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(10);
+    let mut came = Vec::new();
+    while came.len() < 2 && std::time::Instant::now() < end {
+        match listener.accept() {
+            Ok((stream, _)) => came.push(stream),
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+    assert_eq!(came.len(), 2, "one batch waits for the other");
+    drop((listener, came));
+    std::fs::remove_file(&socket).unwrap();
+    house.nodes[0].revive();
+    for end in wait_all(all).unwrap() {
+        end.unwrap();
+    }
+    let bytes = read_all(&handle);
+    for (row, bytes) in bytes.chunks(LEN).enumerate() {
+        assert!(bytes.iter().all(|&byte| byte == row as u8 + 1), "{row}");
+    }
+    drop(handle);
+    client.stop().unwrap();
+    house.close();
+}
+
+#[test]
 fn overlapping_transfers_run_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let house = House::open(dir.path(), 2);

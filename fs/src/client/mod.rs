@@ -150,10 +150,10 @@ impl Default for ClientOptions {
     }
 }
 
-/// As many as processors, from two to four: with more, buffers that servers and sockets use anew leave the caches
+/// One more than processors, since one of them waits for servers, from two to four: with more, buffers that servers and sockets use anew leave the caches
 /// before that.
 fn transfer_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, 4))
+    std::thread::available_parallelism().map_or(2, |processors| (processors.get() + 1).clamp(2, 4))
 }
 
 /// A session with a metadata service and its data servers; shared by everything of one mount.

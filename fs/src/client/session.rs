@@ -376,10 +376,20 @@ impl Client {
             }
         };
         // A poll for rights returns when the session has ended.
-        let (polls, threads): (Vec<_>, Vec<_>) = std::mem::take(&mut *self.threads.lock())
-            .into_iter()
-            .partition(|thread| thread.thread().name() == Some(RIGHTS_THREAD));
-        threads.into_iter().for_each(join);
+        let mut polls = Vec::new();
+        loop {
+            let all = std::mem::take(&mut *self.threads.lock());
+            let is_poll = |thread: &std::thread::JoinHandle<()>| {
+                thread.thread().name() == Some(RIGHTS_THREAD)
+            };
+            let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_poll);
+            polls.extend(own);
+            // One of them may have made another.
+            if others.is_empty() {
+                break;
+            }
+            others.into_iter().for_each(join);
+        }
         let synced = self.sync_all();
         self.tell_releases();
         let detached = self.md.detach(synced.is_ok()).map_err(FsError::from);

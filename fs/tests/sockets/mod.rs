@@ -66,6 +66,14 @@ impl DataNode {
         }
     }
 
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> &Path {
+        match &self.addr {
+            Addr::Unix(path) => path,
+            Addr::Tcp(_) => unreachable!("all are Unix sockets"),
+        }
+    }
+
     /// Answers again.
     pub(crate) fn revive(&mut self) {
         let listener = Listener::bind(&self.addr, None).unwrap();

@@ -13,6 +13,7 @@ use serde::Serialize;
 use slabfs_model::{ServerId, SessionId};
 use smallvec::SmallVec;
 
+use super::blank::{self, Filling};
 use super::{Servers, Table, Target, target};
 use crate::{
     error::StoreError,
@@ -58,6 +59,10 @@ pub(super) trait Message<'a>: Send {
     /// What is sent to a remote server.
     /// `session`: for whom.
     fn request(&self, session: SessionId) -> WireResult<Request<'a>>;
+    /// The same as whole chunks that may be written to files of the server; nothing if they are to be sent.
+    fn fillings(&self) -> Vec<Filling<'a>> {
+        Vec::new()
+    }
     /// Takes the reply; runs again when the request is sent again. What the server says of single
     /// pieces is kept for `verdict`.
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()>;
@@ -219,6 +224,9 @@ fn remote<'a, M: Message<'a>>(
             Err(e) if e.is_transient() => {}
             done => return done,
         }
+    }
+    if blank::put(pool, &message.fillings(), until) {
+        return Ok(());
     }
     let request = message.request(session)?;
     pool.call_with(

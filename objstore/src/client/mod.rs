@@ -18,6 +18,7 @@
 //! (`fs/client`), and retrying what a server answered: an error of a server is the caller's to judge.
 
 mod batch;
+mod blank;
 mod counters;
 mod cut;
 mod fanout;

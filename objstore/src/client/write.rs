@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use slabfs_model::{Hyperslab, SessionId};
 use smallvec::SmallVec;
 
+use super::blank::{self, Filling};
 use super::{
     Servers, Table, Target, WriteKind, WritePiece,
     counters::touched,
@@ -209,6 +210,23 @@ impl<'a> Message<'a> for Write<'a> {
             payload,
             made: Vec::new(),
         })
+    }
+
+    fn fillings(&self) -> Vec<Filling<'a>> {
+        let is_large = |part: &Part<'_>| {
+            let (piece, whole) = (part.piece, matches!(part.piece.kind, WriteKind::Put));
+            whole && part.bytes >= blank::FROM && piece.form.codec.is_none()
+        };
+        if !self.parts.iter().all(is_large) {
+            return Vec::new();
+        }
+        let filling = |part: &Part<'a>| {
+            let mut data = SmallVec::new();
+            part.data(&mut data);
+            let (name, form) = (part.piece.name, part.piece.form);
+            Filling { name, form, data }
+        };
+        self.parts.iter().map(filling).collect()
     }
 
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {

@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::SessionId;
 
 use super::fence::{Entered, Fence};
-use super::{batch, check};
+use super::{batch, blank, check};
 use crate::{
     error::{Result, StoreError},
     name::ChunkName,
@@ -52,7 +52,7 @@ impl DataServer {
         DataServer::start_with(store, listener, Some(fence), ServeOptions::default())
     }
 
-    fn start_with(
+    pub(super) fn start_with(
         store: Arc<dyn ChunkStore>,
         listener: Listener,
         fence: Option<Arc<Fence>>,
@@ -99,7 +99,11 @@ impl Answerer {
 }
 
 impl Handler for Answerer {
-    fn handle(&self, call: Call<'_>) -> WireResult<()> {
+    fn handle(&self, mut call: Call<'_>) -> WireResult<()> {
+        if call.kind != kind::FILLED {
+            // Files that were lent with the request before: whoever has them thought better of it.
+            call.kept = None;
+        }
         let store = self.store.as_ref();
         let takes_payload = matches!(call.kind, kind::WRITE | kind::WRITE_BATCH);
         if !takes_payload && !call.payload.is_empty() {
@@ -120,6 +124,8 @@ impl Handler for Answerer {
                     Err((at, e)) => Err((done + at, e)),
                 }
             }),
+            kind::BLANKS => blank::lend(store, call),
+            kind::FILLED => blank::adopt(store, call),
             kind::SEAL => each(call, |item: SealItem| {
                 check::kind_of(&item.name, false, "sealed")?;
                 check::form(&item.name, &item.form)?;
@@ -180,7 +186,7 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
             let pieces = vec![Found::Failed(error)];
             call.reply(&encode(&ReadReply { pieces })?, &[])
         }
-        kind::SPACE | kind::LIST | kind::READ_BATCH => {
+        kind::SPACE | kind::LIST | kind::READ_BATCH | kind::BLANKS => {
             call.reply(&encode(&Answer::<()>::Err(error))?, &[])
         }
         _ => outcome(call, |_, _| Err((0, error))),
@@ -444,7 +450,7 @@ fn names(call: Call<'_>, act: impl FnOnce(&[ChunkName]) -> Result<()>) -> WireRe
 }
 
 /// Replies with how far something got.
-fn outcome(
+pub(super) fn outcome(
     call: Call<'_>,
     act: impl FnOnce(&[u8], &[u8]) -> std::result::Result<u64, (u64, StoreError)>,
 ) -> WireResult<()> {

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::IoSlice,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use slabfs_model::{Hyperslab, ObjectId, fill_slab, gather, scatter};
 use crate::{
     error::{Result, StoreError},
     name::{ChunkForm, ChunkName},
-    store::{ChunkStore, Patches, Space},
+    store::{Blank, ChunkStore, Patches, Place, Space},
 };
 
 /// All chunks, dense.
@@ -25,6 +25,11 @@ pub(crate) struct Memory {
     pub(crate) synced: AtomicUsize,
     /// Calls of `show` that showed something.
     pub(crate) shown: AtomicUsize,
+    /// Where files for chunks are made, if they are.
+    pub(crate) lends: Mutex<Option<tempfile::TempDir>>,
+    /// Files that came back filled, and whether they are taken.
+    pub(crate) filled: AtomicUsize,
+    pub(crate) refuses: AtomicBool,
     /// A free chunk of this id fails: 1 panics, 2 has no space, 3 is damaged.
     pub(crate) trap: AtomicU64,
 }
@@ -75,6 +80,27 @@ impl ChunkStore for Memory {
         let data = flat(data);
         assert_eq!(form.volume(), Some(data.len() as u64));
         self.chunks.lock().insert(name.clone(), data);
+        Ok(())
+    }
+
+    fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
+        let lends = self.lends.lock();
+        let Some(dir) = &*lends else { return Ok(None) };
+        let path = dir.path().join(format!("{name}"));
+        let len = form.volume().unwrap();
+        let halves = [(0, len / 2), (len, len - len / 2)];
+        let places = halves.map(|(at, len)| Place { at, len }).to_vec();
+        Ok(Some(Blank::create(path, name, form, places).unwrap()))
+    }
+
+    fn adopt(&self, blank: Blank) -> Result<()> {
+        self.filled.fetch_add(1, Relaxed);
+        if self.refuses.load(Relaxed) {
+            return Err(StoreError::Deadline);
+        }
+        let data = blank.content().unwrap();
+        self.change(blank.name())?;
+        self.chunks.lock().insert(blank.name().clone(), data);
         Ok(())
     }
 

@@ -11,6 +11,7 @@
 //! [`ChunkStore`]: crate::store::ChunkStore
 
 mod batch;
+mod blank;
 mod check;
 mod fence;
 mod handler;

@@ -9,10 +9,13 @@
 //! survives the loss of power after [`ChunkStore::sync`]. A call that failed left nothing
 //! half-written that could be read.
 
+mod blank;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod local;
 
+pub use blank::{Blank, Place};
+pub(crate) use local::write_part;
 pub use local::{Held, LocalOptions, LocalStore};
 
 use std::fs::File;
@@ -21,7 +24,7 @@ use std::io::IoSlice;
 use serde::{Deserialize, Serialize};
 use slabfs_model::{Hyperslab, ObjectId};
 
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
 /// The room of a store, in bytes, as its filesystem sees it.
@@ -71,6 +74,21 @@ pub trait Patches {
 pub trait ChunkStore: Send + Sync {
     /// Stores a whole immutable chunk: `data` is all its cells. A resend of the same chunk is fine.
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()>;
+
+    /// An empty file to which somebody else writes a whole immutable chunk, for [`ChunkStore::adopt`]. Nothing where the
+    /// store has no use for one, because of the chunk or because it has it already: it is to be put.
+    fn blank(&self, _name: &ChunkName, _form: &ChunkForm) -> Result<Option<Blank>> {
+        Ok(None)
+    }
+
+    /// Stores a chunk as `put` does, out of a file of this store that was filled. Its checksums are of what stands there
+    /// now: nobody may write to it any more.
+    fn adopt(&self, blank: Blank) -> Result<()> {
+        let name = blank.name();
+        Err(StoreError::Invalid(format!(
+            "{name}: a file of another store"
+        )))
+    }
 
     /// Adds `data` to a free chunk that is not sealed yet, creating it at `at` 0. `at` is the packed
     /// byte offset and at most the present length; what is already there is written anew, so a

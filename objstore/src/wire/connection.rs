@@ -7,7 +7,10 @@ use std::{
     fs::File,
     io::{self, IoSlice, IoSliceMut},
     net::Shutdown,
-    os::unix::fs::FileExt,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     time::{Duration, Instant},
 };
 
@@ -15,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::{
     Key, WireError, WireResult,
-    frame::{HEADER, Header, MAX_CONTROL, MAX_OPENING, MAX_PAYLOAD, crc},
+    frame::{FILES_SINCE, HEADER, Header, MAX_CONTROL, MAX_FILES, MAX_OPENING, MAX_PAYLOAD, crc},
     hello,
     stream::Stream,
 };
@@ -102,6 +105,8 @@ pub struct Connection {
     end: usize,
     /// Header and control part on their way out.
     out: Vec<u8>,
+    /// Files that came beside what was read, while they are expected: others are closed by the kernel.
+    files: Option<Vec<OwnedFd>>,
 }
 
 impl Connection {
@@ -136,6 +141,7 @@ impl Connection {
             start: 0,
             end: 0,
             out: Vec::new(),
+            files: None,
         }
     }
 
@@ -147,6 +153,21 @@ impl Connection {
     /// The protocol version both sides agreed on.
     pub fn version(&self) -> u16 {
         self.version
+    }
+
+    /// Whether files can be handed over this connection.
+    pub(super) fn hands_files(&self) -> bool {
+        self.stream.takes_files() && self.version >= FILES_SINCE
+    }
+
+    /// From now on files that come are kept.
+    pub(super) fn expect_files(&mut self) {
+        self.files = Some(Vec::new());
+    }
+
+    /// The files that came since they were expected, and no more are.
+    pub(super) fn take_files(&mut self) -> Vec<OwnedFd> {
+        self.files.take().unwrap_or_default()
     }
 
     pub(super) fn stream(&self) -> &Stream {
@@ -200,6 +221,35 @@ impl Connection {
         let mut out = Vec::with_capacity(HEADER + control.len());
         Header::encode(self.version, kind, id, control, total as u32, &mut out);
         self.write_all(&mut [IoSlice::new(&out)], until)
+    }
+
+    /// Sends one frame without payload, and files beside it, at most [`MAX_FILES`].
+    pub(super) fn send_files(
+        &mut self,
+        kind: u16,
+        id: u64,
+        control: &[u8],
+        files: &[BorrowedFd<'_>],
+        until: Instant,
+    ) -> WireResult<()> {
+        check_size("control part", control.len() as u64, MAX_CONTROL)?;
+        check_size("list of files", files.len() as u64, MAX_FILES)?;
+        let mut out = Vec::with_capacity(HEADER + control.len());
+        Header::encode(self.version, kind, id, control, 0, &mut out);
+        // The files go with the first bytes.
+        let sent = loop {
+            self.may_write(until)?;
+            match self.stream.write_with_files(&out, files) {
+                Err(e) if again(&e) => {}
+                Err(e) => return Err(self.io("sending", e)),
+                Ok(0) => return Err(self.io("sending", io::ErrorKind::WriteZero.into())),
+                Ok(sent) => break sent,
+            }
+        };
+        match sent < out.len() {
+            true => self.write_all(&mut [IoSlice::new(&out[sent..])], until),
+            false => Ok(()),
+        }
     }
 
     /// Sends more of the payload of the frame that was begun.
@@ -380,8 +430,12 @@ impl Connection {
 
     fn fill(&mut self, until: Instant) -> WireResult<usize> {
         let mut ahead = std::mem::take(&mut self.ahead);
-        let got = self.read_some(until, |stream| stream.read(&mut ahead));
-        self.ahead = ahead;
+        let mut files = self.files.take();
+        let got = self.read_some(until, |stream| match &mut files {
+            Some(files) => stream.read_with_files(&mut ahead, files),
+            None => stream.read(&mut ahead),
+        });
+        (self.ahead, self.files) = (ahead, files);
         self.start = 0;
         self.end = *got.as_ref().unwrap_or(&0);
         got

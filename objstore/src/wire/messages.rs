@@ -16,7 +16,7 @@ use slabfs_model::{Coords, Hyperslab, ObjectId, SessionId};
 use crate::{
     error::StoreError,
     name::{ChunkForm, ChunkName},
-    store::Space,
+    store::{Place, Space},
 };
 
 /// Kinds of requests to a data server.
@@ -48,6 +48,12 @@ pub mod kind {
     pub const READ_BATCH: u16 = 0x010e;
     /// [`super::BySession`] a session, [`super::BatchWrites`], and their bytes; answered by [`super::Outcome`].
     pub const WRITE_BATCH: u16 = 0x010f;
+    /// [`super::BlankItem`]s: chunks that are to be put by writing them to files; answered by [`super::Answer`] of
+    /// [`super::Blanks`], with a file for each. Without any, they are to be sent.
+    pub const BLANKS: u16 = 0x0110;
+    /// Behind BLANKS on the same connection: the names of the chunks whose files have been filled, which are all of them,
+    /// or none; answered by [`super::Outcome`].
+    pub const FILLED: u16 = 0x0111;
 }
 
 /// A request and the session it comes from. One that changes grid chunks is refused when that is over.
@@ -182,6 +188,18 @@ pub enum WriteOp<S = Hyperslab> {
     Write(S),
 }
 
+/// A whole free chunk that is to be written to a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlankItem<N = ChunkName, F = ChunkForm> {
+    /// The chunk.
+    pub name: N,
+    /// Its form.
+    pub form: F,
+}
+
+/// Where the bytes of each chunk belong in its file, in their order.
+pub type Blanks = Vec<Vec<Place>>;
+
 /// One piece of a write; its cells are in the payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
@@ -312,6 +330,23 @@ mod tests {
             }),
             "020001"
         );
+        let bytes = ChunkForm {
+            shape: Coords::from_slice(&[100_000]),
+            elem: 1,
+            codec: Codec::None,
+            fill: Fill::zero(),
+        };
+        let blank = BlankItem {
+            name: &ChunkName::Free(ChunkId(5)),
+            form: &bytes,
+        };
+        assert_eq!(hex(&vec![blank]), "01000501a08d06010000");
+        let place = Place {
+            at: 8192,
+            len: 100_000,
+        };
+        let places: Answer<Blanks> = Ok(vec![vec![place]]);
+        assert_eq!(hex(&places), "0001018040a08d06");
         let from = BySession {
             session: SessionId(300),
             items: vec![Wipe {

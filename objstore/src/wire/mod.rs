@@ -41,8 +41,8 @@ mod tests;
 
 pub use connection::{Buffers, Connection, Frame, Incoming};
 pub use error::{WireError, WireResult};
-pub use frame::{FIRST_FREE_KIND, MAX_CONTROL, MAX_PAYLOAD, REPLY, VERSIONS};
+pub use frame::{FIRST_FREE_KIND, MAX_CONTROL, MAX_FILES, MAX_PAYLOAD, REPLY, VERSIONS};
 pub use key::Key;
 pub use listener::Listener;
-pub use pool::{Flight, Pool, Take, Until};
-pub use serve::{Call, Handler, Outgoing, Replier, ServeOptions, Serving, serve, serve_with};
+pub use pool::{Flight, Pool, Second, Take, Until};
+pub use serve::{Call, Handler, Kept, Outgoing, Replier, ServeOptions, Serving, serve, serve_with};

@@ -8,6 +8,7 @@
 
 use std::{
     io::IoSlice,
+    os::fd::OwnedFd,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -32,6 +33,10 @@ const LAST_PAUSE: Duration = Duration::from_millis(250);
 /// What takes a reply: given its control part, it reads the payload to where it belongs. May run
 /// again when a call is tried again.
 pub type Take<'t> = &'t mut dyn FnMut(&[u8], &mut Incoming<'_>) -> WireResult<()>;
+
+/// What makes the second request of an exchange, its kind and its control part: given the control part of the first reply,
+/// and the files that came beside it.
+pub type Second<'s> = &'s mut dyn FnMut(&[u8], Vec<OwnedFd>) -> WireResult<(u16, Vec<u8>)>;
 
 /// How long a call may take.
 #[derive(Debug, Clone, Copy)]
@@ -197,6 +202,47 @@ impl Pool {
     /// Waits for the reply to a request that was sent.
     pub fn finish(&self, flight: Flight, until: Instant, take: Take<'_>) -> WireResult<()> {
         self.receive(flight, until, take)
+    }
+
+    /// Sends a request whose reply may bring files, and on the same connection a second one made of that reply; `take` gets
+    /// the second reply. All of it is tried once. `false`: this server hands over no files, and nothing was sent.
+    pub fn exchange(
+        &self,
+        kind: u16,
+        control: &[u8],
+        until: Until,
+        second: Second<'_>,
+        take: Take<'_>,
+    ) -> WireResult<bool> {
+        let (_, mut line) = self.line(until.tries)?;
+        if !line.connection.hands_files() {
+            self.keep(line);
+            return Ok(false);
+        }
+        line.connection.expect_files();
+        let flight = self.send_on(line, kind, control, &[], until.tries)?;
+        let Flight { mut line, kind, id } = flight;
+        let mut first = Vec::new();
+        let received = self.receive_on(&mut line, kind, id, until.reply, &mut |control, _| {
+            first.extend_from_slice(control);
+            Ok(())
+        });
+        let files = line.connection.take_files();
+        match received {
+            Ok(()) => {}
+            Err(e @ WireError::Fault { .. }) => {
+                self.keep(line);
+                return Err(e);
+            }
+            Err(e) => {
+                self.forget_idle();
+                return Err(e);
+            }
+        }
+        let (kind, control) = second(&first, files)?;
+        let flight = self.send_on(line, kind, &control, &[], until.tries)?;
+        self.receive(flight, until.reply, take)?;
+        Ok(true)
     }
 
     /// Closes idle connections and ends all waiting for a server that is away.

@@ -8,9 +8,11 @@
 //! [`ServeOptions::idle`] is closed.
 
 use std::{
+    any::Any,
     fs::File,
     io::{self, IoSlice},
     net::Shutdown,
+    os::fd::BorrowedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -33,6 +35,9 @@ use crate::addr::Addr;
 
 /// A connection quiet for longer than this gives its buffers back.
 const WARM: Duration = Duration::from_secs(10);
+
+/// What a handler keeps for a connection up to the next request on it.
+pub type Kept = Box<dyn Any + Send>;
 
 /// Answers requests. One handler serves all connections, from their threads at the same time.
 pub trait Handler: Send + Sync + 'static {
@@ -76,6 +81,11 @@ pub struct Call<'a> {
     /// A buffer the handler may use as it likes; it keeps its memory from call to call. Its content
     /// is what the last call left.
     pub spare: &'a mut Vec<u8>,
+    /// What was kept with the request before, unless it came too long ago.
+    pub kept: Option<Kept>,
+    /// What is put here the next request on this connection gets. It goes when none comes within
+    /// [`ServeOptions::transfer`], and with the connection.
+    pub keep: &'a mut Option<Kept>,
     /// The way back.
     pub reply: Replier<'a>,
 }
@@ -153,6 +163,32 @@ impl<'a> Replier<'a> {
         outgoing.connection.send_file(file, at, len, until)?;
         *outgoing.sent = Sent::All;
         Ok(())
+    }
+
+    /// Whether files can go with the reply.
+    pub fn hands_files(&self) -> bool {
+        self.connection.hands_files()
+    }
+
+    /// Sends the reply, and files beside it, at most [`MAX_FILES`](super::MAX_FILES).
+    pub fn send_files(self, control: &[u8], files: &[BorrowedFd<'_>]) -> WireResult<()> {
+        *self.sent = Sent::Part;
+        let until = Instant::now() + self.transfer;
+        let kind = self.kind | REPLY;
+        match self
+            .connection
+            .send_files(kind, self.id, control, files, until)
+        {
+            Err(e @ WireError::TooLarge { .. }) => {
+                *self.sent = Sent::Nothing;
+                Err(e)
+            }
+            Err(e) => Err(e),
+            Ok(()) => {
+                *self.sent = Sent::All;
+                Ok(())
+            }
+        }
     }
 
     /// Tells the peer that this request failed for a reason that no reply of the service expresses,
@@ -395,9 +431,13 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
         Instant::now() + options.opening,
     )?;
     let mut buffers = Buffers::default();
+    let mut kept: Option<Kept> = None;
     while !shared.stop.load(Ordering::Acquire) {
         slot.set(Doing::Idle);
         let begun = Instant::now();
+        if kept.is_some() && !connection.wait(begun + options.transfer)? {
+            kept = None;
+        }
         if !connection.wait(begun + options.idle.min(WARM))? {
             // Quiet for a while: others may need the memory more.
             buffers = Buffers::default();
@@ -432,6 +472,8 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
                 control,
                 payload,
                 spare,
+                kept: kept.take(),
+                keep: &mut kept,
                 reply,
             };
             catch_unwind(AssertUnwindSafe(|| shared.handler.handle(call)))

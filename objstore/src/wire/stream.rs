@@ -3,9 +3,10 @@
 use std::{
     fs::File,
     io::{self, IoSlice, IoSliceMut, Read},
+    mem::MaybeUninit,
     net::{Shutdown, TcpStream, ToSocketAddrs},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsRawFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -18,6 +19,12 @@ use nix::sys::{
     time::TimeVal,
 };
 
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::frame::MAX_FILES;
 use crate::addr::Addr;
 
 /// Socket buffers of unix streams: a payload of 1 MiB leaves in one system call, and the peer sleeps
@@ -139,6 +146,54 @@ impl Stream {
             Stream::Unix(s) => sendfile64(s, file, Some(at), len)?,
             Stream::Tcp(s) => sendfile64(s, file, Some(at), len)?,
         })
+    }
+
+    /// Whether files can be handed over: the peer is on this machine.
+    pub(super) fn takes_files(&self) -> bool {
+        matches!(self, Stream::Unix(_))
+    }
+
+    /// Sends a beginning of `data`, and with it all of `files`, at most [`MAX_FILES`].
+    pub(super) fn write_with_files(
+        &self,
+        data: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<usize> {
+        let Stream::Unix(stream) = self else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !beside.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(sendmsg(
+            stream,
+            &[IoSlice::new(data)],
+            &mut beside,
+            SendFlags::NOSIGNAL,
+        )?)
+    }
+
+    /// Reads as `read` does, and takes files that come along; more than [`MAX_FILES`] are closed.
+    pub(super) fn read_with_files(
+        &self,
+        out: &mut [u8],
+        files: &mut Vec<OwnedFd>,
+    ) -> io::Result<usize> {
+        let Stream::Unix(stream) = self else {
+            return self.read(out);
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(out)];
+        let got = recvmsg(stream, &mut slices, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(own) = message {
+                files.extend(own);
+            }
+        }
+        Ok(got.bytes)
     }
 
     /// Without the signal that a closed peer would be: in a program that is not Rust it would end the program.

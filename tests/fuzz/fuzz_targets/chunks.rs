@@ -17,8 +17,8 @@ use slabfs_objstore::Addr;
 use slabfs_objstore::server::DataServer;
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::messages::{
-    Answer, BatchFound, BatchRequests, BatchWrites, BySession, ClipItem, ListQuery, Listing, Outcome, ReadItem, ReadReply,
-    SealItem, SpaceAnswer, Wipe, WriteItem, kind,
+    Answer, BatchFound, BatchRequests, BatchWrites, BlankItem, Blanks, BySession, ClipItem,
+    ListQuery, Listing, Outcome, ReadItem, ReadReply, SealItem, SpaceAnswer, Wipe, WriteItem, kind,
 };
 use slabfs_objstore::wire::{Buffers, Connection, Listener, REPLY};
 use tempfile::TempDir;
@@ -87,6 +87,7 @@ fn decode(kind: u16, control: &[u8]) {
         kind::READ => postcard::from_bytes::<ReadReply>(control).map(|_| ()),
         kind::SPACE => postcard::from_bytes::<SpaceAnswer>(control).map(|_| ()),
         kind::LIST => postcard::from_bytes::<Answer<Listing>>(control).map(|_| ()),
+        kind::BLANKS => postcard::from_bytes::<Answer<Blanks>>(control).map(|_| ()),
         kind::READ_BATCH => postcard::from_bytes::<Answer<Vec<BatchFound>>>(control).map(|_| ()),
         _ => postcard::from_bytes::<Outcome>(control).map(|_| ()),
     };
@@ -113,6 +114,8 @@ fuzz_target!(|data: &[u8]| {
     let _ = postcard::from_bytes::<ReadReply>(data);
     let _ = postcard::from_bytes::<Outcome>(data);
     let _ = postcard::from_bytes::<Answer<Listing>>(data);
+    let _ = postcard::from_bytes::<Answer<Blanks>>(data);
+    let _ = postcard::from_bytes::<Vec<BlankItem>>(data);
     let _ = postcard::from_bytes::<Vec<ReadItem>>(data);
     let _ = postcard::from_bytes::<BatchRequests>(data)
         .map(|requests| requests.0.iter().for_each(|one| drop(one.batch.plan())));
@@ -132,7 +135,7 @@ fuzz_target!(|data: &[u8]| {
             let Some(which) = field(&mut rest, 1) else {
                 break;
             };
-            let kind = kind::READ + u16::from(which[0]) % 14;
+            let kind = kind::READ + u16::from(which[0]) % 16;
             let (Some(control), Some(payload)) = (number(&mut rest), number(&mut rest)) else {
                 break;
             };

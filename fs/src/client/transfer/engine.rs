@@ -223,23 +223,33 @@ impl Client {
                 }
             }
         }
-        let more = state.idle == 0 && state.threads < self.options.transfer_threads.max(1);
-        if more {
-            state.threads += 1;
-        }
+        let more = self.wants_thread(&mut state);
         let none = state.threads == usize::from(more);
         transfers.work.notify_one();
         drop(state);
-        if more && let Err(error) = self.spawn("slabfs-transfer", |client| client.serve_transfers())
-        {
-            tracing::warn!(%error, "a transfer thread is missing");
-            transfers.state.lock().threads -= 1;
-            if none {
-                // Nobody else would.
-                while self.serve_batch(false) {}
-            }
+        if more && !self.add_thread() && none {
+            // Nobody else would.
+            while self.serve_batch(false) {}
         }
         Ok(Started::Yes)
+    }
+
+    /// Whether there is to be one more thread, which counts from now on.
+    fn wants_thread(&self, state: &mut State) -> bool {
+        let most = self.options.transfer_threads.max(1);
+        let more = state.idle == 0 && state.threads < most && !state.closed;
+        state.threads += usize::from(more);
+        more
+    }
+
+    /// Makes the thread that was wanted; `false` if that cannot be.
+    fn add_thread(self: &Arc<Self>) -> bool {
+        let made = self.spawn("slabfs-transfer", |client| client.serve_transfers());
+        if let Err(error) = &made {
+            tracing::warn!(%error, "a transfer thread is missing");
+            self.transfers().state.lock().threads -= 1;
+        }
+        made.is_ok()
     }
 
     pub(in crate::client) fn transfers(&self) -> &Transfers {
@@ -254,15 +264,17 @@ impl Client {
     fn serve_batch(self: &Arc<Self>, wait: bool) -> bool {
         let most = A_SERVER * (self.servers().known().len().clamp(1, 64) as u64);
         let transfers = self.transfers();
-        let batch = {
+        let (batch, more) = {
             let mut state = transfers.state.lock();
             loop {
                 let batch = state.queue.take(most);
                 if !batch.is_empty() {
-                    if state.queue.has_waiting() && state.idle > 0 {
+                    let waits = state.queue.has_waiting();
+                    if waits && state.idle > 0 {
                         transfers.work.notify_one();
                     }
-                    break batch;
+                    // What was started as one is more than one batch: they overlap.
+                    break (batch, waits && self.wants_thread(&mut state));
                 }
                 if !wait || (state.closed && state.flying == 0) {
                     return false;
@@ -272,6 +284,9 @@ impl Client {
                 state.idle -= 1;
             }
         };
+        if more {
+            self.add_thread();
+        }
         let batch = batch.into_iter().map(|(_, core)| Begun::of(core)).collect();
         if catch_unwind(AssertUnwindSafe(|| run::run(self, batch))).is_err() {
             tracing::error!("a panic over transfers: they have ended with an error");

@@ -1,5 +1,6 @@
 //! Tests of the fan-out: local stores and real servers side by side.
 
+mod blank;
 mod failures;
 mod far;
 

@@ -1,6 +1,7 @@
 //! Tests of the data server over a real socket.
 
 mod batch;
+mod blank;
 mod heart;
 mod hostile;
 

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 
 use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region};
 
-use super::ChunkStore;
+use super::{Blank, ChunkStore};
 use crate::name::{ChunkForm, ChunkName};
 
 /// The first id of chunks and objects the suite uses.
@@ -121,6 +121,18 @@ fn lent(
         .expect("lend");
     assert_eq!(told, lent.is_some());
     lent
+}
+
+/// Writes a chunk to its file, as somebody does who was given it.
+pub fn fill(blank: &Blank, data: &[u8]) {
+    let file = blank.for_writing().expect("a file");
+    let mut rest = data;
+    for place in blank.places() {
+        let (now, later) = rest.split_at(place.len as usize);
+        file.write_all_at(now, place.at).expect("room");
+        rest = later;
+    }
+    assert!(rest.is_empty(), "there are no places for all of it");
 }
 
 fn slices(data: &[u8]) -> [IoSlice<'_>; 1] {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slabfs_model::{Axis, Codec, Hyperslab, gather, scatter};
 
-use super::{Random, form, free, grid, lent, noise, read, slices, smooth};
+use super::{Random, fill, form, free, grid, lent, noise, read, slices, smooth};
 use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::ChunkStore;
@@ -141,7 +141,19 @@ fn put(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &Ch
     let shape = shape(random);
     let form = form(&shape, 4, codec(random), &[]);
     let bytes = bytes(random, shape[0] * shape[1]);
-    store.put(name, &form, &slices(&bytes)).expect("put");
+    let blank = match shape[1] {
+        9000 => store.blank(name, &form).expect("blank"),
+        _ => None,
+    };
+    match blank {
+        Some(blank) => {
+            fill(&blank, &bytes);
+            // One that nobody comes back for.
+            drop(store.blank(name, &form));
+            store.adopt(blank).expect("adopt");
+        }
+        None => store.put(name, &form, &slices(&bytes)).expect("put"),
+    }
     world.insert(
         name.clone(),
         Model {

@@ -12,7 +12,7 @@ use crate::codec::coded::{Encoder, block_len};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
-fn require_free(name: &ChunkName) -> Result<()> {
+pub(super) fn require_free(name: &ChunkName) -> Result<()> {
     match name {
         ChunkName::Free(_) => Ok(()),
         ChunkName::Grid { .. } => Err(StoreError::Invalid(format!(
@@ -21,7 +21,7 @@ fn require_free(name: &ChunkName) -> Result<()> {
     }
 }
 
-fn require_volume(name: &ChunkName, form: &ChunkForm) -> Result<u64> {
+pub(super) fn require_volume(name: &ChunkName, form: &ChunkForm) -> Result<u64> {
     form.volume().ok_or_else(|| {
         StoreError::Invalid(format!("{name} of shape {:?} is too large", form.shape))
     })

@@ -12,6 +12,7 @@
 //!
 //! The formats, to the byte, are in `docs/formats/chunks.md`.
 
+mod blank;
 mod catalogue;
 mod decode;
 mod directory;
@@ -39,7 +40,7 @@ use std::hash::{Hash, Hasher};
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use slabfs_model::{Hyperslab, ObjectId};
@@ -49,9 +50,10 @@ use self::extent::Extent;
 use self::files::Files;
 use self::index::{Home, Index};
 pub use self::inspect::Held;
+pub(crate) use self::pieces::write_part;
 use self::segment::{Place, Segments};
 use self::shared::Shared;
-use super::{ChunkStore, Lent, Patches, Space};
+use super::{Blank, ChunkStore, Lent, Patches, Space};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -90,6 +92,8 @@ pub struct LocalStore {
     segments: Segments,
     /// Records that are superseded and may not die before what superseded them is on disk.
     waiting: Mutex<HashMap<ChunkName, Vec<Place>>>,
+    /// Files that others were to fill, so far.
+    blanks: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -251,6 +255,14 @@ fn check_len(extent: &Extent<'_>, len: u64) -> Result<()> {
 impl ChunkStore for LocalStore {
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.put_free(name, form, data)
+    }
+
+    fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
+        self.blank_free(name, form)
+    }
+
+    fn adopt(&self, blank: Blank) -> Result<()> {
+        self.adopt_free(blank)
     }
 
     fn append(

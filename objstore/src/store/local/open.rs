@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -68,6 +68,7 @@ impl LocalStore {
             files,
             segments,
             waiting: Mutex::default(),
+            blanks: AtomicU64::new(0),
             // Until it is wholly open there is nothing to leave in order.
             closed: AtomicBool::new(true),
         };

@@ -48,6 +48,17 @@ pub(super) fn copy(pieces: &[IoSlice<'_>], at: u64, out: &mut [u8]) {
     }
 }
 
+/// Writes the bytes `from..from + len` of the pieces to the file at `at`.
+pub(crate) fn write_part(
+    file: &File,
+    at: u64,
+    pieces: &[IoSlice<'_>],
+    from: u64,
+    len: u64,
+) -> io::Result<()> {
+    write_at(file, at, &part(pieces, from, len)).map_err(|(_, error)| error)
+}
+
 /// Writes all pieces to the file, one behind the other, in as few calls as possible. An error comes
 /// with how many bytes were written before it.
 pub(super) fn write_at(

@@ -1,5 +1,6 @@
 //! Tests of the wire over real sockets: what works, what is refused, and what dies on the way.
 
+mod handing;
 mod lending;
 mod opening;
 mod pools;
@@ -128,7 +129,7 @@ fn read_frame(stream: &mut impl Read) -> Option<(u16, Vec<u8>)> {
 /// A plain socket on which the unix opening has been done.
 fn opened(addr: &Addr) -> UnixStream {
     let mut stream = raw(addr);
-    let mut hello = vec![3, 0, 3, 0];
+    let mut hello = vec![VERSION as u8, 0, VERSION as u8, 0];
     hello.extend([7; 32]);
     stream
         .write_all(&frame(0, frame::kind::HELLO, &hello, 0))

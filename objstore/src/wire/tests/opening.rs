@@ -113,7 +113,7 @@ fn versions_without_overlap() {
     let (_dir, addr) = place();
     let _serving = echo_at(&addr, ServeOptions::default());
     let mut stream = raw(&addr);
-    let mut hello = vec![4, 0, 7, 0];
+    let mut hello = vec![5, 0, 7, 0];
     hello.extend([7; 32]);
     stream
         .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
@@ -122,11 +122,11 @@ fn versions_without_overlap() {
     assert_eq!(kind, frame::kind::REFUSE);
     let text = String::from_utf8(control[2..].to_vec()).unwrap();
     assert!(
-        text.contains("speaks 4 to 7") && text.contains("3 to 3"),
+        text.contains("speaks 5 to 7") && text.contains("3 to 4"),
         "{text}"
     );
     assert!(closed(&mut stream));
-    // A newer client that still speaks version 3 is welcome.
+    // A newer client that still speaks version 4 is welcome.
     let mut stream = raw(&addr);
     hello[..4].copy_from_slice(&[3, 0, 7, 0]);
     stream
@@ -135,7 +135,7 @@ fn versions_without_overlap() {
     let (kind, control) = read_frame(&mut stream).unwrap();
     assert_eq!(
         (kind, &control[..4]),
-        (frame::kind::CHALLENGE, &[3, 0, 0, 0][..])
+        (frame::kind::CHALLENGE, &[4, 0, 0, 0][..])
     );
 }
 
@@ -163,7 +163,7 @@ fn unix_sockets_are_for_their_owner() {
         let set = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
         assert_eq!(set, 0);
         let mut stream = raw(&stranger);
-        let mut hello = vec![3, 0, 3, 0];
+        let mut hello = vec![VERSION as u8, 0, VERSION as u8, 0];
         hello.extend([7; 32]);
         stream
             .write_all(&frame(0, frame::kind::HELLO, &hello, 0))

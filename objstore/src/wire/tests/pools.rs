@@ -119,7 +119,7 @@ fn liar(reply: Vec<u8>) -> (tempfile::TempDir, Addr, thread::JoinHandle<()>) {
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         read_frame(&mut stream).unwrap();
-        let mut challenge = vec![3, 0, 0, 0];
+        let mut challenge = vec![VERSION as u8, 0, 0, 0];
         challenge.extend([3; 32]);
         stream
             .write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0))
@@ -170,7 +170,7 @@ fn replies_cut_short_are_asked_for_again() {
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         read_frame(&mut stream).unwrap();
-        let mut challenge = vec![3, 0, 0, 0];
+        let mut challenge = vec![VERSION as u8, 0, 0, 0];
         challenge.extend([3; 32]);
         stream
             .write_all(&frame(0, frame::kind::CHALLENGE, &challenge, 0))

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use slabfs_model::{Axis, Codec, Hyperslab, gather};
 
-use super::super::{boxed, form, free, lent, noise, read, slices, smooth};
+use super::super::{boxed, fill, form, free, lent, noise, read, slices, smooth};
 use crate::error::StoreError;
 use crate::store::ChunkStore;
 
@@ -44,6 +44,65 @@ pub(super) fn put_and_read(store: &dyn ChunkStore) {
         }
         store.delete(&[name]).expect("delete");
     }
+}
+
+pub(super) fn files_to_be_filled(store: &dyn ChunkStore) {
+    for size in [70_000usize, 3_000_000, (32 << 20) + 100_000] {
+        let name = free(60);
+        let form = form(&[size as u64], 1, Codec::None, &[]);
+        let all = boxed(&[0], &[size as u64]);
+        let data = noise(size, 7);
+        let blank = || store.blank(&name, &form).expect("blank");
+        let (Some(first), Some(second)) = (blank(), blank()) else {
+            return;
+        };
+        let is_missing = || store.read(&name, &form, &all, &mut vec![0; size]);
+        assert_eq!(is_missing(), Err(StoreError::Missing(name.clone())));
+        // One whose end is not there is no chunk.
+        let (Some(short), Some(long)) = (blank(), blank()) else {
+            return;
+        };
+        for (blank, len) in [(short, size as u64 - 1), (long, size as u64 + 1)] {
+            fill(&blank, &data);
+            let last = blank
+                .places()
+                .last()
+                .map_or(0, |place| place.at + place.len);
+            let cut = last + len - size as u64;
+            let file = blank.for_writing().expect("a file");
+            file.set_len(cut).expect("cut");
+            let refused = store.adopt(blank);
+            assert!(
+                matches!(refused, Err(StoreError::Invalid(_))),
+                "{refused:?}"
+            );
+            assert_eq!(is_missing(), Err(StoreError::Missing(name.clone())));
+        }
+        fill(&first, &data);
+        fill(&second, &data);
+        let Some(other) = blank() else { return };
+        fill(&other, &noise(size, 8));
+        store.adopt(first).expect("adopt");
+        assert!(read(store, &name, &form, &all) == data);
+        assert!(blank().is_none(), "there is a chunk of this name");
+        // A resend is fine, something else is not.
+        store.adopt(second).expect("adopt");
+        let refused = store.adopt(other);
+        assert!(
+            matches!(refused, Err(StoreError::Invalid(_))),
+            "{refused:?}"
+        );
+        store.put(&name, &form, &slices(&data)).expect("put");
+        store.sync(std::slice::from_ref(&name)).expect("sync");
+        store.verify(&name).expect("verify");
+        assert!(read(store, &name, &form, &all) == data);
+        store.delete(std::slice::from_ref(&name)).expect("delete");
+        assert_eq!(is_missing(), Err(StoreError::Missing(name)));
+    }
+    let small = form(&[1000], 1, Codec::None, &[]);
+    assert!(store.blank(&free(61), &small).expect("blank").is_none());
+    let coded = form(&[3_000_000], 1, Codec::Lz4, &[]);
+    assert!(store.blank(&free(61), &coded).expect("blank").is_none());
 }
 
 pub(super) fn codecs(store: &dyn ChunkStore) {

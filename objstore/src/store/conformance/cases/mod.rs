@@ -12,6 +12,7 @@ pub type Case = (&'static str, fn(&dyn ChunkStore));
 /// All cases.
 pub const ALL: &[Case] = &[
     ("put and read", free::put_and_read),
+    ("files to be filled", free::files_to_be_filled),
     ("codecs", free::codecs),
     ("strided reads", free::strided_reads),
     ("streams", free::streams),

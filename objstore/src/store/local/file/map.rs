@@ -120,7 +120,8 @@ impl Map {
         // SAFETY: the range lies in the mapping, which lives as long as `self`; its pages were just
         // brought in, so they exist in the file; and the file is neither cut nor written while the
         // bytes are used, since both happen under the chunk's lock held exclusively and the caller
-        // holds it shared. Other processes stay out of the directory by its lock.
+        // holds it shared. Other processes stay out of the directory by its lock; one that was lent the file
+        // to fill it has closed it before it became a chunk.
         Ok(unsafe {
             std::slice::from_raw_parts(self.raw.as_ptr().add(range.start), range.end - range.start)
         })

@@ -18,6 +18,7 @@
 //! hold it exclusively. Elsewhere: what the bytes mean (`large`), which files are open (`files`).
 
 pub(super) mod clear;
+mod filled;
 pub(super) mod group;
 pub(super) mod head;
 mod map;
@@ -33,6 +34,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub(super) use self::filled::places;
 use self::group::{BLOCK, BLOCKS, GROUP, Group};
 use self::head::Head;
 use self::map::Map;

@@ -9,7 +9,7 @@ use slabfs_model::Codec;
 
 use super::super::*;
 use crate::store::conformance::random::{World, compare, step};
-use crate::store::conformance::{Random, boxed, form, free, grid, noise, read, smooth};
+use crate::store::conformance::{Random, boxed, fill, form, free, grid, noise, read, smooth};
 
 fn fast() -> LocalOptions {
     LocalOptions {
@@ -648,6 +648,59 @@ fn a_chunk_whose_making_a_kill_cut_short_can_be_made() {
     store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
     let all = boxed(&[0], &[data.len() as u64]);
     assert!(read(&store, &name, &form, &all) == data);
+}
+
+/// All files below a directory of the store.
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files_below(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}
+
+#[test]
+fn files_to_be_filled_are_gone_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = form(&[300_000], 4, Codec::None, &[]);
+    let all = boxed(&[0], &[300_000]);
+    let data = noise(300_000, 3);
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    let blank = |id| store.blank(&free(id), &form).unwrap().unwrap();
+    // Nothing, a part, all of it, and one that is given back; then one that had its head already.
+    let (empty, part, whole, adopted) = (blank(1), blank(2), blank(3), blank(4));
+    let file = part.for_writing().unwrap();
+    file.write_all_at(&data[..70_000], part.places()[0].at)
+        .unwrap();
+    fill(&whole, &data);
+    fill(&adopted, &data);
+    store.adopt(adopted).unwrap();
+    let chunk = chunk_file(dir.path());
+    fs::copy(&chunk, chunk.with_file_name("0000000000000005.9.tmp")).unwrap();
+    let late = whole.for_writing().unwrap();
+    drop(blank(6));
+    assert_eq!(files_below(&dir.path().join("free")).len(), 5);
+    for killed in [empty, part, whole] {
+        std::mem::forget(killed);
+    }
+    store.crash();
+    let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
+    assert_eq!(files_below(&dir.path().join("free")), [chunk]);
+    assert!(read(&store, &free(4), &form, &all) == data);
+    for id in [1, 2, 3, 5, 6] {
+        let missing = store.verify(&free(id));
+        assert_eq!(missing, Err(StoreError::Missing(free(id))));
+        store.put(&free(id), &form, &[IoSlice::new(&data)]).unwrap();
+    }
+    // Whoever was given a file before the kill may still write to it.
+    late.write_all_at(&[0xEE; 100_000], 4096).unwrap();
+    for id in 1..=6 {
+        assert!(read(&store, &free(id), &form, &all) == data, "{id}");
+    }
 }
 
 #[test]

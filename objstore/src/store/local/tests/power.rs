@@ -164,6 +164,12 @@ impl ChunkStore for Recorder<'_> {
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.0.put(name, form, data)
     }
+    fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
+        self.0.blank(name, form)
+    }
+    fn adopt(&self, blank: Blank) -> Result<()> {
+        self.0.adopt(blank)
+    }
     fn append(
         &self,
         name: &ChunkName,

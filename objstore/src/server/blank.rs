@@ -1,0 +1,86 @@
+//! Files for chunks: a client on the same machine writes large new chunks to files of the store, so that their bytes are
+//! copied once and not three times.
+//!
+//! Files are lent to a connection. They come back with its next request, or they are gone: a client that says nothing for
+//! as long as a frame may take, or has another request, is not waited for. What it still writes goes to a file without
+//! a name.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use super::check;
+use super::handler::{decode, encode, outcome};
+use crate::error::{Result, StoreError};
+use crate::name::ChunkName;
+use crate::store::{Blank, ChunkStore};
+use crate::wire::messages::{Answer, BlankItem, Blanks};
+use crate::wire::{Call, MAX_FILES, MAX_PAYLOAD, WireResult};
+
+/// Lends files for all of the chunks asked for, or none.
+pub(super) fn lend(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
+    let made = match call.reply.hands_files() {
+        true => decode::<Vec<BlankItem>>(call.control).and_then(|items| make(store, &items)),
+        false => Ok(Vec::new()),
+    };
+    let answer: Answer<Blanks> = match &made {
+        Ok(made) => Ok(made
+            .iter()
+            .map(|(blank, _)| blank.places().to_vec())
+            .collect()),
+        Err(e) => Err(e.clone()),
+    };
+    let control = encode(&answer)?;
+    let (blanks, files): (Vec<Blank>, Vec<File>) = made.unwrap_or_default().into_iter().unzip();
+    if blanks.is_empty() {
+        return call.reply.send(&control, &[]);
+    }
+    *call.keep = Some(Box::new(blanks));
+    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    call.reply.send_files(&control, &files)
+}
+
+fn make(store: &dyn ChunkStore, items: &[BlankItem]) -> Result<Vec<(Blank, File)>> {
+    let mut total = 0u64;
+    for item in items {
+        check::form(&item.name, &item.form)?;
+        check::kind_of(&item.name, false, "put")?;
+        total = total.saturating_add(item.form.volume().unwrap_or(u64::MAX));
+    }
+    if items.len() > MAX_FILES || total > MAX_PAYLOAD as u64 {
+        return Err(StoreError::Invalid(format!(
+            "files for {} chunks of {total} bytes were asked for, {MAX_FILES} of {MAX_PAYLOAD} are possible",
+            items.len()
+        )));
+    }
+    let mut made = Vec::with_capacity(items.len());
+    for item in items {
+        let Some(blank) = store.blank(&item.name, &item.form)? else {
+            return Ok(Vec::new());
+        };
+        let file = blank.for_writing()?;
+        made.push((blank, file));
+    }
+    Ok(made)
+}
+
+/// Makes chunks of files that have been filled.
+pub(super) fn adopt(store: &dyn ChunkStore, mut call: Call<'_>) -> WireResult<()> {
+    let kept = call.kept.take();
+    outcome(call, |control, _| {
+        let names = decode::<Vec<ChunkName>>(control).map_err(|e| (0, e))?;
+        let blanks = kept.and_then(|kept| kept.downcast::<Vec<Blank>>().ok());
+        let blanks = blanks.map_or_else(Vec::new, |blanks| *blanks);
+        if names.is_empty() {
+            // They go.
+            return Ok(0);
+        }
+        if !names.iter().eq(blanks.iter().map(Blank::name)) {
+            let text = "no files are lent for these chunks, or not any more".to_owned();
+            return Err((0, StoreError::Invalid(text)));
+        }
+        for (i, blank) in blanks.into_iter().enumerate() {
+            store.adopt(blank).map_err(|e| (i as u64, e))?;
+        }
+        Ok(names.len() as u64)
+    })
+}

@@ -1,0 +1,261 @@
+//! Files that are lent for new chunks.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::Instant;
+
+use super::*;
+use crate::wire::{ServeOptions, Until, WireResult};
+
+const LEN: u64 = 100_000;
+
+/// A server over a store in a directory.
+struct House {
+    dir: tempfile::TempDir,
+    store: Arc<LocalStore>,
+    server: DataServer,
+    pool: Pool,
+}
+
+fn house(transfer: Duration) -> House {
+    let dir = tempfile::tempdir().unwrap();
+    let fast = LocalOptions {
+        fsync: false,
+        ..LocalOptions::default()
+    };
+    let store = Arc::new(LocalStore::open(&dir.path().join("store"), fast).unwrap());
+    let addr = Addr::Unix(dir.path().join("socket"));
+    let listener = Listener::bind(&addr, None).unwrap();
+    let options = ServeOptions {
+        transfer,
+        ..ServeOptions::default()
+    };
+    let server = DataServer::start_with(store.clone(), listener, None, options).unwrap();
+    House {
+        dir,
+        store,
+        server,
+        pool: Pool::new(addr, None, Duration::from_secs(10)),
+    }
+}
+
+fn long() -> House {
+    house(ServeOptions::default().transfer)
+}
+
+fn item(id: u64) -> BlankItem {
+    BlankItem {
+        name: free(id),
+        form: form(&[LEN]),
+    }
+}
+
+fn bytes(id: u64) -> Vec<u8> {
+    (0..LEN).map(|at| (at * (id + 1) % 253) as u8).collect()
+}
+
+impl House {
+    /// Asks for files, has them filled, and asks for something more.
+    fn exchange<T: DeserializeOwned>(
+        &self,
+        items: &[BlankItem],
+        second: &mut dyn FnMut(Answer<Blanks>, Vec<OwnedFd>) -> (u16, Vec<u8>),
+    ) -> WireResult<T> {
+        let asked = postcard::to_allocvec(items).unwrap();
+        let until = Until::from(Instant::now() + Duration::from_secs(10));
+        let mut answer = None;
+        let done = self.pool.exchange(
+            kind::BLANKS,
+            &asked,
+            until,
+            &mut |control, files| Ok(second(postcard::from_bytes(control).unwrap(), files)),
+            &mut |control, _| {
+                answer = Some(postcard::from_bytes(control).unwrap());
+                Ok(())
+            },
+        )?;
+        assert!(done);
+        Ok(answer.unwrap())
+    }
+
+    /// The same, with these names as those whose files are filled.
+    fn fill(&self, ids: &[u64], told: &[ChunkName]) -> Outcome {
+        let items: Vec<_> = ids.iter().map(|&id| item(id)).collect();
+        let outcome = self.exchange(&items, &mut |blanks, files| {
+            let blanks = blanks.unwrap();
+            assert_eq!((blanks.len(), files.len()), (ids.len(), ids.len()));
+            for ((id, places), file) in ids.iter().zip(blanks).zip(files) {
+                let (data, file) = (bytes(*id), File::from(file));
+                assert_eq!(places.len(), 1);
+                file.write_all_at(&data, places[0].at).unwrap();
+                assert!(file.read_at(&mut [0], 0).is_err(), "it can be read");
+            }
+            (kind::FILLED, postcard::to_allocvec(told).unwrap())
+        });
+        outcome.unwrap()
+    }
+
+    /// The files of large chunks, finished or not.
+    fn files(&self) -> usize {
+        fn below(dir: &Path) -> usize {
+            match dir.read_dir() {
+                Ok(entries) => entries.map(|entry| below(&entry.unwrap().path())).sum(),
+                Err(_) => usize::from(dir.is_file()),
+            }
+        }
+        below(&self.dir.path().join("store/free"))
+    }
+
+    fn has(&self, id: u64) -> bool {
+        let mut out = vec![0; LEN as usize];
+        let slab = Hyperslab::whole(&form(&[LEN]).shape);
+        match self.store.read(&free(id), &form(&[LEN]), &slab, &mut out) {
+            Ok(()) => {
+                assert!(out == bytes(id));
+                true
+            }
+            Err(StoreError::Missing(_)) => false,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+fn is_refused(outcome: &Outcome) -> bool {
+    outcome.done == 0 && matches!(outcome.failed, Some(StoreError::Invalid(_)))
+}
+
+#[test]
+fn filled_files_become_chunks() {
+    let house = long();
+    let outcome = house.fill(&[1, 2], &[free(1), free(2)]);
+    assert_eq!((outcome.done, outcome.failed), (2, None));
+    assert!(house.has(1) && house.has(2));
+    // Chunks that are there are sent again, which shows that they are the same.
+    let none: Outcome = house
+        .exchange(&[item(3), item(2)], &mut |blanks, files| {
+            assert_eq!((blanks, files.len()), (Ok(Vec::new()), 0));
+            (kind::FILLED, postcard::to_allocvec(&vec![free(3)]).unwrap())
+        })
+        .unwrap();
+    assert!(is_refused(&none));
+    assert_eq!(house.files(), 2);
+}
+
+#[test]
+fn files_come_back_with_the_next_request_or_go() {
+    let house = long();
+    for told in [
+        &[free(1)][..],
+        &[free(2), free(1)],
+        &[free(1), free(2), free(3)],
+    ] {
+        assert!(is_refused(&house.fill(&[1, 2], told)));
+        assert_eq!(house.files(), 0);
+    }
+    let outcome = house.fill(&[1, 2], &[]);
+    assert_eq!((outcome.done, outcome.failed), (0, None));
+    assert_eq!(house.files(), 0);
+    // Another request in between.
+    let _: SpaceAnswer = house
+        .exchange(&[item(1)], &mut |_, _| {
+            assert_eq!(house.files(), 1);
+            (kind::SPACE, postcard::to_allocvec(&()).unwrap())
+        })
+        .unwrap();
+    assert_eq!(house.files(), 0);
+    let late = postcard::to_allocvec(&vec![free(1)]).unwrap();
+    let reply = house
+        .pool
+        .call(kind::FILLED, &late, &[], &mut Vec::new())
+        .unwrap();
+    assert!(is_refused(&postcard::from_bytes(&reply).unwrap()));
+    // New files for what was asked for before, which nobody fills, and the end of the connection.
+    let twice: Answer<Blanks> = house
+        .exchange(&[item(1)], &mut |_, _| {
+            assert_eq!(house.files(), 1);
+            (kind::BLANKS, postcard::to_allocvec(&vec![item(1)]).unwrap())
+        })
+        .unwrap();
+    assert_eq!(twice.unwrap().len(), 1);
+    assert_eq!(house.files(), 1);
+    assert!(!house.has(1));
+    house.pool.close();
+    let House { dir, server, .. } = house;
+    server.shutdown();
+    let left = dir.path().join("store/free/000/000").read_dir().unwrap();
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn who_stops_in_the_middle_is_not_waited_for() {
+    let house = house(Duration::from_millis(200));
+    let mut late = Vec::new();
+    let outcome: Outcome = house
+        .exchange(&[item(1)], &mut |blanks, mut files| {
+            let file = File::from(files.remove(0));
+            let at = blanks.unwrap()[0][0].at;
+            file.write_all_at(&bytes(1)[..50_000], at).unwrap();
+            let end = Instant::now() + Duration::from_secs(10);
+            while file.metadata().unwrap().nlink() > 0 && Instant::now() < end {
+                std::thread::yield_now();
+            }
+            assert_eq!(file.metadata().unwrap().len(), 0, "it takes no room");
+            // Somebody else puts the chunk meanwhile.
+            let data = bytes(1);
+            let slices = [IoSlice::new(&data)];
+            house.store.put(&free(1), &form(&[LEN]), &slices).unwrap();
+            // What was stopped goes on.
+            file.write_all_at(&[0xEE; LEN as usize], at).unwrap();
+            late.push(file);
+            (kind::FILLED, postcard::to_allocvec(&vec![free(1)]).unwrap())
+        })
+        .unwrap();
+    assert!(is_refused(&outcome));
+    assert!(house.has(1));
+    assert_eq!(house.files(), 1);
+}
+
+#[test]
+fn wrong_requests_for_files_are_refused() {
+    let house = long();
+    let ask = |items: &[BlankItem]| -> Answer<Blanks> {
+        let asked = postcard::to_allocvec(items).unwrap();
+        let reply = house
+            .pool
+            .call(kind::BLANKS, &asked, &[], &mut Vec::new())
+            .unwrap();
+        postcard::from_bytes(&reply).unwrap()
+    };
+    let of = |name: ChunkName, shape: &[u64]| BlankItem {
+        name,
+        form: form(shape),
+    };
+    let many: Vec<_> = (0..65).map(item).collect();
+    for items in [
+        &many[..],
+        &[of(free(1), &[1 << 40])],
+        &[of(free(1), &[40 << 20]), of(free(2), &[40 << 20])],
+        &[of(grid(&[1]), &[LEN])],
+        &[of(free(1), &[])],
+    ] {
+        let answer = ask(items);
+        assert!(matches!(answer, Err(StoreError::Invalid(_))), "{answer:?}");
+    }
+    assert_eq!(ask(&[]), Ok(Vec::new()));
+    assert_eq!(ask(&[of(free(1), &[100])]), Ok(Vec::new()));
+    let broken = house
+        .pool
+        .call(kind::BLANKS, b"\xff\xff", &[], &mut Vec::new())
+        .unwrap();
+    let broken: Answer<Blanks> = postcard::from_bytes(&broken).unwrap();
+    assert!(matches!(broken, Err(StoreError::Protocol(_))));
+    assert_eq!(house.files(), 0);
+    // A store that has no files.
+    let rig = rig();
+    let (none, _): (Answer<Blanks>, _) = rig.ask(kind::BLANKS, &vec![item(1)], b"");
+    assert_eq!(none, Ok(Vec::new()));
+    let stray: (Answer<Blanks>, _) = rig.ask(kind::BLANKS, &vec![item(1)], b"x");
+    assert!(matches!(stray.0, Err(StoreError::Protocol(_))));
+}

@@ -1,0 +1,67 @@
+//! Free chunks that others write to files of the store: nothing of them is copied, and each byte is looked at once more,
+//! for its checksum, while it is in memory.
+//!
+//! The file has a temporary name until its pages of sums and its head are written, behind everything else: a kill leaves
+//! a file that the next opening removes, or a whole chunk.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use super::file::{self, FileChunk};
+use super::free::{require_free, require_volume};
+use super::index::Home;
+use super::{LocalStore, SMALL};
+use crate::error::{Result, StoreError};
+use crate::name::{ChunkForm, ChunkName};
+use crate::store::Blank;
+
+impl LocalStore {
+    /// A file for a chunk that is stored as it is, in a file of its own, and that is not there.
+    pub(super) fn blank_free(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
+        require_free(name)?;
+        let volume = require_volume(name, form)?;
+        if volume < SMALL || !form.codec.is_none() || self.home(name).is_some() {
+            return Ok(None);
+        }
+        let places = file::places(&self.new_head(name, form), volume);
+        let number = self.blanks.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.chunk_path(name);
+        let path = path.with_extension(format!("{number}.tmp"));
+        let made = match Blank::create(path.clone(), name, form, places.clone()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.directory.make_parents(&path)?;
+                Blank::create(path.clone(), name, form, places)
+            }
+            other => other,
+        };
+        made.map(Some)
+            .map_err(|e| StoreError::from_io("create", &path, &e))
+    }
+
+    /// Makes a chunk of a file that was filled.
+    pub(super) fn adopt_free(&self, mut blank: Blank) -> Result<()> {
+        let (name, form) = (blank.name.clone(), blank.form.clone());
+        let path = self.directory.chunk_path(&name);
+        let lock = self.lock(&name);
+        if self.home(&name).is_some() {
+            // It has come another way meanwhile; that it is the same is looked at there.
+            drop(lock);
+            let content = blank.content();
+            let content = content.map_err(|e| StoreError::from_io("read", &path, &e))?;
+            return self.put_free(&name, &form, &[io::IoSlice::new(&content)]);
+        }
+        let mut head = self.new_head(&name, &form);
+        head.sealed = true;
+        head.content = require_volume(&name, &form)?;
+        let file = blank.file.try_clone();
+        let file = file.map_err(|e| StoreError::from_io("open", &path, &e))?;
+        let chunk = FileChunk::of_filled(&path, file, head, &self.shared)?;
+        blank
+            .rename(&path)
+            .map_err(|e| StoreError::from_io("rename", &path, &e))?;
+        self.directory.note_change(&path);
+        self.files.adopt(chunk);
+        self.index.write().set(&name, Home::File);
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Files whose content somebody else wrote.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::group::{BLOCK, GROUP, Group, sum_of};
+use super::head::Head;
+use super::{FileChunk, Slot, State, data_at, read_up_to, size_of};
+use crate::error::{Result, StoreError};
+use crate::store::Place;
+use crate::store::local::shared::Shared;
+
+/// What is read at once to be summed: it stays in a processor's cache.
+const PIECE: u64 = 4 * BLOCK;
+
+thread_local! {
+    static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Where the content of a file with this head stands, group by group.
+pub(in crate::store::local) fn places(head: &Head, content: u64) -> Vec<Place> {
+    let area = head.bytes().len() as u64;
+    let starts = (0..content).step_by(GROUP as usize);
+    let place = |from: u64| Place {
+        at: data_at(area, from),
+        len: (content - from).min(GROUP),
+    };
+    starts.map(place).collect()
+}
+
+impl FileChunk {
+    /// Makes a sealed chunk of a file with content and nothing else, `path` being what it will be called: sums what stands
+    /// there, and writes pages and head.
+    pub(in crate::store::local) fn of_filled(
+        path: &Path,
+        file: File,
+        head: Head,
+        shared: &Arc<Shared>,
+    ) -> Result<Self> {
+        let (area, len) = (head.bytes().len() as u64, head.content);
+        let state = State {
+            head,
+            area,
+            len,
+            groups: Vec::new(),
+            head_dirty: true,
+            unsynced: true,
+            lasting: false,
+            poisoned: false,
+        };
+        let chunk = Self::assemble(path, file, shared, state);
+        let size = chunk
+            .file
+            .metadata()
+            .map_err(|e| StoreError::from_io("stat", path, &e))?
+            .len();
+        if size != size_of(len, area) {
+            return Err(StoreError::Invalid(format!(
+                "{}: its file has {size} bytes, and with all of it would have {}",
+                chunk.name,
+                size_of(len, area)
+            )));
+        }
+        let mut state = chunk.write_lock();
+        let mut bytes = BYTES.take();
+        bytes.resize(PIECE as usize, 0);
+        let groups = (0..len)
+            .step_by(GROUP as usize)
+            .map(|from| chunk.summed(area, from, len.min(from + GROUP), &mut bytes));
+        let groups = groups.collect::<Result<Vec<_>>>();
+        BYTES.set(bytes);
+        state.groups = groups?;
+        chunk.flush(&mut state)?;
+        drop(state);
+        Ok(chunk)
+    }
+
+    /// A group with the sums of the content `from..end`.
+    fn summed(&self, area: u64, from: u64, end: u64, bytes: &mut [u8]) -> Result<Slot> {
+        let mut group = Box::new(Group::new());
+        for at in (from..end).step_by(PIECE as usize) {
+            let bytes = &mut bytes[..(end - at).min(PIECE) as usize];
+            let have = read_up_to(&self.file, data_at(area, at), bytes)
+                .map_err(|e| StoreError::from_io("read", &self.path, &e))?;
+            if have < bytes.len() {
+                let text = format!("{}: its file was cut while it was read", self.name);
+                return Err(StoreError::Invalid(text));
+            }
+            let first = (at % GROUP / BLOCK) as usize;
+            for (block, bytes) in bytes.chunks(BLOCK as usize).enumerate() {
+                group.set(first + block, Some(sum_of(bytes)));
+            }
+        }
+        Ok(Slot::Loaded(group))
+    }
+}
