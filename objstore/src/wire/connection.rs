@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::{
     Key, WireError, WireResult,
-    frame::{FILES_SINCE, HEADER, Header, MAX_CONTROL, MAX_FILES, MAX_OPENING, MAX_PAYLOAD, crc},
+    frame::{HEADER, Header, MAX_CONTROL, MAX_FILES, MAX_OPENING, MAX_PAYLOAD, crc},
     hello,
     stream::Stream,
 };
@@ -157,7 +157,7 @@ impl Connection {
 
     /// Whether files can be handed over this connection.
     pub(super) fn hands_files(&self) -> bool {
-        self.stream.takes_files() && self.version >= FILES_SINCE
+        self.stream.takes_files()
     }
 
     /// From now on files that come are kept.
