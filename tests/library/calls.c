@@ -152,6 +152,73 @@ static void bytes(void)
     OK(slabfs_spec_free(spec));
 }
 
+/* Boxes and hyperslabs behind the end make an object longer whose slowest axis is unlimited. */
+static void growth(void)
+{
+    struct slabfs_spec spec = spec_of("0,4", "i4");
+    struct slabfs_object object, reader;
+    struct slabfs_stat stat;
+    const uint64_t first[] = {2, 1}, shape[] = {1, 2}, next[] = {4, 0}, rows[] = {2, 4}, wide[] = {0, 3};
+    const uint64_t far[] = {UINT64_MAX / 2, 0};
+    const struct slabfs_slab slab = {.rank = 2, .start = next, .count = rows};
+    const int32_t two[] = {1, 2}, eight[] = {3, 4, 5, 6, 7, 8, 9, 10};
+    int32_t back[6][4], line[4];
+
+    OK(slabfs_spec_set(spec, "max_dims", "unlimited,4"));
+    OK(slabfs_spec_set(spec, "fill", "-1"));
+    for (int grid = 0; grid < 2; grid++) {
+        const char *name = grid ? "grows_grid" : "grows";
+        if (grid)
+            OK(slabfs_spec_set(spec, "layout", "grid:2,3"));
+        OK(slabfs_create(session, name, spec, &object));
+        OK(slabfs_write_box(object, 2, first, shape, two, sizeof two, NULL));
+        OK(slabfs_read_text(object, "[2]", line, sizeof line));
+        CHECK(line[0] == -1 && line[1] == 1 && line[2] == 2 && line[3] == -1);
+        OK(slabfs_write_slab(object, &slab, eight, sizeof eight, NULL));
+        OK(slabfs_object_stat(object, &stat));
+        CHECK(stat.dims[0] == 6 && stat.dims[1] == 4);
+        FAILS(SLABFS_EINVALID, slabfs_write_box(object, 2, wide, shape, two, sizeof two, NULL));
+        CHECK(strstr(slabfs_error(), "6,4") && !strstr(slabfs_error(), "limit 4"));
+        FAILS(SLABFS_ETOOLARGE, slabfs_write_box(object, 2, far, shape, two, sizeof two, NULL));
+        OK(slabfs_object_close(object));
+        OK(slabfs_open(session, name, SLABFS_READ, &reader));
+        OK(slabfs_read_text(reader, "[:,:]", back, sizeof back));
+        for (int row = 0; row < 6; row++)
+            for (int column = 0; column < 4; column++) {
+                int32_t is = -1;
+                if (row == 2 && (column == 1 || column == 2))
+                    is = two[column - 1];
+                if (row >= 4)
+                    is = eight[(row - 4) * 4 + column];
+                CHECK(back[row][column] == is);
+            }
+        FAILS(SLABFS_EREADONLY, slabfs_set_dims(reader, 2, rows));
+        OK(slabfs_object_close(reader));
+    }
+    OK(slabfs_spec_free(spec));
+}
+
+/* A session that may change nothing says so, whatever it is asked to change. */
+static void readonly(void)
+{
+    struct slabfs_object object;
+    struct slabfs_spec spec = spec_of("2", "f4");
+    struct slabfs_tag tag = {.path = "bytes", .key = "k", .kind = SLABFS_TAG_INT, .integer = 1};
+    const uint64_t dims[] = {2, 4};
+
+    FAILS(SLABFS_EREADONLY, slabfs_open(session, "bytes", SLABFS_WRITE, &object));
+    FAILS(SLABFS_EREADONLY, slabfs_create(session, "new", spec, &object));
+    FAILS(SLABFS_EREADONLY, slabfs_container_create(session, "new"));
+    FAILS(SLABFS_EREADONLY, slabfs_remove(session, "bytes"));
+    FAILS(SLABFS_EREADONLY, slabfs_rename(session, "bytes", "new", SLABFS_NOREPLACE));
+    FAILS(SLABFS_EREADONLY, slabfs_tag_put(session, 1, &tag));
+    OK(slabfs_open(session, "bytes", SLABFS_READ, &object));
+    FAILS(SLABFS_EREADONLY, slabfs_set_dims(object, 2, dims));
+    CHECK(strstr(slabfs_error(), "session is read-only") && !strstr(slabfs_error(), "--read-only"));
+    OK(slabfs_object_close(object));
+    OK(slabfs_spec_free(spec));
+}
+
 static struct slabfs_tag text_tag(const char *path, const char *key, const char *text)
 {
     struct slabfs_tag tag = {0};
@@ -241,6 +308,7 @@ int main(int argc, char **argv)
     names();
     objects();
     bytes();
+    growth();
     tags();
     /* What is open when the session ends can only be closed. */
     struct slabfs_object object;
@@ -255,7 +323,7 @@ int main(int argc, char **argv)
     options.read_only = 1;
     options.consistency = SLABFS_COMMIT;
     OK(slabfs_connect(argv[1], &options, &session));
-    FAILS(SLABFS_EREADONLY, slabfs_open(session, "bytes", SLABFS_WRITE, &object));
+    readonly();
     OK(slabfs_close(session));
     printf("done\n");
     return 0;

@@ -134,6 +134,12 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
         };
     }
     no_selection(&args.path)?;
+    if args.path.is_dir() {
+        return Err(anyhow!(
+            "{} is a directory; give the name of the new array in it",
+            args.path.display()
+        ));
+    }
     let directory = directory_of(&args.path)?;
     let mut spec = Fields {
         dims: args.dims.as_deref(),
@@ -199,13 +205,14 @@ fn directory_of(path: &Path) -> anyhow::Result<PathBuf> {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
     };
-    if !directory.exists() && directory.symlink_metadata().is_err() {
-        return Err(anyhow!(
+    match directory.symlink_metadata() {
+        Ok(_) => Ok(directory),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(anyhow!(
             "the directory {0} does not exist; make it with `mkdir -p {0}`",
             directory.display()
-        ));
+        )),
+        Err(error) => Err(onmount::explain(&directory, error)),
     }
-    Ok(directory)
 }
 
 /// Makes the empty file that is declared then.
@@ -214,6 +221,10 @@ fn make(path: &Path) -> anyhow::Result<()> {
     match made {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(exists(path)),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(anyhow!(
+            "Permission denied: you may not make {} there; ask the owner of its directory, or see `ls -ld`",
+            path.display()
+        )),
         Err(error) => Err(onmount::explain(path, error)),
     }
 }

@@ -1,4 +1,5 @@
-//! How a subcommand ends badly: wrong usage (status 2) apart from everything else (status 1).
+//! How a subcommand ends badly: wrong usage (status 2) apart from everything else (status 1), but for a program that
+//! it was to run and could not (126 and 127).
 //!
 //! Usage is what can be seen to be wrong in the command line itself, or in the config, key or list file
 //! that it names: unknown, unreadable or missing flags and values, and such as exclude each other. What
@@ -12,6 +13,10 @@ use crate::onmount::Refused;
 pub(crate) const USAGE: u8 = 2;
 /// Exit status of a right request that did not work.
 const FAILURE: u8 = 1;
+/// Exit status where a program that was to be run is there and does not start, as of `env` and shells.
+pub(crate) const NOT_STARTED: u8 = 126;
+/// The same where there is none of that name.
+pub(crate) const NO_PROGRAM: u8 = 127;
 
 /// A request that was wrong in itself; its text says what is allowed.
 #[derive(Debug)]
@@ -24,6 +29,29 @@ impl std::fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+/// A failure with a status of its own.
+#[derive(Debug)]
+struct Ending {
+    status: u8,
+    text: String,
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Ending {}
+
+/// An `anyhow` error that ends the process with this status.
+pub(crate) fn ending(status: u8, text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(Ending {
+        status,
+        text: text.into(),
+    })
+}
 
 /// An `anyhow` error that ends the process with the usage status.
 pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
@@ -40,7 +68,9 @@ pub(crate) fn of_text(error: anyhow::Error) -> anyhow::Error {
 
 /// The exit status that `error` stands for.
 pub(crate) fn status(error: &anyhow::Error) -> u8 {
-    if error.chain().any(|cause| cause.is::<Usage>()) {
+    if let Some(ending) = error.downcast_ref::<Ending>() {
+        ending.status
+    } else if error.chain().any(|cause| cause.is::<Usage>()) {
         USAGE
     } else {
         FAILURE

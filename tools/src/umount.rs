@@ -1,7 +1,8 @@
 //! `slabfs umount`: take a mount down and wait until its process has stored everything.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     /// Unmount although not everything can be stored; that is lost then
     #[arg(long)]
     force: bool,
-    /// How long to wait for its process to end
+    /// How long it may take, storing what is written and waiting for its process
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     timeout: Duration,
 }
@@ -61,8 +62,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.lazy {
         return detach(&full);
     }
+    let until = Instant::now() + args.timeout;
     if !args.force {
-        store(&full)?;
+        store(&full, args.timeout)?;
     }
     match unmount(&full) {
         Ok(()) => {}
@@ -87,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     };
     if !process
-        .wait(args.timeout)
+        .wait(until.saturating_duration_since(Instant::now()))
         .context("waiting for the mount's process")?
     {
         return Err(anyhow!(
@@ -125,10 +127,23 @@ fn take_away(mountpoint: &Path) -> anyhow::Result<()> {
     ))
 }
 
-/// Has the mount store everything, while it is still there to be asked again.
-fn store(mountpoint: &Path) -> anyhow::Result<()> {
+/// Has the mount store everything, while it is still there to be asked again. It may have to wait for servers that are
+/// away, and longer than this is to take.
+fn store(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
     let shown = mountpoint.display();
-    let stored = Mount::of(mountpoint).and_then(|mount| mount.call(&json!({ "op": "sync" })));
+    let (tell, told) = mpsc::channel();
+    let at = mountpoint.to_owned();
+    std::thread::spawn(move || {
+        let stored = Mount::of(&at).and_then(|mount| mount.call(&json!({ "op": "sync" })));
+        // Nobody listens any more after the timeout.
+        let _ = tell.send(stored);
+    });
+    let Ok(stored) = told.recv_timeout(timeout) else {
+        bail!(
+            "{shown} stays mounted, since not everything was stored within {timeout:?}; try again when \
+             `slabfs servers {shown}` shows all servers online, or lose it with `slabfs umount --force {shown}`"
+        );
+    };
     match stored {
         Ok(_) => Ok(()),
         Err(error) => match error.downcast_ref::<Refused>() {

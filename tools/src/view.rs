@@ -13,12 +13,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use slabfs_fs::view::name::{Name, escape};
 use slabfs_fs::view::pattern::{PART, Pattern, Unit};
 use slabfs_model::Selection;
 use slabfs_model::batch::Batch;
 
+use crate::failure;
 use crate::onmount::{self, Mount};
 
 /// Run a program that reads, or writes, just a part of a file.
@@ -27,7 +28,7 @@ use crate::onmount::{self, Mount};
 /// other; with --write they are what its standard output writes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs view 'mnt/temp@[::4, 10:20]' -- sha256sum
+  slabfs view 'mnt/temp@[::4, 10:16]' -- sha256sum
   slabfs view --write 'mnt/temp@[0]' -- cat row.bin
   slabfs view --batch pattern.json mnt/temp -- od -t f4
 
@@ -53,7 +54,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (path, pattern) = match &args.batch {
-        Some(file) => (args.path.clone(), batch::read(file)?),
+        Some(file) => (whole(&args.path)?, batch::read(file)?),
         None => of_selection(&args.path)?,
     };
     let display = path.display();
@@ -75,8 +76,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         true => command.stdout(Stdio::from(file)),
         false => command.stdin(Stdio::from(file)),
     };
-    // Its status is the program's.
-    Err(anyhow!(command.exec())).with_context(|| format!("cannot run {:?}", args.command[0]))
+    // Its status is the program's; of one that does not start it is as `env` and shells have it.
+    let error = command.exec();
+    let status = match error.kind() {
+        std::io::ErrorKind::NotFound => failure::NO_PROGRAM,
+        _ => failure::NOT_STARTED,
+    };
+    let text = format!("cannot run {:?}: {error}", args.command[0]);
+    Err(failure::ending(status, text))
+}
+
+/// A path that has to name an object itself: a batch counts bytes of it.
+fn whole(path: &Path) -> anyhow::Result<PathBuf> {
+    let name = path.file_name().unwrap_or(OsStr::new(""));
+    if let Name::Selected(selected) = Name::parse(name.as_bytes())? {
+        let object = path.with_file_name(OsStr::from_bytes(&escape(&selected.base)));
+        return Err(failure::usage(format!(
+            "a view by --batch is set on the object itself, not on a selection; give {}",
+            object.display()
+        )));
+    }
+    Ok(path.to_owned())
 }
 
 /// The object of `object@[...]`, and the pattern of the selection.

@@ -630,7 +630,8 @@ int32_t slabfs_read_box(struct slabfs_object object,
                         const uint64_t *strides);
 
 /*
- Writes a box from `len` bytes at `buffer`, as `slabfs_read_box` reads one.
+ Writes a box from `len` bytes at `buffer`, as `slabfs_read_box` reads one. Along an unlimited slowest axis the object
+ grows as far as the box reaches.
 
  `offset`, `shape` and `strides` point to `rank` numbers, `buffer` to `len` bytes.
  */
@@ -654,7 +655,7 @@ int32_t slabfs_read_slab(struct slabfs_object object,
                          const uint64_t *strides);
 
 /*
- Writes a hyperslab, as `slabfs_write_box` writes a box.
+ Writes a hyperslab, as `slabfs_write_box` writes a box; the object grows as there.
 
  As `slabfs_read_slab`.
  */
@@ -686,7 +687,9 @@ int32_t slabfs_write_text(struct slabfs_object object,
 
 /*
  Attaches to a running filesystem: at unix:PATH or tcp:HOST:PORT, where its metadata service listens, or at a path
- on a mount of it. `options` may be NULL. The session is used by any thread, not by a child after `fork`.
+ on a mount of it. `options` may be NULL. The session is used by any thread; handles of a parent are none in a child of
+ `fork`, which connects only after `exec`, or if the parent had not connected yet.
+ What is written and not flushed is lost when a program exits without `slabfs_close`.
 
  Strings end with a zero; `session` is a place for one.
  */
@@ -859,7 +862,7 @@ int32_t slabfs_object_close(struct slabfs_object object);
 int32_t slabfs_object_stat(struct slabfs_object object, struct slabfs_stat *stat);
 
 /*
- Gives an object other dims: each axis grows up to its max dim, or shrinks, and what is outside then is gone.
+ Gives an object other dims: each axis grows up to its max dim, or shrinks, and what is outside then is gone. The object is open for writing.
 
  `dims` points to `rank` numbers.
  */

@@ -145,7 +145,8 @@ pub unsafe extern "C" fn slabfs_read_box(
     })
 }
 
-/// Writes a box from `len` bytes at `buffer`, as `slabfs_read_box` reads one.
+/// Writes a box from `len` bytes at `buffer`, as `slabfs_read_box` reads one. Along an unlimited slowest axis the object
+/// grows as far as the box reaches.
 ///
 /// # Safety
 /// `offset`, `shape` and `strides` point to `rank` numbers, `buffer` to `len` bytes.
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn slabfs_read_slab(
     })
 }
 
-/// Writes a hyperslab, as `slabfs_write_box` writes a box.
+/// Writes a hyperslab, as `slabfs_write_box` writes a box; the object grows as there.
 ///
 /// # Safety
 /// As `slabfs_read_slab`.

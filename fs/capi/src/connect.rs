@@ -6,7 +6,7 @@ use std::time::Duration;
 use slabfs_fs::session::{ConnectOptions, Consistency, Session};
 
 use crate::argument::{MAX_TEXT, Out, path_or_none, text, text_or_none, unused};
-use crate::error::{Failure, call};
+use crate::error::{Failure, SLABFS_ENOTSUPPORTED, call};
 use crate::handles::{SESSIONS, slabfs_session};
 
 /// Each read returns what the last write of anybody put there.
@@ -37,7 +37,9 @@ pub struct slabfs_options {
 }
 
 /// Attaches to a running filesystem: at unix:PATH or tcp:HOST:PORT, where its metadata service listens, or at a path
-/// on a mount of it. `options` may be NULL. The session is used by any thread, not by a child after `fork`.
+/// on a mount of it. `options` may be NULL. The session is used by any thread; handles of a parent are none in a child of
+/// `fork`, which connects only after `exec`, or if the parent had not connected yet.
+/// What is written and not flushed is lost when a program exits without `slabfs_close`.
 ///
 /// # Safety
 /// Strings end with a zero; `session` is a place for one.
@@ -48,6 +50,13 @@ pub unsafe extern "C" fn slabfs_connect(
     session: *mut slabfs_session,
 ) -> i32 {
     call(|| {
+        if SESSIONS.inherited() {
+            return Err(Failure::new(
+                SLABFS_ENOTSUPPORTED,
+                "this process is a child by fork of one that has used sessions, whose threads may hold what a session \
+                 needs; connect in a program that it executes, or fork before the first session",
+            ));
+        }
         // SAFETY: the caller's.
         let (place, options, out) = unsafe {
             (

@@ -17,6 +17,7 @@ use crate::batch::{Element, Read, Repeats, batches};
 use crate::error::{Failure, SLABFS_EBUSY, SLABFS_EHANDLE, SLABFS_OK, call};
 use crate::handles::{OBJECTS, slabfs_object};
 use crate::pending::{Lent, Pending};
+use crate::process::Own;
 
 /// See `gfs_compat.h`.
 #[repr(C)]
@@ -81,12 +82,12 @@ impl Element for gfs_batch {
 }
 
 /// Open objects by the numbers of forks.
-static FORKS: Mutex<BTreeMap<c_int, Arc<Object>>> = Mutex::new(BTreeMap::new());
+static FORKS: Own<Mutex<BTreeMap<c_int, Arc<Object>>>> = Own::new();
 /// Requests by the program's numbers.
-static REQUESTS: Mutex<BTreeMap<c_int, Arc<Pending>>> = Mutex::new(BTreeMap::new());
+static REQUESTS: Own<Mutex<BTreeMap<c_int, Arc<Pending>>>> = Own::new();
 
 fn fork(fork_id: c_int) -> Result<Arc<Object>, Failure> {
-    let found = FORKS.lock().get(&fork_id).cloned();
+    let found = FORKS.here().lock().get(&fork_id).cloned();
     found.ok_or_else(|| {
         Failure::new(
             SLABFS_EHANDLE,
@@ -96,7 +97,7 @@ fn fork(fork_id: c_int) -> Result<Arc<Object>, Failure> {
 }
 
 fn request(handle: c_int) -> Result<Arc<Pending>, Failure> {
-    let found = REQUESTS.lock().get(&handle).cloned();
+    let found = REQUESTS.here().lock().get(&handle).cloned();
     found.ok_or_else(|| {
         Failure::new(
             SLABFS_EHANDLE,
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn slabfs_gfs_fork(object: slabfs_object, fork_id: *mut c_
         // SAFETY: the caller's.
         let out = unsafe { Out::new(fork_id, "fork_id")? };
         let object = OBJECTS.get(object.id)?;
-        let mut forks = FORKS.lock();
+        let mut forks = FORKS.here().lock();
         let free = (1..c_int::MAX).find(|number| !forks.contains_key(number));
         let number = free.ok_or_else(|| Failure::invalid("there are too many forks"))?;
         forks.insert(number, object);
@@ -146,7 +147,7 @@ pub unsafe extern "C" fn slabfs_gfs_fork(object: slabfs_object, fork_id: *mut c_
 pub extern "C" fn slabfs_gfs_close(fork_id: c_int) -> c_int {
     call(|| {
         let object = fork(fork_id)?;
-        FORKS.lock().remove(&fork_id);
+        FORKS.here().lock().remove(&fork_id);
         drop(object);
         Ok(())
     })
@@ -248,7 +249,7 @@ pub unsafe extern "C" fn gfs_nb_write_batched(
 fn begin(handle: c_int, pending: Pending) -> Result<(), Failure> {
     let pending = Arc::new(pending);
     {
-        let mut requests = REQUESTS.lock();
+        let mut requests = REQUESTS.here().lock();
         if requests.contains_key(&handle) {
             return Err(Failure::new(
                 SLABFS_EBUSY,
@@ -259,7 +260,7 @@ fn begin(handle: c_int, pending: Pending) -> Result<(), Failure> {
     }
     // Not under the lock: it may wait for room. What does not start is no request.
     pending.start().inspect_err(|_| {
-        REQUESTS.lock().remove(&handle);
+        REQUESTS.here().lock().remove(&handle);
     })
 }
 
@@ -283,7 +284,7 @@ pub extern "C" fn gfs_wait(handle: c_int) -> c_int {
     call(|| {
         let pending = request(handle)?;
         let result = pending.wait();
-        let mut requests = REQUESTS.lock();
+        let mut requests = REQUESTS.here().lock();
         // Another thread may have waited, too, and begun the next one.
         if requests
             .get(&handle)

@@ -2,7 +2,7 @@
 //!
 //! A number is never used again, and a number that is none finds nothing: a handle that was closed, was never set or
 //! is of another kind is an error and not a crash. A call holds what its handle stands for, so that another thread
-//! may close it meanwhile.
+//! may close it meanwhile. A child of `fork` has none of its parent's: see `process`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use slabfs_fs::session::{Object, ObjectSpec, Session, Tag};
 use crate::error::{Failure, SLABFS_EHANDLE};
 use crate::names::Entry;
 use crate::pending::Pending;
+use crate::process::Own;
 
 /// A session with a filesystem, from `slabfs_connect` to `slabfs_close`.
 #[repr(C)]
@@ -66,44 +67,61 @@ pub struct slabfs_transfer {
 /// The handles of a kind. An ordered map has no memory while it is empty, and none that checkers of memory take for lost.
 pub(crate) struct Table<T> {
     kind: &'static str,
-    held: RwLock<BTreeMap<u64, Arc<T>>>,
+    held: Own<Held<T>>,
+}
+
+struct Held<T>(RwLock<BTreeMap<u64, Arc<T>>>);
+
+impl<T> Default for Held<T> {
+    fn default() -> Held<T> {
+        Held(RwLock::new(BTreeMap::new()))
+    }
 }
 
 /// All kinds count together, so that a handle of one is none of another.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-impl<T> Table<T> {
+impl<T: Send + Sync + 'static> Table<T> {
     const fn new(kind: &'static str) -> Table<T> {
         Table {
             kind,
-            held: RwLock::new(BTreeMap::new()),
+            held: Own::new(),
         }
     }
 
     /// A number for this.
     pub(crate) fn put(&self, one: T) -> u64 {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.held.write().insert(id, Arc::new(one));
+        self.held.here().0.write().insert(id, Arc::new(one));
         id
+    }
+
+    /// Whether a process that this one comes from has had any.
+    pub(crate) fn inherited(&self) -> bool {
+        self.held.inherited()
     }
 
     /// What a number stands for.
     pub(crate) fn get(&self, id: u64) -> Result<Arc<T>, Failure> {
-        let found = self.held.read().get(&id).cloned();
+        let found = self.held.here().0.read().get(&id).cloned();
         found.ok_or_else(|| self.unknown(id))
     }
 
     /// The same, and the number stands for nothing from now on.
     pub(crate) fn take(&self, id: u64) -> Result<Arc<T>, Failure> {
-        let found = self.held.write().remove(&id);
+        let found = self.held.here().0.write().remove(&id);
         found.ok_or_else(|| self.unknown(id))
     }
 
     fn unknown(&self, id: u64) -> Failure {
-        Failure::new(
-            SLABFS_EHANDLE,
-            format!("{id} is no {}, or not any more", self.kind),
-        )
+        let kind = self.kind;
+        let known = match self.held.inherited() {
+            false => format!("{id} is no {kind}, or not any more"),
+            true => format!(
+                "{id} is no {kind} of this process: a child of fork has none of its parent's"
+            ),
+        };
+        Failure::new(SLABFS_EHANDLE, known)
     }
 }
 

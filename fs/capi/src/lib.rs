@@ -5,7 +5,7 @@
 //! directory.
 //!
 //! - `error` codes, the message of a thread, and the one place where a panic stops
-//! - `handles` numbers that stand for sessions, objects and lists
+//! - `handles` numbers that stand for sessions, objects and lists; `process` why a child has none of its parent's
 //! - `argument` pointers and lengths from outside, checked
 //! - `connect`, `names`, `spec`, `object`, `bytes`, `batch`, `transfer`, `tags`, `find` the calls; `pending` what a
 //!   transfer is here
@@ -34,6 +34,7 @@ mod handles;
 mod names;
 mod object;
 mod pending;
+mod process;
 mod spec;
 mod tags;
 mod transfer;

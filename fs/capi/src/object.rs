@@ -137,7 +137,7 @@ pub unsafe extern "C" fn slabfs_object_stat(object: slabfs_object, stat: *mut sl
     })
 }
 
-/// Gives an object other dims: each axis grows up to its max dim, or shrinks, and what is outside then is gone.
+/// Gives an object other dims: each axis grows up to its max dim, or shrinks, and what is outside then is gone. The object is open for writing.
 ///
 /// # Safety
 /// `dims` points to `rank` numbers.

@@ -158,7 +158,13 @@ pub(crate) fn check(
         Want::Read => "read",
         Want::Write => "write to",
         Want::Search => "look into",
-        Want::Make => "make anything in",
+        Want::Make => {
+            let (parent, _) = path.split();
+            return Err(CallError::Denied(format!(
+                "Permission denied: you may not make or remove {path}: not in {}; ask its owner, or see `ls -ld`",
+                PathText::of_bytes(parent)
+            )));
+        }
     };
     Err(CallError::Denied(format!(
         "Permission denied: you may not {what} {path}; ask its owner, or see `ls -ld`"

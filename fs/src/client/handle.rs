@@ -48,6 +48,8 @@ pub(super) struct Selected {
     pub(super) shape: Coords,
     /// Its bytes.
     pub(super) bytes: u64,
+    /// Whether a write makes the object as long as it needs, if that may be.
+    pub(super) extends: bool,
 }
 
 /// An open file description.
@@ -233,7 +235,25 @@ impl Selected {
             bytes: slab.volume(),
             slab,
             shape,
+            extends: false,
         })
+    }
+
+    /// The bytes that the object, of this form and with `size` bytes, has when this is written.
+    pub(super) fn reach(&self, geometry: &Geometry, size: u64) -> u64 {
+        let Some(bounds) = self.slab.bounds().filter(|_| self.extends) else {
+            return size;
+        };
+        // In cells the only axis of an array with one axis counts bytes.
+        let reach = match geometry.cells.len() {
+            0 => 0,
+            1 => geometry.whole_rows(bounds.end(0)),
+            _ => bounds.end(0).saturating_mul(geometry.row),
+        };
+        match geometry.grows() && reach <= geometry.size_limit() {
+            true => size.max(reach),
+            false => size,
+        }
     }
 
     /// Whether the object, which may have shrunk, still holds the selection.

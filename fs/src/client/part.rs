@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
-use slabfs_model::{DType, Hyperslab, Selection};
+use slabfs_model::{DType, GeometryError, Hyperslab, Selection};
 
 use super::ahead::Ahead;
 use super::error::FsError;
@@ -44,6 +44,19 @@ impl Handle {
     /// # Errors
     /// `Invalid` if it does not fit the object, or if this handle itself is open on a selection.
     pub fn part(&self, wanted: &Wanted) -> Result<Part<'_>, FsError> {
+        self.part_for(wanted, false)
+    }
+
+    /// The same to be written: where the object's slowest axis is unlimited, elements that are named by their numbers
+    /// may lie beyond its end, and a write makes it longer.
+    ///
+    /// # Errors
+    /// As [`Handle::part`]; `TooBig` for elements beyond what the object may hold.
+    pub fn part_to_write(&self, wanted: &Wanted) -> Result<Part<'_>, FsError> {
+        self.part_for(wanted, true)
+    }
+
+    fn part_for(&self, wanted: &Wanted, writes: bool) -> Result<Part<'_>, FsError> {
         if self.selected.is_some() {
             return Err(FsError::Invalid(
                 "this handle is open on a selection, which has no parts; open the object itself"
@@ -52,9 +65,13 @@ impl Handle {
         }
         let open_ended = matches!(wanted, Wanted::Selection(_));
         let (selected, shape, dtype) = self.by_form(open_ended, &|geometry, size| {
-            let slab = chosen(wanted, geometry, size)?;
+            let slab = chosen(wanted, geometry, size, writes)?;
             let dtype = geometry.info.dtype;
-            Ok((Selected::of(&slab, geometry)?, slab.packed_shape(), dtype))
+            let selected = Selected {
+                extends: writes && !open_ended,
+                ..Selected::of(&slab, geometry)?
+            };
+            Ok((selected, slab.packed_shape(), dtype))
         })?;
         Ok(Part {
             bytes: selected.bytes,
@@ -85,9 +102,9 @@ impl Handle {
     pub fn elements(&self, wanted: &Wanted) -> Result<Hyperslab, FsError> {
         match wanted {
             Wanted::Slab(slab) => Ok(slab.clone()),
-            Wanted::Selection(_) => {
-                self.by_form(true, &|geometry, size| chosen(wanted, geometry, size))
-            }
+            Wanted::Selection(_) => self.by_form(true, &|geometry, size| {
+                chosen(wanted, geometry, size, false)
+            }),
         }
     }
 
@@ -114,18 +131,44 @@ impl Handle {
 }
 
 /// The selection, in elements.
-fn chosen(wanted: &Wanted, geometry: &Geometry, size: u64) -> Result<Hyperslab, FsError> {
+fn chosen(
+    wanted: &Wanted,
+    geometry: &Geometry,
+    size: u64,
+    writes: bool,
+) -> Result<Hyperslab, FsError> {
     let dims = geometry.dims_at(size);
     match wanted {
         Wanted::Selection(selection) => selection
             .resolve(&dims)
             .map_err(|error| FsError::Invalid(error.to_string())),
         Wanted::Slab(slab) => {
-            slab.validate(&dims)
-                .map_err(|error| FsError::Invalid(error.to_string()))?;
+            let mut limits = dims.clone();
+            if writes && geometry.grows() {
+                limits[0] = limits[0].max(geometry.size_limit() / geometry.row);
+            }
+            slab.validate(&limits).map_err(|error| match error {
+                GeometryError::Outside { axis, end, .. } => {
+                    let text = beyond(&dims, axis, end);
+                    match writes && geometry.grows() && axis == 0 {
+                        true => FsError::TooBig(text),
+                        false => FsError::Invalid(text),
+                    }
+                }
+                other => FsError::Invalid(other.to_string()),
+            })?;
             Ok(slab.clone())
         }
     }
+}
+
+/// A selection that the object has no elements for, and may not get.
+fn beyond(dims: &[u64], axis: usize, end: u64) -> String {
+    let dims = slabfs_model::format_dims(dims);
+    format!(
+        "the selection reaches to {end} on axis {axis} of the object, whose dims are {dims}; a write makes it longer \
+         along an unlimited slowest axis, everything else is done by setting its dims"
+    )
 }
 
 /// Memory for so many bytes, if there is any: a selection may be larger.

@@ -282,6 +282,7 @@ impl Handle {
             .checked_add(data.len() as u64)
             .filter(|end| *end <= limit)
             .ok_or_else(|| too_big(self.selected.is_some(), limit))?;
+        let size = self.extend(geometry, size);
         if geometry.grid.is_some() {
             if self.selected.is_some() || data.len() >= self.client.options.direct_min {
                 self.write_in_place(geometry, size, offset, data)?;
@@ -310,6 +311,19 @@ impl Handle {
         if self.selected.is_none() {
             self.object.grow(geometry, end);
         }
+    }
+
+    /// Makes the object as long as a selection needs that may lie beyond its end; its size then. The whole of it
+    /// from the first write on: parts of a selection need not end at whole rows.
+    fn extend(&self, geometry: &Geometry, size: u64) -> u64 {
+        let Some(selected) = &self.selected else {
+            return size;
+        };
+        let reach = selected.reach(geometry, size);
+        if reach > size {
+            self.object.grow(geometry, reach);
+        }
+        size.max(reach)
     }
 
     /// Into a stream as far as that fits, the rest into memory.

@@ -8,13 +8,16 @@ use slabfs_mdserver::api::MdError;
 use slabfs_mdserver::client::RemoteMd;
 use slabfs_objstore::Addr;
 use slabfs_objstore::client::{Options, Servers};
-use slabfs_objstore::wire::Key;
+use slabfs_objstore::wire::{Key, WireError};
 
 use super::error::{Error, ErrorKind};
 use crate::client::{Client, ClientOptions, Consistency, FsError};
 
 /// Bytes of `.slabfs/status`; more is some other file.
 const STATUS_LIMIT: u64 = 16 << 20;
+
+/// How long a service that did not let a session begin is asked why.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// How to attach to a running filesystem.
 ///
@@ -114,12 +117,19 @@ impl ConnectOptions {
             key: key.clone(),
             ..Options::default()
         });
-        let metadata = RemoteMd::connect(addr.clone(), key, deadline);
+        let metadata = Arc::new(RemoteMd::connect(addr.clone(), key, deadline));
         let options = ClientOptions {
             metadata_addr: Some(addr.to_string()),
             ..self.client.clone()
         };
-        Client::start(Arc::new(metadata), Arc::new(servers), options).map_err(|error| {
+        Client::start(metadata.clone(), Arc::new(servers), options).map_err(|error| {
+            let away = matches!(&error, FsError::Md(MdError::Unavailable { .. }));
+            if let Some(why) = away.then(|| refused(&metadata)).flatten() {
+                return Error::new(
+                    ErrorKind::Denied,
+                    format!("cannot attach to the metadata service: {why}"),
+                );
+            }
             let advice = match &error {
                 FsError::Md(MdError::Unavailable { .. }) => {
                     "; is the filesystem running there, with the same key file? A longer I/O timeout waits longer"
@@ -145,6 +155,15 @@ impl ConnectOptions {
         }
         of_mount(&self.place)
     }
+}
+
+/// Whether a service that could not be used is there and does not let this process in: another key, another user.
+fn refused(metadata: &RemoteMd) -> Option<WireError> {
+    metadata.greet(LOOK).err().filter(|error| match error {
+        WireError::Refused { .. } => true,
+        WireError::Io { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+        _ => false,
+    })
 }
 
 /// The address that a mount tells of its metadata service.
@@ -210,6 +229,34 @@ mod tests {
         assert_eq!(error(Path::new("tcp:x")).kind(), ErrorKind::Invalid);
         let keyless = ConnectOptions::to("tcp:localhost:1").attach().unwrap_err();
         assert!(keyless.to_string().contains("key file"), "{keyless}");
+    }
+
+    #[test]
+    fn a_wrong_key_is_denied() {
+        use slabfs_mdserver::server::MdServer;
+        use slabfs_mdserver::service::{Service, ServiceOptions};
+        use slabfs_objstore::wire::Listener;
+
+        let dir = tempfile::tempdir().unwrap();
+        let (service, _) =
+            Service::open(&dir.path().join("md"), ServiceOptions::default()).unwrap();
+        let service = Arc::new(service);
+        let key = Key::new(&[7; 32]).unwrap();
+        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap(), Some(key)).unwrap();
+        let place = listener.addr().to_string();
+        let server = MdServer::start(service.clone(), listener).unwrap();
+        let file = dir.path().join("key");
+        std::fs::write(&file, "another key of thirty-two bytes!").unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
+        let wrong = ConnectOptions::to(&place).key_file(&file);
+        let error = wrong
+            .io_timeout(Duration::from_secs(30))
+            .attach()
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        server.shutdown();
+        service.close().unwrap();
     }
 
     #[test]

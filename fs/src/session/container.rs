@@ -180,8 +180,9 @@ impl Container {
     /// Makes a container, in one that is there.
     ///
     /// # Errors
-    /// `Exists`, `NotFound`, `Denied`.
+    /// `Exists`, `NotFound`, `Denied`, `ReadOnly`.
     pub fn create_container(&self, path: impl AsRef<Path>) -> Result<Container, Error> {
+        self.session.changes()?;
         let given = self.given(path.as_ref())?;
         let (parent, name) = given.place()?;
         let made = given.context.client.md().create(Create {
@@ -207,7 +208,7 @@ impl Container {
     /// Makes an object and opens it for reading and writing. A name that is taken is refused.
     ///
     /// # Errors
-    /// `Exists`; `Invalid`, saying what of the spec cannot be; `NotFound` and `Denied` for what is above it.
+    /// `Exists`; `Invalid`, saying what of the spec cannot be; `NotFound` and `Denied` for what is above it; `ReadOnly`.
     pub fn create(&self, path: impl AsRef<Path>, spec: &ObjectSpec) -> Result<Object, Error> {
         let path = path.as_ref();
         let made = self.make([(path, spec)].into_iter());
@@ -237,6 +238,7 @@ impl Container {
         &self,
         objects: impl Iterator<Item = (&'a Path, &'a ObjectSpec)>,
     ) -> Result<Vec<Ino>, Error> {
+        self.session.changes()?;
         let context = self.session.context()?;
         let within = Within::Container(self.ino, self.path.clone());
         let usual = 0o666 & !umask();
@@ -277,12 +279,7 @@ impl Container {
             given.check(&entry, Want::Read)?;
         }
         if access.writes() {
-            if given.context.client.read_only() {
-                return Err(Error::new(
-                    ErrorKind::ReadOnly,
-                    "the session is read-only; connect without that, or open for reading",
-                ));
-            }
+            self.session.changes()?;
             given.check(&entry, Want::Write)?;
         }
         Object::open(&self.session, entry.attr.ino, given.whole, access)
@@ -335,8 +332,9 @@ impl Container {
     /// Removes an object's name, or a container that is empty. An object lives on while somebody has it open.
     ///
     /// # Errors
-    /// `NotFound`, `NotEmpty`, `Denied`.
+    /// `NotFound`, `NotEmpty`, `Denied`, `ReadOnly`.
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.session.changes()?;
         let given = self.given(path.as_ref())?;
         let (parent, name) = given.place()?;
         let md = given.context.client.md();
@@ -353,13 +351,14 @@ impl Container {
     /// Renames, as `rename(2)`: what has the new name is replaced, or as the flags say.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `NotEmpty`, `Denied`; `Invalid` for a container that would come below itself.
+    /// `NotFound`, `Exists`, `NotEmpty`, `Denied`, `ReadOnly`; `Invalid` for a container that would come below itself.
     pub fn rename(
         &self,
         from: impl AsRef<Path>,
         to: impl AsRef<Path>,
         flags: RenameFlags,
     ) -> Result<(), Error> {
+        self.session.changes()?;
         let (from, to) = (self.given(from.as_ref())?, self.given(to.as_ref())?);
         let ((old, name), (new, new_name)) = (from.place()?, to.place()?);
         let md = from.context.client.md();
@@ -402,9 +401,10 @@ impl Container {
     /// Sets and removes tags of many objects and containers in one request, all of it or nothing.
     ///
     /// # Errors
-    /// `NotFound`, `Denied`, `Invalid`, `NoSpace` where something has too many; [`Error::index`] says which edit it
+    /// `NotFound`, `Denied`, `ReadOnly`, `Invalid`, `NoSpace` where something has too many; [`Error::index`] says which edit it
     /// is about.
     pub fn tag(&self, edits: impl IntoIterator<Item = TagEdit>) -> Result<(), Error> {
+        self.session.changes()?;
         let changes: Result<Vec<TagChange>, Error> = edits
             .into_iter()
             .enumerate()

@@ -224,6 +224,17 @@ impl Session {
         }
     }
 
+    /// Refuses what changes the filesystem in a session that may not.
+    fn changes(&self) -> Result<(), Error> {
+        match self.client()?.read_only() {
+            false => Ok(()),
+            true => Err(Error::new(
+                ErrorKind::ReadOnly,
+                "the session is read-only; connect without that to change anything",
+            )),
+        }
+    }
+
     /// Whether it was closed.
     pub fn is_closed(&self) -> bool {
         self.inner.closed.load(Ordering::Acquire)

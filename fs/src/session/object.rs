@@ -134,9 +134,9 @@ impl Object {
     /// may have it open; they see it.
     ///
     /// # Errors
-    /// `Invalid` where an axis may not have that length; `Denied`.
+    /// `Invalid` where an axis may not have that length; `Denied`; `ReadOnly` where it is not open for writing.
     pub fn set_dims(&self, dims: impl AsRef<[u64]>) -> Result<(), Error> {
-        self.may(Want::Write)?;
+        self.may_change()?;
         let client = self.session.client()?;
         client
             .set_dims(self.handle.ino(), dims.as_ref().into())
@@ -148,9 +148,9 @@ impl Object {
     /// out the same; the placement at any time. Tags and mode of the spec are left alone.
     ///
     /// # Errors
-    /// `Invalid`, saying what is allowed; `Denied`.
+    /// `Invalid`, saying what is allowed; `Denied`; `ReadOnly` where it is not open for writing.
     pub fn declare(&self, spec: &ObjectSpec) -> Result<(), Error> {
-        self.may(Want::Write)?;
+        self.may_change()?;
         let client = self.session.client()?;
         client
             .declare(self.handle.ino(), spec.change.clone())
@@ -167,11 +167,13 @@ impl Object {
         Ok(self.session.client()?.md().tags(self.handle.ino())?)
     }
 
-    /// Sets and removes tags of it in one request; removals come first.
+    /// Sets and removes tags of it in one request; removals come first. It need not be open for writing: tags are
+    /// of the object and not of its bytes, as attributes are on a mount.
     ///
     /// # Errors
-    /// `Denied`; `Invalid`; `NoSpace` when it has too many.
+    /// `Denied`; `ReadOnly` in a session that may change nothing; `Invalid`; `NoSpace` when it has too many.
     pub fn tag(&self, set: Vec<(String, Tag)>, remove: Vec<String>) -> Result<(), Error> {
+        self.session.changes()?;
         self.may(Want::Write)?;
         let client = self.session.client()?;
         client
@@ -208,10 +210,11 @@ impl Object {
             .map_err(|error| self.about(error))
     }
 
-    /// Writes a selection from packed bytes.
+    /// Writes a selection from packed bytes. Where the slowest axis is unlimited the object grows as far as a box or
+    /// hyperslab reaches.
     ///
     /// # Errors
-    /// `ReadOnly` where it is not open for writing; `Invalid` for a selection that does not fit, or bytes that are
+    /// `ReadOnly` where it is not open for writing; `TooLarge` beyond what the object may hold; `Invalid` for a selection that does not fit, or bytes that are
     /// not as many; of the servers.
     pub fn write<'a>(&self, select: impl Into<Select<'a>>, from: &[u8]) -> Result<(), Error> {
         self.write_from(select, from, &Memory::packed())
@@ -228,7 +231,12 @@ impl Object {
         memory: &Memory,
     ) -> Result<(), Error> {
         self.writable()?;
-        let part = self.part(select.into())?;
+        let select: Select<'a> = select.into();
+        let wanted = select.wanted()?;
+        let part = self
+            .handle()?
+            .part_to_write(&wanted)
+            .map_err(|error| self.about(error))?;
         part.write_from(memory, from)
             .map_err(|error| self.about(error))
     }
@@ -302,6 +310,13 @@ impl Object {
     fn may(&self, want: Want) -> Result<(), Error> {
         let context = self.session.context()?;
         Ok(check(&context, &self.path, &self.entry()?, want)?)
+    }
+
+    /// Whether this caller may change it through this opening.
+    fn may_change(&self) -> Result<(), Error> {
+        self.session.changes()?;
+        self.may(Want::Write)?;
+        Ok(self.writable()?)
     }
 
     pub(super) fn about(&self, error: impl Into<Error>) -> Error {

@@ -87,6 +87,14 @@ fn threads_share_a_session_and_an_object() {
 }
 
 #[test]
+fn a_child_has_no_handle_of_its_parent() {
+    let mut cluster = Cluster::start(2, 0);
+    let program = Program::compile(cluster.area(), "cc", &WARNINGS, &source("fork.c"));
+    program.run([cluster.md_addr()]).ok();
+    cluster.stop_and_fsck().ok();
+}
+
+#[test]
 fn a_program_in_cplusplus_and_a_static_one() {
     let cluster = Cluster::start(1, 0);
     let area = cluster.area();

@@ -240,8 +240,19 @@ fn what_cannot_be_viewed_is_told() {
     slabfs(["view", &format!("{whole}@[50]"), "--", "cat"]).fails(1, &["index 50", "40 elements"]);
     slabfs(["view", &format!("{whole}@[1"), "--", "cat"]).fails(1, &["must end it"]);
     slabfs(["view", whole]).fails(2, &["COMMAND"]);
-    slabfs(["view", whole, "--", "no-such-program-anywhere"]).fails(1, &["cannot run"]);
+    slabfs(["view", whole, "--", "no-such-program-anywhere"]).fails(127, &["cannot run"]);
+    slabfs(["view", whole, "--", "/"]).fails(126, &["cannot run"]);
     let batch = up.area().path().join("batch.json");
+    file::write(&batch, "[{\"size\": 4}]");
+    slabfs([
+        "view",
+        "--batch",
+        batch.to_str().expect("text"),
+        &format!("{whole}@[0]"),
+        "--",
+        "cat",
+    ])
+    .fails(2, &["not on a selection", "give"]);
     for (text, told) in [
         ("[{\"size\": 1, \"offset\": -1}]", "offsets below 0"),
         ("[{\"count\": 1}]", "needs either \"size\""),

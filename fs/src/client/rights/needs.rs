@@ -61,6 +61,8 @@ impl Handle {
             return Cells::All;
         };
         let len = len.min(selected.bytes.saturating_sub(offset));
+        // What makes the object longer needs what it will have.
+        let size = selected.reach(geometry, size);
         match self.wants(geometry, size, offset, len) {
             Ok(wants) => Cells::of(wants.iter().filter_map(|want| want.slab.bounds())),
             Err(_) => Cells::All,
