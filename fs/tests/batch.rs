@@ -412,6 +412,83 @@ fn a_batch_makes_an_object_longer() {
     house.close();
 }
 
+/// A part of a batch is what it reaches itself, however many pieces it has and however far the rest goes.
+#[test]
+fn the_rest_of_a_batch_is_nothing_to_a_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    let inner = vec![
+        repeated(Place::after(0), Place::after(0), 1, Pattern::Data(1)),
+        repeated(Place::after(3), Place::after(1), 1, Pattern::Data(2)),
+    ];
+    let pairs = Batch {
+        file: Place::at(0).every(8),
+        memory: Place::at(0).every(3),
+        count: 1_000_000,
+        pattern: Pattern::Vector(inner),
+    };
+    let plan = Plan::packed(&[pairs], 1).unwrap();
+    let data: Vec<u8> = (0..12_000u32).map(|at| (at % 251) as u8).collect();
+    let bytes = |fill: u8| {
+        let mut bytes = vec![fill; 3999 * 8 + 5];
+        for (pair, three) in data.chunks(3).enumerate() {
+            bytes[pair * 8] = three[0];
+            bytes[pair * 8 + 3..][..2].copy_from_slice(&three[1..]);
+        }
+        bytes
+    };
+    let fixed = |name, layout| house.object(name, &[64, 1024], "u1", layout, "none");
+    for (name, handle) in [
+        ("grown", house.growing("grown", "aligned")),
+        ("grown grid", house.growing("grid", "grid:64")),
+        ("fixed", fixed("a", "aligned")),
+        ("fixed grid", fixed("g", "grid:16,1024")),
+    ] {
+        let expected = bytes(if name.starts_with("grown") { 0 } else { 7 });
+        handle.write_batch(&plan, 0..12_000, &data).unwrap();
+        if name.starts_with("grown") {
+            assert_eq!(handle.size(), expected.len() as u64, "{name}");
+        }
+        let mut got = vec![0; 12_000];
+        handle.read_batch(&plan, 0..12_000, &mut got).unwrap();
+        assert!(got == data, "{name}");
+        let mut got = Vec::new();
+        handle
+            .read(0, expected.len(), &mut |bytes: &[u8]| {
+                got.extend_from_slice(bytes)
+            })
+            .unwrap();
+        assert!(got == expected, "{name}");
+        handle.release().unwrap();
+    }
+    house.close();
+}
+
+/// What lies between a few pieces costs nothing, however many chunks that may be.
+#[test]
+fn pieces_may_lie_far_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path());
+    let batch = repeated(
+        Place::at(5).every(1 << 40),
+        Place::at(0).every(2),
+        3,
+        Pattern::Data(2),
+    );
+    let plan = Plan::packed(&[batch], 1).unwrap();
+    for (name, layout) in [("far", "aligned"), ("far grid", "grid:64")] {
+        let handle = house.growing(name, layout);
+        handle.write_batch(&plan, 0..6, b"abcdef").unwrap();
+        assert_eq!(handle.size(), (2 << 40) + 7, "{name}");
+        handle.flush().unwrap();
+        let mut got = [0; 6];
+        handle.read_batch(&plan, 0..6, &mut got).unwrap();
+        assert_eq!(&got, b"abcdef", "{name}");
+        handle.release().unwrap();
+    }
+    house.close();
+}
+
 #[test]
 fn random_trees_are_read() {
     let dir = tempfile::tempdir().unwrap();

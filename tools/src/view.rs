@@ -37,7 +37,8 @@ place of \"size\" repeats a list, \"absolute\": true counts its offset from the 
 element before it. Everything but \"size\" or \"of\" may be left out.
 
 The view belongs to the open file: a program that opens /dev/stdin anew sees the whole object, and so does
-what maps it. Its size is where reading ends; `stat` tells that of the object.")]
+what maps it. Its size is where reading ends; `stat` tells that of the object. Copies that the kernel makes (`cat`
+into a file, `sendfile`) are of the view.")]
 pub(crate) struct Args {
     /// The program is to write: the file is its standard output
     #[arg(long)]
@@ -124,7 +125,8 @@ fn of_selection(path: &Path) -> anyhow::Result<(PathBuf, Pattern)> {
     Ok((object, pattern))
 }
 
-/// Sets the view of an open file.
+/// Sets the view of an open file, and `O_DIRECT`, so that the kernel makes copies of the view and not of its pages,
+/// which are the object's.
 fn set_view(file: &File, pattern: &Pattern) -> std::io::Result<()> {
     const SET_VIEW: libc::Ioctl =
         (1 << 30 | (PART as u64) << 16 | (b's' as u64) << 8 | 2) as libc::Ioctl;
@@ -133,6 +135,13 @@ fn set_view(file: &File, pattern: &Pattern) -> std::io::Result<()> {
         if unsafe { libc::ioctl(file.as_raw_fd(), SET_VIEW, part.as_ptr()) } != 0 {
             return Err(std::io::Error::last_os_error());
         }
+    }
+    // SAFETY: the descriptor is open; no memory is named.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    // SAFETY: as above.
+    let set = |flags: libc::c_int| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
+    if flags < 0 || set(flags | libc::O_DIRECT) != 0 {
+        return Err(std::io::Error::last_os_error());
     }
     Ok(())
 }

@@ -15,16 +15,28 @@
  * The end of a view is the end of the file for read and write: reads there give 0, writes beyond it EFBIG.
  * fstat(2), and lseek(2) with SEEK_END, are answered by the kernel and speak of the whole object:
  * slabfs_view_bytes and slabfs_lseek speak of the view. A mapping shows the object as well. Programs that take
- * the size that fstat tells for the end (wc -c, sendfile) are given a view by a pipe.
+ * the size that fstat tells for the end (wc -c) are given a view by a pipe.
+ *
+ * Copies that the kernel makes by itself are of the view: copy_file_range(2), sendfile(2), splice(2). Of the last
+ * two that is so because setting a view sets O_DIRECT on the handle, without which they go through pages, which are
+ * the object's. It stays when the view is taken off, and costs nothing: reads and writes of these files never go
+ * through pages. Whoever makes the ioctl himself, or takes O_DIRECT off, gets EIO for a page: from sendfile and
+ * splice (unless a mapping of the same file has brought that page in before: then the bytes are the object's), and a
+ * mapping SIGBUS. copy_file_range from a view that is longer than its object is EINVAL.
+ *
+ * A handle that is open with O_APPEND is not written through a view (EINVAL). pwritev2(2) with RWF_APPEND looks to
+ * a mount like a write at the end of the object: it is written there in the view, or is EFBIG.
  *
  * All functions return -1 and set errno: ENOTTY on what is no file of a slabfs mount, EINVAL for a batch
- * that cannot be (a log line of the mount says why), ENODATA where there is no view. One thread at a time
+ * that cannot be (a log line of the mount says why), ENOMEM where all views of the mount have 2^20 elements
+ * together, or those of one user other than root 2^18, ENODATA where there is no view. One thread at a time
  * may set the view of a handle.
  */
 #ifndef SLABFS_IOCTL_H
 #define SLABFS_IOCTL_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -35,6 +47,13 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+/* glibc tells O_DIRECT only with _GNU_SOURCE. */
+#if defined(O_DIRECT)
+#define SLABFS__DIRECT O_DIRECT
+#else
+#define SLABFS__DIRECT __O_DIRECT
 #endif
 
 #define SLABFS_VIEW_BYTES 0u    /* offsets, strides and sizes in bytes */
@@ -122,10 +141,11 @@ static inline int slabfs__put(int fd, struct slabfs_view_part *part, const struc
     return 0;
 }
 
-/* Sets the view of a handle, in the unit SLABFS_VIEW_BYTES or SLABFS_VIEW_ELEMENTS. */
+/* Sets the view of a handle, and O_DIRECT, in the unit SLABFS_VIEW_BYTES or SLABFS_VIEW_ELEMENTS. */
 static inline int slabfs_set_view_in(int fd, const struct slabfs_batch *batch, uint64_t n, uint32_t unit)
 {
     struct slabfs_view_part part;
+    int flags;
     int64_t total = slabfs__count(batch, n, 1);
     if (total < 0) {
         errno = EINVAL;
@@ -138,7 +158,10 @@ static inline int slabfs_set_view_in(int fd, const struct slabfs_batch *batch, u
     if (slabfs__put(fd, &part, batch, n) != 0)
         return -1;
     /* The last part, which may be the only and an empty one. */
-    return ioctl(fd, SLABFS_IOC_SET_VIEW, &part) != 0 ? -1 : 0;
+    if (ioctl(fd, SLABFS_IOC_SET_VIEW, &part) != 0)
+        return -1;
+    flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | SLABFS__DIRECT) != 0 ? -1 : 0;
 }
 
 /* Sets the view of a handle: the bytes that `n` batches select, one behind the other. */

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use slabfs_mdserver::api::RightMode;
 use slabfs_model::batch::{BatchError, Parts, Plan, Rows};
-use slabfs_model::layout::boxes_of_run;
+use slabfs_model::layout::{Grid, boxes_of_run};
 use slabfs_model::{Coords, Hyperslab, Region, intersect};
 use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece};
 use slabfs_objstore::{ChunkName, StoreError};
@@ -25,8 +25,10 @@ use super::object::Object;
 use super::rights::{By, Cells, Op};
 use super::{Client, FORM_TRIES};
 
-/// Runs that are looked at to find the span of a part of a batch; beyond that the span of all of it is taken.
-pub(super) const SPAN_RUNS: usize = 4096;
+/// Pieces that are looked at one by one, at most.
+const FEW: usize = 1024;
+/// Bytes of the object between pieces beyond which they are far apart, where chunks have no fixed size.
+const FAR: u64 = 16 << 20;
 
 /// Pairs of lattices that are looked at, at most, to find which of them overlap.
 const MOST_LOOKS: u64 = 1 << 24;
@@ -51,11 +53,25 @@ impl Request<'_> {
     }
 
     fn boxes(&self, geometry: &Geometry, size: u64) -> Vec<Region> {
-        let mut boxes = Vec::new();
-        let (from, to) = self.span;
-        boxes_of_run(&geometry.cells_at(size), from, to - from, &mut boxes);
-        boxes
+        stretches(self.plan, &self.packed, geometry, &geometry.cells_at(size))
     }
+}
+
+/// The boxes in which the bytes of a batch lie. Where they are few and far apart, those around each: what lies between
+/// may be any number of chunks.
+pub(super) fn stretches(
+    plan: &Plan,
+    packed: &Range<u64>,
+    geometry: &Geometry,
+    cells: &Coords,
+) -> Vec<Region> {
+    let chunk = |grid: &Grid| grid.chunk.iter().copied().fold(1, u64::saturating_mul);
+    let far = geometry.grid.as_ref().map_or(FAR, chunk);
+    let mut boxes = Vec::new();
+    for (from, to) in plan.file_stretches_of(packed.clone(), FEW, far) {
+        boxes_of_run(cells, from, to - from, &mut boxes);
+    }
+    boxes
 }
 
 impl Handle {
@@ -78,7 +94,7 @@ impl Handle {
         }
         plan.check_targets().map_err(invalid_batch)?;
         let packed = packed.start..packed.end.min(plan.bytes());
-        let Some(span) = plan.file_span_of(packed.clone(), SPAN_RUNS) else {
+        let Some(span) = plan.file_span_of(packed.clone()) else {
             return Ok(());
         };
         let base = if plan.is_packed() { packed.start } else { 0 };

@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 use slabfs_mdserver::api::RightMode;
 use slabfs_model::Hyperslab;
 use slabfs_model::batch::{Parts, Plan, Rows};
-use slabfs_model::layout::{Grid, boxes_of_run};
+use slabfs_model::layout::Grid;
 use slabfs_objstore::client::{BatchPart, BatchPiece};
 
-use super::batch::SPAN_RUNS;
+use super::batch::stretches;
 use super::committed::grid_parts;
 use super::error::FsError;
 use super::geometry::{Geometry, moved};
@@ -72,7 +72,7 @@ impl Handle {
             ));
         }
         let packed = packed.start..packed.end.min(plan.bytes());
-        let Some(span) = plan.file_span_of(packed.clone(), SPAN_RUNS) else {
+        let Some(span) = plan.file_span_of(packed.clone()) else {
             return Ok(Written {
                 size_changed: false,
             });
@@ -224,8 +224,7 @@ impl Handle {
         let (from, to) = request.span;
         let reach = size.max(geometry.whole_rows(to));
         let cells = geometry.cells_at(reach);
-        let mut boxes = Vec::new();
-        boxes_of_run(&cells, from, to - from, &mut boxes);
+        let boxes = stretches(request.plan, &request.packed, geometry, &cells);
         let _shared = object.flushing.read();
         let allowed = client.allowed(object, geometry)?;
         client.reserve(object, geometry, to)?;

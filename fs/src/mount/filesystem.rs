@@ -269,21 +269,13 @@ impl Filesystem for SlabFs {
         handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let by_kernel = lock_owner.is_none();
+        let how = ops::read::How::new(flags, lock_owner);
         guarded("read", || {
-            ops::read::answer(
-                &self.shared,
-                inode.0,
-                handle.0,
-                offset,
-                size,
-                by_kernel,
-                reply,
-            );
+            ops::read::answer(&self.shared, inode.0, handle.0, offset, size, how, reply);
         });
     }
 
@@ -560,7 +552,7 @@ impl Filesystem for SlabFs {
 
     fn ioctl(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         flags: IoctlFlags,
@@ -574,7 +566,15 @@ impl Filesystem for SlabFs {
             if flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
                 return reply.error(Errno::ENOTTY);
             }
-            ops::ioctl::answer(&self.shared, inode.0, handle.0, command, data, reply);
+            ops::ioctl::answer(
+                &self.shared,
+                Caller::of(request),
+                inode.0,
+                handle.0,
+                command,
+                data,
+                reply,
+            );
         });
     }
 

@@ -7,11 +7,11 @@
 //!
 //! A request that has begun goes on with the view it found.
 //!
-//! Views are memory that programs ask for, so all of a mount have a bound together ([`Room`]): a node is about 270
-//! bytes, looked through.
+//! Views are memory that programs ask for, so all of a mount have a bound together, and those of one user a part of it
+//! ([`Room`]): a node is about 270 bytes, looked through. Those that have come count, not those that are announced.
 
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use fuser::Errno;
@@ -23,29 +23,71 @@ use crate::view::pattern::{Gathering, Part, Pattern, PatternError, Unit};
 
 /// Nodes that all views of a mount may have together.
 const ROOM: usize = 1 << 20;
+/// Nodes that all views of one user may have, other than root: nobody takes all the room.
+const SHARE: usize = ROOM / 4;
 
 /// How many nodes the views of a mount have.
 #[derive(Debug, Default)]
-pub(super) struct Room(Arc<AtomicUsize>);
+pub(super) struct Room(Arc<Mutex<Used>>);
+
+#[derive(Debug, Default)]
+struct Used {
+    all: usize,
+    /// Of each user that has any.
+    by_user: HashMap<u32, usize>,
+}
 
 /// Nodes that are counted until this is dropped.
 #[derive(Debug)]
-struct Counted(Arc<AtomicUsize>, usize);
+struct Counted {
+    used: Arc<Mutex<Used>>,
+    user: u32,
+    nodes: usize,
+}
 
 impl Room {
-    /// Counts so many nodes more; nothing where there is no room for them.
-    fn count(&self, nodes: usize) -> Option<Counted> {
-        let more = |used: usize| used.checked_add(nodes).filter(|&all| all <= ROOM);
-        self.0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
-            .ok()
-            .map(|_| Counted(self.0.clone(), nodes))
+    /// A view of a user, which has no nodes yet.
+    fn begin(&self, user: u32) -> Counted {
+        Counted {
+            used: self.0.clone(),
+            user,
+            nodes: 0,
+        }
+    }
+}
+
+impl Counted {
+    /// Counts so many nodes more, if there is room for them.
+    fn add(&mut self, nodes: usize) -> Outcome<()> {
+        let mut used = self.used.lock();
+        let all = used.all.saturating_add(nodes);
+        let own = used.by_user.get(&self.user).copied().unwrap_or(0);
+        let own = own.saturating_add(nodes);
+        if all > ROOM {
+            return refused(Errno::ENOMEM, "too many views on this mount");
+        }
+        if own > SHARE && self.user != 0 {
+            return refused(Errno::ENOMEM, "too many views of this user on this mount");
+        }
+        if nodes > 0 {
+            used.all = all;
+            used.by_user.insert(self.user, own);
+            self.nodes += nodes;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::AcqRel);
+        let mut used = self.used.lock();
+        used.all -= self.nodes;
+        if let Some(own) = used.by_user.get_mut(&self.user) {
+            *own -= self.nodes;
+            if *own == 0 {
+                used.by_user.remove(&self.user);
+            }
+        }
     }
 }
 
@@ -112,17 +154,18 @@ impl Views {
         self.0.get()?.current.read().clone()
     }
 
-    /// Takes a part of a view in, and sets the view if that was the last part.
-    pub(super) fn take(&self, part: Part, elem: u64, room: &Room) -> Outcome<()> {
+    /// Takes a part of a view in that a user sends, and sets the view if that was the last part.
+    pub(super) fn take(&self, part: Part, elem: u64, room: &Room, user: u32) -> Outcome<()> {
         // Held until the view is set: of two that are sent at the same time one is set as a whole.
         let set = self.0.get_or_init(Box::default);
         let mut begun = set.gathering.lock();
         if part.first == 0 {
             *begun = Begun::default();
-            begun.counted = room.count(part.total as usize);
-            if begun.counted.is_none() {
-                return refused(Errno::ENOMEM, "too many views on this mount");
-            }
+        }
+        let counted = begun.counted.get_or_insert_with(|| room.begin(user));
+        if let Err(full) = counted.add(part.nodes.len()) {
+            *begun = Begun::default();
+            return Err(full);
         }
         match begun.parts.take(part) {
             Ok(None) => Ok(()),
@@ -149,16 +192,79 @@ impl Views {
 
 #[cfg(test)]
 mod tests {
+    use slabfs_model::batch::Place;
+
     use super::*;
+    use crate::view::pattern::{Node, What};
+
+    /// A part with `count` nodes of the `total` that it announces.
+    fn part(total: u32, count: usize) -> Part {
+        let node = Node {
+            file: Place::at(0),
+            count: 1,
+            what: What::Data(1),
+        };
+        Part {
+            unit: Unit::Bytes,
+            total,
+            first: 0,
+            nodes: vec![node; count],
+        }
+    }
 
     #[test]
     fn room_is_given_back() {
         let room = Room::default();
-        let most = room.count(ROOM).expect("all of it");
-        assert!(room.count(1).is_none());
+        let mut most = room.begin(0);
+        most.add(ROOM).expect("all of it");
+        assert!(room.begin(0).add(1).is_err());
+        assert!(room.begin(7).add(1).is_err());
         drop(most);
-        let one = room.count(1);
-        assert!(one.is_some() && room.count(ROOM).is_none());
-        assert!(room.count(usize::MAX).is_none());
+        let mut one = room.begin(0);
+        one.add(1).expect("room");
+        assert!(room.begin(0).add(ROOM).is_err());
+        assert!(room.begin(0).add(usize::MAX).is_err());
+        drop(one);
+        let used = room.0.lock();
+        assert_eq!((used.all, used.by_user.len()), (0, 0));
+    }
+
+    /// A user has a share, which other users cannot take.
+    #[test]
+    fn a_user_has_a_share() {
+        let room = Room::default();
+        let mut one = room.begin(1);
+        one.add(SHARE).expect("a share");
+        assert!(one.add(1).is_err());
+        assert!(room.begin(1).add(1).is_err());
+        room.begin(2).add(SHARE).expect("a share");
+        room.begin(0).add(ROOM - SHARE).expect("root has all");
+        drop(one);
+        room.begin(1).add(SHARE).expect("given back");
+    }
+
+    /// Nodes that are announced take no room until they come.
+    #[test]
+    fn what_has_not_come_takes_no_room() {
+        let room = Room::default();
+        let begun: Vec<Views> = (0..100)
+            .map(|_| {
+                let views = Views::default();
+                views.take(part(1 << 16, 0), 1, &room, 1).expect("room");
+                views
+            })
+            .collect();
+        let views = Views::default();
+        views.take(part(3, 3), 1, &room, 1).expect("room");
+        assert_eq!(room.0.lock().all, 3);
+        // A part that is out of turn ends what was begun.
+        let mut late = part(5, 2);
+        views.take(part(5, 2), 1, &room, 1).expect("room");
+        late.first = 3;
+        assert!(views.take(late, 1, &room, 1).is_err());
+        assert_eq!(room.0.lock().all, 3, "the view that is set");
+        views.clear();
+        drop(begun);
+        assert_eq!(room.0.lock().all, 0);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use slabfs_model::batch::Plan as Pattern;
 use slabfs_model::{Coords, Hyperslab, Region};
 
-use super::super::batch::{SPAN_RUNS, invalid_batch};
+use super::super::batch::invalid_batch;
 use super::super::error::FsError;
 use super::super::geometry::Geometry;
 use super::super::handle::Handle;
@@ -97,7 +97,7 @@ impl Handle {
             batch.check_targets().map_err(invalid_batch)?;
         }
         let geometry = self.object.geometry.read();
-        let span = batch.file_span_of(packed.clone(), SPAN_RUNS);
+        let span = batch.file_span_of(packed.clone());
         let bounds = span.and_then(|span| rows_of(span, &geometry));
         let nothing = Coords::from_elem(0, geometry.cells.len());
         let around = |bounds: &Region| Hyperslab::from_region(bounds);

@@ -1,15 +1,19 @@
 //! Copy_file_range: bytes from one open file to another without a trip through the kernel and the program.
 //! On the pool, in pieces, at most so much a request that a signal does not wait long; the program asks
 //! again for the rest.
+//!
+//! Of a file that has a view it is the view's bytes that are copied, and what is copied into one goes where its view
+//! says. The kernel believes that a file ends where the object does, and asks for nothing behind that: a view that is
+//! longer than its object is refused, so that nobody takes a part of it for all; programs read it then.
 
 use std::sync::Arc;
 
 use fuser::{Errno, ReplyWrite};
 
-use crate::client::FsError;
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
+use crate::mount::viewed::Viewed;
 
 const PIECE: u64 = 1 << 20;
 const MOST: u64 = 64 << 20;
@@ -30,12 +34,14 @@ pub(in crate::mount) fn answer(
     let Open::File(file) = &*target else {
         return reply.error(Errno::EBADF);
     };
-    let (object, through) = (file.object, file.inode);
+    // The kernel believes that bytes of a view went somewhere else.
+    let through = file.views().get().is_none().then_some(file.inode);
+    let object = file.object;
     let worker = shared.clone();
     shared.for_bytes().submit(Box::new(move || {
         worker.change_bytes(
             object,
-            Some(through),
+            through,
             move |shared| copy(shared, &source, from.1, &target, to.1, len.min(MOST)),
             move |_, copied| match copied {
                 Ok(len) => reply.written(len as u32),
@@ -43,6 +49,25 @@ pub(in crate::mount) fn answer(
             },
         );
     }));
+}
+
+/// One side of a copy, with the view that it had when the copy began.
+struct End<'a> {
+    file: &'a OpenFile,
+    view: Option<Arc<Viewed>>,
+}
+
+impl<'a> End<'a> {
+    fn of(open: &'a Open) -> Outcome<End<'a>> {
+        match open {
+            Open::File(file) => Ok(End {
+                file,
+                view: file.views().get(),
+            }),
+            // The kernel copies through itself then.
+            _ => refused(Errno::EOPNOTSUPP, "hidden files are read, not copied from"),
+        }
+    }
 }
 
 /// How many bytes were copied; an error only if none were.
@@ -54,26 +79,29 @@ fn copy(
     mut to: u64,
     len: u64,
 ) -> Outcome<u64> {
-    let (Open::File(source), Open::File(target)) = (source, target) else {
-        // The kernel copies through itself then.
-        return refused(Errno::EOPNOTSUPP, "hidden files are read, not copied from");
-    };
-    if source.views().get().is_some() || target.views().get().is_some() {
-        return refused(Errno::EOPNOTSUPP, "a file with a view is read and written");
+    let (source, target) = (End::of(source)?, End::of(target)?);
+    if let Some(view) = &source.view
+        && view.plan().bytes() > source.file.handle().size()
+    {
+        return refused(
+            Errno::EINVAL,
+            "a view that is longer than its object is read, not copied from",
+        );
     }
     let mut copied = 0;
     while copied < len {
-        match copy_piece(shared, source, from, target, to, (len - copied).min(PIECE)) {
+        let piece = (len - copied).min(PIECE);
+        match copy_piece(shared, &source, from, &target, to, piece) {
             Ok(0) => break,
             Ok(piece) => {
                 copied += piece;
                 from += piece;
                 to += piece;
             }
-            Err(error) if copied == 0 => return Err(error.into()),
-            Err(error) => {
+            Err(failure) if copied == 0 => return Err(failure),
+            Err(failure) => {
                 // The next request meets it again, and tells.
-                tracing::debug!(%error, copied, "a copy stops early");
+                tracing::debug!(%failure, copied, "a copy stops early");
                 break;
             }
         }
@@ -81,22 +109,40 @@ fn copy(
     Ok(copied)
 }
 
+/// Copies up to `len` bytes; fewer where the source ends, or the view of the target.
 fn copy_piece(
     shared: &Arc<Shared>,
-    source: &OpenFile,
+    source: &End<'_>,
     from: u64,
-    target: &OpenFile,
+    target: &End<'_>,
     to: u64,
     len: u64,
-) -> Result<u64, FsError> {
+) -> Outcome<u64> {
     // Copied out first: what the read holds while it gives its bytes may be what the write needs.
     let mut bytes = shared.buffers.take(len as usize);
     bytes.clear();
-    source
-        .handle()
-        .read(from, len as usize, &mut |piece: &[u8]| bytes.append(piece))?;
-    if !bytes.is_empty() {
-        target.writer(&shared.client, false)?.write(to, &bytes)?;
+    let handle = source.file.handle();
+    match &source.view {
+        None => handle.read(from, len as usize, &mut |piece: &[u8]| bytes.append(piece))?,
+        Some(view) => {
+            let range = view.range(from, len);
+            let out = bytes.sized((range.end - range.start) as usize);
+            handle.read_batch(view.plan(), range, out)?;
+        }
     }
-    Ok(bytes.len() as u64)
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    let writer = target.file.writer(&shared.client, false)?;
+    let Some(view) = &target.view else {
+        writer.write(to, &bytes)?;
+        return Ok(bytes.len() as u64);
+    };
+    let range = view.range(to, bytes.len() as u64);
+    let fits = range.end - range.start;
+    if fits == 0 {
+        return refused(Errno::EFBIG, "a copy beyond the end of the file's view");
+    }
+    writer.write_batch(view.plan(), range, &bytes[..fits as usize])?;
+    Ok(fits)
 }

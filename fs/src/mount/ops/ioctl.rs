@@ -14,7 +14,7 @@ use fuser::{Errno, ReplyIoctl};
 
 use crate::mount::errno::{Failure, Outcome, refused, report};
 use crate::mount::open_file::{Open, OpenFile};
-use crate::mount::shared::Shared;
+use crate::mount::shared::{Caller, Shared};
 use crate::view::pattern::{PART, Part};
 
 /// Direction, type and number of the commands; the size is that of what they carry.
@@ -31,6 +31,7 @@ const SIZE: u32 = 0x3fff << 16;
 /// Does what the command says and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
+    caller: Caller,
     inode: u64,
     handle: u64,
     command: u32,
@@ -41,7 +42,7 @@ pub(in crate::mount) fn answer(
     let done = match (open.as_deref(), command & !SIZE) {
         (Some(Open::Call(call)), ADD) => call.add(data).map(|()| Vec::new()),
         (Some(Open::File(file)), _) if file.inode != inode => return reply.error(Errno::ENOTTY),
-        (Some(Open::File(file)), SET_VIEW) => set_view(shared, file, data),
+        (Some(Open::File(file)), SET_VIEW) => set_view(shared, caller, file, data),
         (Some(Open::File(file)), GET_VIEW) => get_view(file, data),
         (Some(Open::File(file)), CLEAR_VIEW) => {
             file.views().clear();
@@ -55,7 +56,7 @@ pub(in crate::mount) fn answer(
     }
 }
 
-fn set_view(shared: &Shared, file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
+fn set_view(shared: &Shared, caller: Caller, file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
     if file.is_selection() {
         return refused(
             Errno::EINVAL,
@@ -63,8 +64,9 @@ fn set_view(shared: &Shared, file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
         );
     }
     let part = Part::read(data)?;
+    let elem = file.handle().elem();
     file.views()
-        .take(part, file.handle().elem(), &shared.view_room)?;
+        .take(part, elem, &shared.view_room, caller.uid)?;
     Ok(Vec::new())
 }
 

@@ -1,21 +1,43 @@
 //! Read. What lies in this process is answered at once and from where it lies; what needs the network, or a
 //! right that is not held, goes to a pool.
 //!
-//! A read that carries no lock owner comes from the kernel's own page cache: the file is mapped. That is
-//! noted before the bytes are read, so that a write through another inode that comes later knows of the
-//! page (`families.rs`).
+//! A read that carries no lock owner comes from the kernel's own page cache: the file is mapped, or the kernel copies
+//! from it by itself (`splice`, `sendfile`), which goes through pages unless the file is `O_DIRECT`. That is noted before
+//! the bytes are read, so that a write through another inode that comes later knows of the page (`families.rs`).
+//!
+//! Pages are the object's, whatever the view of an open file. A copy through them would be silently of other bytes than
+//! the program means, so pages of a file that has a view and is not `O_DIRECT` are refused; whoever sets a view sets
+//! `O_DIRECT` with it (`slabfs_ioctl.h`), and then pages are a mapping's.
 
 use std::sync::Arc;
 
-use fuser::{Errno, ReplyData};
+use fuser::{Errno, LockOwner, OpenFlags, ReplyData};
 
 use super::viewed;
 
 use crate::client::{FsError, ReadSink};
 use crate::mount::call::part;
-use crate::mount::errno::report;
+use crate::mount::errno::{Failure, report};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
+
+/// What the kernel says about a read.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::mount) struct How {
+    /// For a page of its own.
+    by_kernel: bool,
+    /// Copies that the kernel makes of the file come as reads of the program do, not by pages.
+    past_pages: bool,
+}
+
+impl How {
+    pub(in crate::mount) fn new(open: OpenFlags, owner: Option<LockOwner>) -> How {
+        How {
+            by_kernel: owner.is_none(),
+            past_pages: open.0 & libc::O_DIRECT != 0,
+        }
+    }
+}
 
 /// Reads and replies.
 pub(in crate::mount) fn answer(
@@ -24,9 +46,13 @@ pub(in crate::mount) fn answer(
     handle: u64,
     offset: u64,
     len: u32,
-    by_kernel: bool,
+    how: How,
     reply: ReplyData,
 ) {
+    let How {
+        by_kernel,
+        past_pages,
+    } = how;
     let Some(open) = shared.handles.get(handle) else {
         return reply.error(Errno::EBADF);
     };
@@ -36,6 +62,9 @@ pub(in crate::mount) fn answer(
         Open::Call(call) => return call.read(shared, offset, len, reply),
     };
     if by_kernel {
+        if !past_pages && file.views().get().is_some() {
+            return reply.error(report("read", inode, &pages_of_a_view()));
+        }
         file.note_mapped();
     } else if let Some(view) = file.views().get() {
         return viewed::read(shared, &open, view, offset, len, reply);
@@ -65,6 +94,14 @@ fn read(file: &OpenFile, inode: u64, offset: u64, len: u32, by_kernel: bool, rep
         false => file.handle().read(offset, len as usize, &mut sink),
     };
     finish(inode, done, sink.0);
+}
+
+/// See above.
+fn pages_of_a_view() -> Failure {
+    Failure::Refused {
+        errno: Errno::EIO,
+        why: "a page is asked for through a file that has a view and no O_DIRECT",
+    }
 }
 
 fn finish(inode: u64, read: Result<(), FsError>, reply: Option<ReplyData>) {

@@ -31,6 +31,7 @@ mod pack;
 mod parts;
 mod rows;
 mod slab;
+mod span;
 #[cfg(test)]
 mod tests;
 mod walk;

@@ -173,6 +173,24 @@ proptest! {
         walk.by_ref().take(2).for_each(drop);
         walk.seek(file.clone());
         prop_assert_eq!(packed_bytes_of(walk), wanted.clone());
+        let reached = all.iter().filter(|byte| inside(&packed, byte.0)).map(|byte| byte.1 as u64);
+        let span = reached.clone().min().zip(reached.clone().max().map(|last| last + 1));
+        prop_assert_eq!(plan.file_span_of(packed.clone()), span);
+        for (most, gap) in [(1000, 0), (1000, 7), (1, 3), (0, 0)] {
+            let stretches = plan.file_stretches_of(packed.clone(), most, gap);
+            let ends = stretches.first().zip(stretches.last());
+            prop_assert_eq!(ends.map(|(first, last)| (first.0, last.1)), span);
+            prop_assert!(stretches.windows(2).all(|pair| pair[1].0 > pair[0].1 + gap));
+            let pieces = plan.runs_within(0..i64::MAX as u64, packed.clone()).map(|run| run.count);
+            prop_assert!(stretches.len() <= 1 || pieces.sum::<u64>() <= most as u64);
+            let holds = |at: u64| stretches.iter().any(|&(from, to)| from <= at && at < to);
+            prop_assert!(reached.clone().all(holds));
+            if (most, gap) == (1000, 0) {
+                let bytes: std::collections::BTreeSet<u64> = reached.clone().collect();
+                let sum: u64 = stretches.iter().map(|(from, to)| to - from).sum();
+                prop_assert_eq!(sum, bytes.len() as u64);
+            }
+        }
 
         let sent = postcard::to_allocvec(&plan.flat()).unwrap();
         let flat: Flat = postcard::from_bytes(&sent).unwrap();

@@ -91,26 +91,6 @@ impl Plan {
     }
 }
 
-impl Plan {
-    /// From the first to behind the last byte of the object that a range of the packed bytes names; what all of the
-    /// batch spans where that range has more than `most` runs. Nothing if it names nothing.
-    pub fn file_span_of(&self, packed: Range<u64>, most: usize) -> Option<(u64, u64)> {
-        if packed.start == 0 && packed.end >= self.bytes() {
-            return self.file_span();
-        }
-        let mut span: Option<(u64, u64)> = None;
-        for (number, run) in self.runs_within(0..i64::MAX as u64, packed).enumerate() {
-            if number == most {
-                return self.file_span();
-            }
-            let (from, to) = run.file_span();
-            let so_far = span.unwrap_or((from, to));
-            span = Some((so_far.0.min(from), so_far.1.max(to)));
-        }
-        span
-    }
-}
-
 impl Run {
     /// From the first to behind the last byte of the object.
     pub fn file_span(&self) -> (u64, u64) {
@@ -155,7 +135,12 @@ fn touching(start: i64, lie: &Lie, count: u64, from: i64, to: i64) -> (u64, u64)
 }
 
 /// Which of `count` repetitions of `bytes`, one behind the other from `start` on, touch a range of the packed bytes.
-fn touching_packed(start: u64, bytes: u64, count: u64, range: &Range<u64>) -> (u64, u64) {
+pub(super) fn touching_packed(
+    start: u64,
+    bytes: u64,
+    count: u64,
+    range: &Range<u64>,
+) -> (u64, u64) {
     let end = start + bytes * count;
     if range.start <= start && end <= range.end {
         return (0, count);
@@ -179,7 +164,7 @@ fn within(start: i64, stride: i64, bytes: u64, count: u64, from: i64, to: i64) -
 }
 
 /// Which of `count` repetitions, one behind the other, lie in a range of the packed bytes as a whole.
-fn within_packed(start: u64, bytes: u64, count: u64, range: &Range<u64>) -> (u64, u64) {
+pub(super) fn within_packed(start: u64, bytes: u64, count: u64, range: &Range<u64>) -> (u64, u64) {
     let first = range.start.saturating_sub(start).div_ceil(bytes);
     let last = (range.end.saturating_sub(start) / bytes).min(count);
     (first, last)
@@ -221,7 +206,7 @@ fn ceil(value: i128, by: i128) -> i128 {
 }
 
 /// Where a repetition lies. It fits: the plan was looked through.
-fn nth(start: i64, stride: i64, number: u64) -> i64 {
+pub(super) fn nth(start: i64, stride: i64, number: u64) -> i64 {
     start.wrapping_add(stride.wrapping_mul(number as i64))
 }
 
