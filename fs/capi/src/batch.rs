@@ -128,7 +128,7 @@ unsafe fn read<E: Element>(
     if path.len() >= MAX_DEPTH {
         return Err(wrong(BatchError::TooDeep));
     }
-    if n > MAX_NODES as u64 - *seen {
+    if n > (MAX_NODES as u64).saturating_sub(*seen) {
         return Err(wrong(BatchError::TooLarge));
     }
     if n == 0 {
@@ -286,4 +286,44 @@ pub unsafe extern "C" fn slabfs_transfer_write_batch(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf() -> slabfs_batch {
+        slabfs_batch {
+            f_off: 0,
+            m_off: 0,
+            f_absolute: 0,
+            m_absolute: 0,
+            sub_vector: 0,
+            quant: 0,
+            f_stride: 0,
+            m_stride: 0,
+            subvec_len: 0,
+            sub: slabfs_batch_sub { size: 1 },
+        }
+    }
+
+    /// The one beyond the last that may be is a vector, whose length nobody has looked at.
+    #[test]
+    fn a_vector_beyond_the_last_element_is_too_large() {
+        let one = leaf();
+        let vector = |len| slabfs_batch {
+            sub_vector: 1,
+            subvec_len: len,
+            sub: slabfs_batch_sub { subvec: &one },
+            ..leaf()
+        };
+        for len in [0, 1, 1 << 40, u64::MAX] {
+            let mut many = vec![leaf(); MAX_NODES];
+            many[0] = vector(1);
+            many[MAX_NODES - 1] = vector(len);
+            // SAFETY: nothing is read of a vector that would be beyond what may be.
+            let read = unsafe { batches(many.as_ptr(), many.len() as u64) };
+            assert!(read.is_err(), "{len}");
+        }
+    }
 }

@@ -1,11 +1,15 @@
 //! Views on file handles: by the header `slabfs_ioctl.h`, and by `slabfs view`.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use slabfs_tests::file::{self, open};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, copy_file_range, fcntl, splice};
+use nix::sys::sendfile::sendfile;
+use slabfs_tests::file::{self, errno, open};
 use slabfs_tests::tool::{create, program, shell, slabfs};
 use slabfs_tests::{Area, Cluster, Random, Up, needs_mount};
 
@@ -224,6 +228,136 @@ fn a_program_runs_on_a_view() {
     assert_eq!(told, named.map(|at: usize| expected[at]));
     // The program's status is the command's.
     slabfs(["view", whole, "--", "sh", "-c", "exit 7"]).fails(7, &[]);
+}
+
+/// What the kernel copies by itself, past `read` and `write`, is the view as well.
+#[test]
+fn copies_in_the_kernel_are_of_the_view() {
+    needs_mount!();
+    let up = Up::start();
+    let bytes = Random::new(194).bytes(100_000);
+    file::write(&up.at("from"), &bytes);
+    let from = open(&up.at("from"));
+    set_view(up.area(), &from, 3000, 5000);
+    let view = &bytes[3000..8000];
+    let to = file::open_new(&up.at("to"));
+    let copied = copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 100_000);
+    assert_eq!(copied, Ok(5000));
+    assert!(file::read(&up.at("to")) == view);
+    let copied = copy_file_range(&from, Some(&mut 5000), &to, Some(&mut 5000), 100);
+    assert_eq!(copied, Ok(0), "the end of the view");
+    // Into a view: just as much as it has.
+    file::write(&up.at("into"), [7u8; 1000]);
+    let into = open(&up.at("into"));
+    set_view(up.area(), &into, 100, 200);
+    let copied = copy_file_range(&from, Some(&mut 40), &into, Some(&mut 20), 500);
+    assert_eq!(copied, Ok(180));
+    let mut expected = [7u8; 1000];
+    expected[120..300].copy_from_slice(&view[40..220]);
+    assert!(file::read(&up.at("into")) == expected);
+    let beyond = copy_file_range(&from, Some(&mut 0), &into, Some(&mut 200), 10);
+    assert_eq!(beyond, Err(Errno::EFBIG));
+    let (mut out, pipe) = std::io::pipe().expect("a pipe");
+    let mut got = [0; 1000];
+    assert_eq!(sendfile(&pipe, &from, Some(&mut 10), 1000), Ok(1000));
+    out.read_exact(&mut got).expect("read");
+    assert!(got == view[10..1010], "sendfile");
+    let flags = SpliceFFlags::empty();
+    assert_eq!(
+        splice(&from, Some(&mut 20), &pipe, None, 1000, flags),
+        Ok(1000)
+    );
+    out.read_exact(&mut got).expect("read");
+    assert!(got == view[20..1020], "splice");
+    // Who sets a view by hand and leaves out O_DIRECT is not given bytes of the object.
+    fcntl(&from, FcntlArg::F_SETFL(OFlag::empty())).expect("taken off");
+    let wrong = sendfile(&pipe, &from, Some(&mut 10), 1000);
+    assert_eq!(wrong, Err(Errno::EIO));
+    fcntl(&from, FcntlArg::F_SETFL(OFlag::O_DIRECT)).expect("set");
+    let mapped = file::map_to_read(&from).expect("mapped");
+    assert!(mapped[..] == bytes, "a mapping shows the object");
+    assert_eq!(errno(from.write_all_at(b"x", 5000)), Errno::EFBIG);
+}
+
+/// One request of more than a few thousand pieces of a view that goes on far behind what the object has, or may have.
+#[test]
+fn a_part_of_a_view_is_what_it_reaches() {
+    needs_mount!();
+    let up = Up::start();
+    let batch = up.area().path().join("batch.json");
+    file::write(
+        &batch,
+        r#"[{"stride": 8, "count": 1000000, "of": [{"size": 1}, {"offset": 3, "size": 2}]}]"#,
+    );
+    let data = up.area().path().join("data");
+    let bytes = Random::new(196).bytes(12_000);
+    file::write(&data, &bytes);
+    let mut expected = vec![0; 3999 * 8 + 5];
+    for (at, bytes) in bytes.chunks(3).enumerate() {
+        expected[at * 8] = bytes[0];
+        expected[at * 8 + 3..][..2].copy_from_slice(&bytes[1..]);
+    }
+    let growing = ["--max-dims", "unlimited,1024"];
+    for (name, dims, flags) in [
+        ("grown", "16,1024", ["--layout", "aligned"]),
+        ("grid", "16,1024", ["--layout", "grid:16,1024"]),
+        ("fixed", "64,1024", ["--layout", "aligned"]),
+        ("blocks", "64,1024", ["--layout", "grid:16,1024"]),
+    ] {
+        let object = up.at(name);
+        let more: &[&str] = if dims == "16,1024" { &growing } else { &[] };
+        create(&object, dims, "u1", &[&flags[..], more].concat());
+        let view = |write: &[&str], command: &[&str]| {
+            let batch = ["--batch", batch.to_str().expect("text")];
+            let object = [object.to_str().expect("text"), "--"];
+            slabfs([&["view"][..], write, &batch, &object, command].concat()).ok()
+        };
+        let input = format!("if={}", data.display());
+        view(&["--write"], &["dd", &input, "bs=12000"]);
+        let got = file::read(&object);
+        assert!(got[..expected.len()] == expected, "{name}");
+        let size = if more.is_empty() { 65_536 } else { 32_768 };
+        assert_eq!(got.len(), size, "{name}");
+        let copy = format!("of={}", up.area().path().join(name).display());
+        view(&[], &["dd", &copy, "bs=12000", "count=1"]);
+        assert!(file::read(&up.area().path().join(name)) == bytes, "{name}");
+    }
+}
+
+/// `cat` copies in the kernel where it can; what it copies is the view, and all of it.
+#[test]
+fn cat_copies_a_view() {
+    needs_mount!();
+    let up = Up::start();
+    let bytes = Random::new(195).bytes(10_000);
+    let (object, copy) = (up.at("obj"), up.at("copy"));
+    file::write(&object, &bytes);
+    let batch = up.area().path().join("batch.json");
+    // One that is shorter than the object, and one that is longer.
+    for (text, expected) in [
+        (
+            r#"[{"offset": 160, "stride": 160, "count": 10, "size": 16}]"#,
+            (1..=10usize)
+                .flat_map(|at| &bytes[at * 160..][..16])
+                .copied()
+                .collect(),
+        ),
+        (
+            r#"[{"offset": 10, "count": 5, "size": 6000}]"#,
+            bytes[10..6010].repeat(5),
+        ),
+    ] {
+        file::write(&batch, text);
+        let line = format!(
+            "{} view --batch {} {} -- cat > {}",
+            slabfs_tests::binary::path().display(),
+            batch.display(),
+            object.display(),
+            copy.display()
+        );
+        shell(up.area().path(), &line).ok();
+        assert!(file::read(&copy) == expected, "{text}");
+    }
 }
 
 #[test]
