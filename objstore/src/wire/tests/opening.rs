@@ -122,7 +122,7 @@ fn versions_without_overlap() {
     assert_eq!(kind, frame::kind::REFUSE);
     let text = String::from_utf8(control[2..].to_vec()).unwrap();
     assert!(
-        text.contains("speaks 5 to 7") && text.contains("3 to 4"),
+        text.contains("speaks 5 to 7") && text.contains("4 to 4"),
         "{text}"
     );
     assert!(closed(&mut stream));
