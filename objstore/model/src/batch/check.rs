@@ -489,12 +489,17 @@ impl Plan {
             let low = |node: &Node| {
                 let lie = node.side(side);
                 let last = i128::from(node.count - 1) * i128::from(lie.stride);
-                let own = lie
-                    .floating
-                    .map(|span| i128::from(span.from) + last.min(0) + i128::from(lie.offset));
-                own.into_iter()
-                    .chain(lie.below_fixed.map(|span| span.from.into()))
-                    .min()
+                // What moves nothing is above all. Plain numbers: valgrind takes the comparison of options that are
+                // none for one of memory that nobody wrote.
+                let own = match lie.floating {
+                    Some(span) => i128::from(span.from) + last.min(0) + i128::from(lie.offset),
+                    None => i128::MAX,
+                };
+                let below = match lie.below_fixed {
+                    Some(span) => span.from.into(),
+                    None => i128::MAX,
+                };
+                own.min(below)
             };
             let Some(node) = nodes.iter().min_by_key(|node| low(node)) else {
                 return 0;
