@@ -125,14 +125,18 @@ impl LocalStore {
         Ok(sequences)
     }
 
-    /// Enters grid chunks that had files and have none: reading them is an error, and not fill.
+    /// Enters grid chunks that had files and have none: reading them is an error, and not fill. One of which there is
+    /// a record was deleted and made anew, and the roll has lost that: it would be missed once the record goes.
     fn call_the_roll(&self, stale: &Stale, index: &mut Index) {
-        let mut lost = Vec::new();
-        self.files.roll.each(|name| {
-            if index.get(name).is_none() {
-                lost.push(name.clone());
-            }
+        let (mut lost, mut made_anew) = (Vec::new(), Vec::new());
+        self.files.roll.each(|name| match index.get(name) {
+            None => lost.push(name.clone()),
+            Some(Home::Small(_)) => made_anew.push(name.clone()),
+            Some(Home::File) => {}
         });
+        made_anew
+            .iter()
+            .for_each(|name| self.files.roll.forget(name));
         // What is there is put down now; after a crash all of it was brought to the disk before.
         self.files.roll.begin(stale, index.grid_files());
         for name in lost {

@@ -106,6 +106,8 @@ impl Roll {
         if stale.anew {
             let mut inner = self.inner.lock();
             inner.names.extend(there);
+            // What was opened before is not the roll any more.
+            inner.file = None;
             if let Err(error) = self.rewrite(&inner.names) {
                 tracing::warn!("{}: cannot be written: {error}", self.path.display());
             }

@@ -4,6 +4,7 @@ mod damage;
 mod full;
 mod power;
 mod removed;
+mod roll;
 mod speed;
 
 use super::*;
