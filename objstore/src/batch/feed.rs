@@ -1,4 +1,5 @@
-//! Taking packed bytes apart as they come, into the caller's buffer.
+//! Taking packed bytes apart as they come, into the caller's buffer: what lies there in one piece is received where
+//! it belongs, the rest through a buffer that stays in the cache.
 
 use std::ops::Range;
 
@@ -6,6 +7,11 @@ use parking_lot::Mutex;
 use slabfs_model::batch::{Cursor, Plan, unpack};
 
 use super::Share;
+use crate::wire::{Incoming, WireResult};
+
+/// Pieces of this length in the caller's buffer are received where they belong: shorter ones cost more calls than
+/// their bytes are worth.
+const STRAIGHT: u64 = 32 << 10;
 
 /// The caller's buffer. Several servers' bytes come at the same time and lie anywhere in it; each [`PART`] of them
 /// is taken apart at a stretch.
@@ -24,6 +30,21 @@ impl<'a> Memory<'a> {
             bytes: Mutex::new(bytes),
             base,
         }
+    }
+
+    /// Receives bytes where they belong. The buffer is held for as long as bytes that have come are copied, and
+    /// not while others are waited for.
+    pub(crate) fn receive(&self, place: Range<u64>, incoming: &mut Incoming<'_>) -> WireResult<()> {
+        let mut at = (place.start - self.base) as usize;
+        let end = (place.end - self.base) as usize;
+        while at < end {
+            let got = incoming.read_ready(&mut self.bytes.lock()[at..end])?;
+            at += got;
+            if got == 0 {
+                incoming.wait()?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -66,6 +87,24 @@ impl<'a, 'b: 'a, S: Iterator<Item = &'a Share<'b>>> Feed<'a, S> {
             );
         }
         true
+    }
+
+    /// The place in memory of the next bytes, at most `most`, if they are many that lie there one behind the other:
+    /// then they are taken.
+    pub(crate) fn straight(&mut self, most: u64) -> Option<Range<u64>> {
+        if most < STRAIGHT {
+            return None;
+        }
+        let part = self.take(most)?;
+        let (run, len) = (part.run, part.bytes());
+        let together = run.count == 1 || run.memory_stride == run.bytes as i64;
+        if together && len >= STRAIGHT {
+            return Some(run.memory..run.memory + len);
+        }
+        if let Some(cursor) = &mut self.cursor {
+            cursor.put_back(part);
+        }
+        None
     }
 
     /// Whether the shares have no more bytes.

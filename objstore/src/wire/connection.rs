@@ -428,6 +428,24 @@ impl Connection {
         Ok(())
     }
 
+    /// Reads what has come already, at most as much as `out` has room for; 0 where that would be to wait.
+    fn read_ready(&mut self, out: &mut [u8]) -> WireResult<usize> {
+        if self.start < self.end {
+            return Ok(self.take_ahead(out));
+        }
+        loop {
+            match self.stream.read_ready(out) {
+                Ok(Some(n)) => {
+                    self.not_the_end(n)?;
+                    return Ok(n);
+                }
+                Ok(None) => return Ok(0),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.io("receiving", e)),
+            }
+        }
+    }
+
     fn fill(&mut self, until: Instant) -> WireResult<usize> {
         let mut ahead = std::mem::take(&mut self.ahead);
         let mut files = self.files.take();
@@ -565,6 +583,30 @@ impl<'c> Incoming<'c> {
         self.connection.read_exact_vectored(outs, self.until)?;
         self.left -= want;
         Ok(())
+    }
+
+    /// Reads into `out` what has come already, and says how much that was; never waits. For who holds a lock on where
+    /// the bytes go: he lets go of it and [waits](Self::wait) where it was nothing. `out` longer than what is left is
+    /// the peer's breach of the protocol.
+    pub fn read_ready(&mut self, out: &mut [u8]) -> WireResult<usize> {
+        if out.len() > self.left {
+            let short = out.len() - self.left;
+            let text = format!("payload ends {short} bytes early");
+            return Err(self.connection.protocol(text));
+        }
+        let got = self.connection.read_ready(out)?;
+        self.left -= got;
+        Ok(got)
+    }
+
+    /// Returns once there is more to read.
+    pub fn wait(&mut self) -> WireResult<()> {
+        if self.left == 0 || self.connection.start < self.connection.end {
+            return Ok(());
+        }
+        let until = self.until;
+        let got = (self.connection).read_some(until, |stream| stream.await_byte())?;
+        self.connection.not_the_end(got)
     }
 
     /// Puts all that is left into `buffer`, which has exactly that length afterwards.

@@ -6,7 +6,7 @@ use std::{
     mem::MaybeUninit,
     net::{Shutdown, TcpStream, ToSocketAddrs},
     os::{
-        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -133,6 +133,27 @@ impl Stream {
         }
     }
 
+    /// Reads what has come already; nothing where that would be to wait.
+    pub(super) fn read_ready(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
+        match socket::recv(self.fd(), out, MsgFlags::MSG_DONTWAIT) {
+            Ok(n) => Ok(Some(n)),
+            Err(nix::errno::Errno::EAGAIN) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Waits as `read` does, and takes nothing: how many bytes there are, up to one.
+    pub(super) fn await_byte(&self) -> io::Result<usize> {
+        Ok(socket::recv(self.fd(), &mut [0], MsgFlags::MSG_PEEK)?)
+    }
+
+    fn fd(&self) -> RawFd {
+        match self {
+            Stream::Unix(s) => s.as_raw_fd(),
+            Stream::Tcp(s) => s.as_raw_fd(),
+        }
+    }
+
     pub(super) fn read_vectored(&self, out: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
             Stream::Unix(s) => (&mut &*s).read_vectored(out),
@@ -198,12 +219,8 @@ impl Stream {
 
     /// Without the signal that a closed peer would be: in a program that is not Rust it would end the program.
     pub(super) fn write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
-        let fd = match self {
-            Stream::Unix(s) => s.as_raw_fd(),
-            Stream::Tcp(s) => s.as_raw_fd(),
-        };
         let some = &data[..data.len().min(MOST_SLICES)];
-        let sent = socket::sendmsg::<()>(fd, some, &[], MsgFlags::MSG_NOSIGNAL, None)?;
+        let sent = socket::sendmsg::<()>(self.fd(), some, &[], MsgFlags::MSG_NOSIGNAL, None)?;
         Ok(sent)
     }
 }

@@ -1,6 +1,7 @@
 //! Packing equal pieces at equal steps, and taking them apart: the loops in which a batch spends its time.
 //!
-//! Small sizes have loops of their own, in which a piece is a load and a store. A stride may be negative or 0.
+//! Small sizes have loops of their own, in which a piece is a load and a store; pieces without gaps are one copy.
+//! A stride may be negative or 0.
 
 /// Copies `out.len() / bytes` pieces of `bytes` from `from` into `out`, one behind the other; the first begins at `at`,
 /// each `stride` behind the one before.
@@ -8,6 +9,10 @@
 /// # Panics
 /// Where a piece lies outside `from`, or `bytes` is 0.
 pub fn pack(from: &[u8], at: usize, stride: isize, bytes: usize, out: &mut [u8]) {
+    if stride == bytes as isize {
+        out.copy_from_slice(&from[at..at + out.len()]);
+        return;
+    }
     match bytes {
         1 => pack_by::<1>(from, at, stride, out),
         2 => pack_by::<2>(from, at, stride, out),
@@ -32,6 +37,10 @@ pub fn pack(from: &[u8], at: usize, stride: isize, bytes: usize, out: &mut [u8])
 /// # Panics
 /// Where a piece lies outside `to`, or `bytes` is 0.
 pub fn unpack(packed: &[u8], to: &mut [u8], at: usize, stride: isize, bytes: usize) {
+    if stride == bytes as isize {
+        to[at..at + packed.len()].copy_from_slice(packed);
+        return;
+    }
     match bytes {
         1 => unpack_by::<1>(packed, to, at, stride),
         2 => unpack_by::<2>(packed, to, at, stride),

@@ -167,6 +167,11 @@ impl<'a> Message<'a> for Read<'a, '_> {
             let mut feed = section.feed(answer);
             let mut left = answer.bytes as usize;
             while left > 0 {
+                if let Some(place) = feed.straight(left as u64) {
+                    left -= (place.end - place.start) as usize;
+                    memory.receive(place, incoming)?;
+                    continue;
+                }
                 let len = left.min(PART);
                 incoming.read_vectored(&mut [IoSliceMut::new(&mut part[..len])])?;
                 left -= len;
