@@ -310,7 +310,17 @@ impl Core {
         if let Some(inode) = self.seen.inode(ino) {
             return Ok(inode);
         }
+        self.fetch(ino)?;
         self.state().inode(&*self.kv, ino)
+    }
+
+    /// Has the store read the row of an inode that nobody has a copy of, so that it is in memory when it is asked
+    /// for under the state's lock: a page of the index costs as much as the rest of a request.
+    pub(crate) fn fetch(&self, ino: Ino) -> Result<(), MdError> {
+        if self.seen.inode(ino).is_none() {
+            self.kv.get(&keys::inode(ino))?;
+        }
+        Ok(())
     }
 
     /// Whether a session in this process only reads; `None` when there is no such session.

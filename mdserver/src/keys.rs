@@ -50,9 +50,12 @@ pub(crate) const LATER: &[u8] = b"mlater";
 /// How many inodes there are.
 pub(crate) const INODES: &[u8] = b"minodes";
 
+/// With what the keys of inodes begin.
+pub(crate) const INODE: u8 = b'i';
+
 /// An inode.
 pub(crate) fn inode(ino: Ino) -> kv::Key {
-    kv::Key::number(b'i', ino.0)
+    kv::Key::number(INODE, ino.0)
 }
 
 /// All inodes.

@@ -156,6 +156,11 @@ impl Writer {
         Ok(writer)
     }
 
+    /// How long the file is so far.
+    pub(super) fn written(&self) -> u64 {
+        self.offset
+    }
+
     /// Adds an entry; keys must ascend.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         self.block

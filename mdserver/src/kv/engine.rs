@@ -27,8 +27,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Commits wait when this much is pending.
-const PENDING_LIMIT: usize = 128 << 20;
+/// Commits wait when this much is pending. What of the sealed table is in the index already does not count,
+/// but is in memory as long as the rest of it: the tables take twice this at most.
+const PENDING_LIMIT: usize = 64 << 20;
 
 /// See [`super::MetaKv::before_checkpoint`].
 #[derive(Clone)]
@@ -69,7 +70,7 @@ pub(super) struct Engine {
     /// The base is the index, for a look without its lock.
     pub(super) indexed: AtomicBool,
     pub(super) tables: RwLock<Tables>,
-    /// The size of the tables, for a look without their lock.
+    /// The size of what the tables have and the index has not, for a look without their lock.
     pub(super) pending: AtomicUsize,
     /// How much was appended to the journal, for a look without its lock.
     pub(super) appended: AtomicU64,
@@ -196,7 +197,7 @@ impl Engine {
         let pending = {
             let mut tables = brief::write(&self.tables);
             tables.commit(batch, lsn);
-            tables.bytes()
+            tables.pending()
         };
         let (spare, appended) = (journal.wants_spare(), journal.appended());
         drop(journal);

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 /// Pending changes of this size are moved into the index without waiting for the next beat.
 pub(super) const SEAL_BYTES: usize = 32 << 20;
-/// So many bytes are moved between two looks at the free space.
+/// So many bytes are moved between two looks at the free space, and dumped between two words to those who wait.
 const PART: usize = 256 << 10;
 /// sled is written to when so much is set aside behind its log: many times a part, for it rewrites
 /// whole nodes.
@@ -47,8 +47,19 @@ impl Kept {
     /// it: the limit, or more when the dump itself is large, so that dumping never costs more than a
     /// few times what is committed.
     pub(super) fn next(&self, limit: u64) -> (u64, u64) {
-        let due = (self.newest_bytes / 4).min(JOURNAL_CEILING).max(limit);
+        let due = self.due(limit);
         (self.appended + due, self.appended + 2 * due)
+    }
+
+    fn due(&self, limit: u64) -> u64 {
+        (self.newest_bytes / 4).min(JOURNAL_CEILING).max(limit)
+    }
+
+    /// How much more may be appended when `bytes` of the next checkpoint are written: commits that wait for it
+    /// are held to its pace and not stopped until it is there. For all of it as much as from one to the next.
+    fn granted(&self, bytes: u64, limit: u64) -> u64 {
+        let part = bytes.min(self.newest_bytes) as f64 / self.newest_bytes.max(1) as f64;
+        (part * self.due(limit) as f64) as u64
     }
 }
 
@@ -67,7 +78,7 @@ impl Engine {
             let pending = {
                 let mut tables = self.tables.write();
                 tables.unseal();
-                tables.bytes()
+                tables.pending()
             };
             self.pending.store(pending, Ordering::Relaxed);
             self.signals.stuck(|stuck| stuck.moving = None);
@@ -78,16 +89,17 @@ impl Engine {
     }
 
     /// Moves a sealed table, a part at a time: a disk that fills up stops it between parts, and the
-    /// next try goes on from there.
+    /// next try goes on from there. Commits that wait for room go on after each part, so that they are held to
+    /// the pace of this and never stopped for as long as a table takes.
     fn apply(&self, table: &Memtable, lsn: Lsn) -> Result<(), KvError> {
         let mut moved = self.moved.lock();
         loop {
-            let part = table.part(moved.as_deref(), PART);
+            let (part, bytes) = table.part(moved.as_deref(), PART);
             let last = part.last().map(|(key, _)| key.to_vec());
             let applied = match self.base.read().index() {
                 Ok(index) => {
                     self.make_room(index)?;
-                    index.apply(part.into_iter(), last.is_none().then_some(lsn))
+                    index.apply(part.iter().copied(), last.is_none().then_some(lsn))
                 }
                 Err(fault) => Err(fault),
             };
@@ -97,6 +109,12 @@ impl Engine {
                 return Ok(());
             }
             *moved = last;
+            if let Some(table) = self.options.remembered {
+                self.tables.read().remember_moved(&part, table);
+            }
+            let pending = self.tables.write().part_moved(bytes);
+            self.pending.store(pending, Ordering::Relaxed);
+            self.signals.stuck(|stuck| stuck.moving = None);
         }
     }
 
@@ -197,11 +215,27 @@ impl Engine {
         let index = base.index().map_err(|fault| self.failed(fault))?;
         let mut entries = index.range(b"", None).map_err(|fault| self.failed(fault))?;
         let mut writer = Writer::new(&self.dir, &self.ground, head)?;
+        let mut told = 0;
         while let Some((key, value)) = entries.next().map_err(|fault| self.failed(fault))? {
             let value = value.ok_or_else(|| self.failed(wrong(&key)))?;
             writer.push(&key, &value)?;
+            if writer.written() >= told + PART as u64 {
+                told = writer.written();
+                self.grant(told);
+            }
         }
         writer.finish()
+    }
+
+    /// Lets commits go on that wait for the checkpoint of which `bytes` are written.
+    fn grant(&self, bytes: u64) {
+        let limit = self.options.journal_limit;
+        let overdue = {
+            let kept = self.kept.lock();
+            kept.next(limit).1 + kept.granted(bytes, limit)
+        };
+        self.signals
+            .set_checkpoint_at(self.signals.checkpoint_at(), overdue);
     }
 
     /// The newest checkpoint, open for reading.
@@ -288,7 +322,7 @@ impl Engine {
         let mut base = self.base.write();
         let mut tables = self.tables.write();
         tables.lay_under(opened.reconciled.memtable, truth.last);
-        self.pending.store(tables.bytes(), Ordering::Relaxed);
+        self.pending.store(tables.pending(), Ordering::Relaxed);
         *base = Base::Index(opened.index);
         self.indexed.store(true, Ordering::Release);
         Ok(())
@@ -302,5 +336,35 @@ impl Surroundings for Engine {
 
     fn make_room(&self, index: &Index) -> Result<(), KvError> {
         Engine::make_room(self, index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who waits for a checkpoint goes on as it is written, and never beyond as much again as starts the next.
+    #[test]
+    fn a_checkpoint_grants_as_it_is_written() {
+        let head = Head {
+            store: [0; 16],
+            lsn: Lsn(1),
+            journal: 1,
+        };
+        let kept = |newest_bytes| Kept {
+            newest: head,
+            newest_bytes,
+            previous: None,
+            appended: 5 << 20,
+        };
+        let (large, limit) = (kept(400 << 20), 64 << 20);
+        assert_eq!(large.next(limit), (105 << 20, 205 << 20));
+        assert_eq!(large.granted(0, limit), 0);
+        assert_eq!(large.granted(200 << 20, limit), 50 << 20);
+        for bytes in [400 << 20, u64::MAX] {
+            assert_eq!(large.granted(bytes, limit), 100 << 20);
+        }
+        assert_eq!(kept(0).granted(1 << 20, limit), 0);
+        assert_eq!(kept(88).granted(1 << 20, limit), limit);
     }
 }

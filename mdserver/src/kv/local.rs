@@ -19,6 +19,9 @@ pub struct KvOptions {
     pub accept_loss: bool,
     /// Memory for cached values, in bytes.
     pub cache_bytes: u64,
+    /// The first byte of keys whose values are remembered as they go into the index, and not only when they are
+    /// read from there: for a table whose rows are looked for one by one soon after they were written.
+    pub remembered: Option<u8>,
     /// The longest time a commit stays unsynced when nobody asks.
     pub sync_interval: Duration,
     /// The bytes of journal behind the newest checkpoint that start the next one.
@@ -30,6 +33,7 @@ impl Default for KvOptions {
         Self {
             accept_loss: false,
             cache_bytes: 192 << 20,
+            remembered: None,
             sync_interval: Duration::from_secs(2),
             journal_limit: 64 << 20,
         }

@@ -80,18 +80,24 @@ impl Memtable {
         self.map.get(&Key::new(key)).map(|row| row.value.as_deref())
     }
 
-    /// About `bytes` bytes of the changes behind key `after`, ascending; nothing at the end.
-    pub(super) fn part(&self, after: Option<&[u8]>, bytes: usize) -> Vec<(&[u8], Option<&[u8]>)> {
+    /// About `bytes` bytes of the changes behind key `after`, ascending, and the memory they take; nothing at
+    /// the end.
+    pub(super) fn part(
+        &self,
+        after: Option<&[u8]>,
+        bytes: usize,
+    ) -> (Vec<(&[u8], Option<&[u8]>)>, usize) {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut taken = 0;
-        let rest = self.map.range::<[u8], _>((start, Bound::Unbounded));
-        let part = rest.take_while(|(key, row)| {
-            let more = taken < bytes;
-            taken += key.len() + row.value.as_ref().map_or(0, Vec::len);
-            more
-        });
-        part.map(|(key, row)| (&key[..], row.value.as_deref()))
-            .collect()
+        let mut part = Vec::new();
+        for (key, row) in self.map.range::<[u8], _>((start, Bound::Unbounded)) {
+            if taken >= bytes {
+                break;
+            }
+            taken += key.len() + ENTRY + row.value.as_ref().map_or(0, Vec::len);
+            part.push((&key[..], row.value.as_deref()));
+        }
+        (part, taken)
     }
 
     /// The keys with `from <= key < to`, ascending; `from < to`.
@@ -122,6 +128,8 @@ impl Memtable {
 pub(super) struct Tables {
     active: Memtable,
     sealed: Option<(Arc<Memtable>, Lsn)>,
+    /// What of the sealed table is in the index, in bytes of its memory.
+    moved: usize,
     last: Lsn,
     /// How often the sealed table went, or all was replaced: whoever read the index in between
     /// must not trust what he read.
@@ -135,6 +143,7 @@ impl Tables {
         Self {
             active,
             sealed: None,
+            moved: 0,
             last,
             turns: 0,
             cache: ReadCache::new(cache_bytes),
@@ -209,9 +218,28 @@ impl Tables {
         (table, self.last)
     }
 
+    /// Remembers changes of the sealed table that are in the index, those of keys that begin with `table`. Nobody
+    /// is told of them before the table goes: until then it says so itself, or the active one something newer,
+    /// which overwrites these on its own way into the index.
+    pub(super) fn remember_moved(&self, part: &[(&[u8], Option<&[u8]>)], table: u8) {
+        for (key, value) in part.iter().filter(|(key, _)| key.first() == Some(&table)) {
+            match value {
+                Some(_) => self.cache.insert(key, *value),
+                None => self.cache.remove(key),
+            }
+        }
+    }
+
+    /// So much more of the sealed table is in the index, in bytes of its memory; answers what is left to move.
+    pub(super) fn part_moved(&mut self, bytes: usize) -> usize {
+        self.moved += bytes;
+        self.pending()
+    }
+
     /// The sealed table is in the index.
     pub(super) fn unseal(&mut self) {
         self.sealed = None;
+        self.moved = 0;
         self.turns += 1;
     }
 
@@ -219,6 +247,7 @@ impl Tables {
     pub(super) fn replace(&mut self, active: Memtable) {
         self.active = active;
         self.sealed = None;
+        self.moved = 0;
         self.turns += 1;
         self.cache.clear();
     }
@@ -232,8 +261,46 @@ impl Tables {
         self.turns += 1;
     }
 
-    /// The memory both tables take, roughly.
-    pub(super) fn bytes(&self) -> usize {
-        self.active.bytes() + self.sealed.as_ref().map_or(0, |(sealed, _)| sealed.bytes())
+    /// The memory of what is in both tables and not in the index, roughly.
+    pub(super) fn pending(&self) -> usize {
+        let sealed = self.sealed.as_ref().map_or(0, |(sealed, _)| sealed.bytes());
+        self.active.bytes() + sealed.saturating_sub(self.moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What of a sealed table is in the index is pending no more, though the rest of it keeps it in memory.
+    #[test]
+    fn what_was_moved_is_not_pending() {
+        let mut tables = Tables::new(Memtable::default(), Lsn(0), 1 << 20);
+        let mut batch = Batch::new();
+        for i in 0..100u32 {
+            batch.put(i.to_be_bytes(), [7; 100]);
+        }
+        batch.delete("gone");
+        tables.commit(batch, Lsn(1));
+        let all = tables.pending();
+        let (sealed, _) = tables.seal();
+        let mut batch = Batch::new();
+        batch.put("later", "1");
+        tables.commit(batch, Lsn(2));
+        let later = tables.pending() - all;
+        assert!(later > 0);
+        let (mut at, mut left, mut parts) = (None, all, 0);
+        loop {
+            let (part, bytes) = sealed.part(at.as_deref(), 1000);
+            let Some((last, _)) = part.last() else { break };
+            left -= bytes;
+            assert_eq!(tables.part_moved(bytes), left + later);
+            at = Some(last.to_vec());
+            parts += 1;
+        }
+        assert_eq!(left, 0);
+        assert!(parts > 10, "{parts}");
+        tables.unseal();
+        assert_eq!(tables.pending(), later);
     }
 }

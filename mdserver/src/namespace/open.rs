@@ -15,6 +15,7 @@ const MAX_RELEASES: usize = 65_536;
 
 /// Counts an inode as opened once more.
 pub(crate) fn open(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+    core.fetch(ino)?;
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
     // Made while no data server was known: now there may be one.

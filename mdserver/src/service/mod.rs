@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::api::{MdError, Reply, Request};
 use crate::core::Core;
+use crate::keys;
 use crate::kv::{KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
 pub(crate) use start::FORMAT;
 pub(crate) use start::known_format;
@@ -50,7 +51,10 @@ pub struct ServiceOptions {
 impl Default for ServiceOptions {
     fn default() -> Self {
         Self {
-            kv: KvOptions::default(),
+            kv: KvOptions {
+                remembered: Some(keys::INODE),
+                ..KvOptions::default()
+            },
             lease: Duration::from_secs(10),
             silence: Duration::from_secs(5),
             byte_chunk: 8 << 20,

@@ -57,7 +57,22 @@ impl Subject {
     fn options() -> KvOptions {
         KvOptions {
             journal_limit: 4 << 10,
+            remembered: Some(b'a'),
             ..quiet()
+        }
+    }
+
+    /// Asks for single keys, of which caches may have an opinion: all that a batch ever has of some length.
+    fn look(&self) {
+        let model = self.states.last().unwrap();
+        let letters = || b'a'..b'e';
+        let keys = letters().flat_map(|a| letters().map(move |b| [a, b]));
+        for key in letters().map(|a| vec![a]).chain(keys.map(Vec::from)) {
+            assert_eq!(
+                self.kv().get(&key).unwrap().as_ref(),
+                model.get(&key),
+                "{key:?}"
+            );
         }
     }
 
@@ -95,10 +110,12 @@ impl Subject {
                 apply(&mut model, &batch);
                 assert_eq!(self.kv().commit(batch).unwrap().0 as usize, every + 1);
                 self.states.push(model);
+                self.look();
             }
             Step::Sync => self.synced = self.kv().sync().unwrap(),
             Step::Checkpoint => {
                 self.kv().checkpoint().unwrap();
+                self.look();
                 self.synced = Lsn(every as u64);
             }
             Step::Close => {
@@ -252,6 +269,48 @@ fn copies_of_a_busy_store_open() {
         }
         done.store(1, Ordering::Release);
     });
+}
+
+/// Rows go into the index, and into the cache, while they are changed: who was told that a commit is done sees it,
+/// whichever of the two has the row.
+#[test]
+fn what_goes_into_the_index_is_never_read_older_than_it_is() {
+    let dir = TempDir::new().unwrap();
+    let options = KvOptions {
+        journal_limit: 16 << 10,
+        sync_interval: Duration::from_millis(1),
+        remembered: Some(b'k'),
+        ..quiet()
+    };
+    let (kv, _) = LocalKv::open(dir.path(), options).unwrap();
+    std::thread::scope(|scope| {
+        for own in 0..2u32 {
+            let kv = &kv;
+            scope.spawn(move || {
+                for i in 0..20_000u32 {
+                    let key = format!("k{own}{}", i.wrapping_mul(2_654_435_761) >> 29);
+                    let mut batch = Batch::new();
+                    let value = (i % 5 != 3).then(|| i.to_le_bytes().to_vec());
+                    match &value {
+                        Some(value) => batch.put(&key[..], value.clone()),
+                        None => batch.delete(&key[..]),
+                    };
+                    kv.commit(batch).unwrap();
+                    assert_eq!(kv.get(key.as_bytes()).unwrap(), value, "{i}");
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..50 {
+                kv.checkpoint().unwrap();
+            }
+        });
+    });
+    // Nothing is in the tables any more: the cache and the index answer.
+    kv.checkpoint().unwrap();
+    for (key, value) in all(&kv) {
+        assert_eq!(kv.get(&key).unwrap(), Some(value));
+    }
 }
 
 /// Copies checkpoints and journal.
