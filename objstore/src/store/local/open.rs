@@ -7,6 +7,7 @@
 //! meet a damaged one. One that has its end and is damaged all the same is an error.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -191,8 +192,9 @@ impl LocalStore {
         if let Some(record) = sequences.get(&name)
             && let Some(Home::Small(place)) = index.get(&name)
         {
-            // A file whose head is damaged counts: it was on disk before its record was to die.
-            if head(&path).is_some_and(|head| head.sequence < *record) {
+            // A file whose head is damaged counts: it was on disk before its record was to die. One that has no head
+            // never was: it was deleted, and the record is newer.
+            if head(&path).is_some_and(|head| head.sequence < *record) || lacks_head(&path) {
                 return self.files.unlink(&path);
             }
             self.segments.kill(&place)?;
@@ -202,4 +204,11 @@ impl LocalStore {
         index.set(&name, Home::File);
         Ok(())
     }
+}
+
+/// Whether there is nothing where the head of a file should be, as when the file was made and never synced.
+fn lacks_head(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut begin));
+    read.is_ok() && begin.iter().all(|byte| *byte == 0)
 }

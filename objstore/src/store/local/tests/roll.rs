@@ -1,4 +1,4 @@
-//! The roll of grid chunks after a loss of power.
+//! Grid chunks that were deleted and made anew, after a loss of power.
 
 use std::fs;
 use std::io::IoSlice;
@@ -47,4 +47,31 @@ fn a_small_chunk_in_place_of_a_large_one_is_not_missed_when_it_goes() {
     let got = store.read(&name, &form, &slab, &mut [0; 100]);
     assert_eq!(got, Err(StoreError::Missing(name.clone())));
     write(&store, &large);
+}
+
+/// A file was made, deleted before it was on disk, and a small chunk of its name is: the file that a loss of power
+/// brings back, without anything in it, does not take its place.
+#[test]
+fn a_file_that_was_never_on_disk_does_not_replace_a_newer_record() {
+    for len in [0, 8192] {
+        let dir = tempfile::tempdir().unwrap();
+        let name = grid(9, 1, &[0]);
+        let form = form(&[1 << 20], 1, Codec::None, &[]);
+        let slab = Hyperslab::whole(&[100]);
+        let small = noise(100, 4);
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        let path = store.directory.chunk_path(&name);
+        store
+            .write(&name, &form, &slab, &[IoSlice::new(&small)])
+            .unwrap();
+        store.sync(&[]).unwrap();
+        store.crash();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, vec![0; len]).unwrap();
+        // Also where the roll cannot tell.
+        fs::remove_file(dir.path().join("roll")).unwrap();
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        assert_eq!(read(&store, &name, &form, &slab), small);
+        store.close().unwrap();
+    }
 }
