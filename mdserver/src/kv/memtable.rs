@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Memory a key costs beyond its bytes, roughly.
 const ENTRY: usize = 64;
 
+/// A key, and its newest value: `None` where it was deleted.
+pub(super) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
+
 /// The newest value of each key, `None` where it was deleted.
 #[derive(Debug, Default)]
 pub(super) struct Memtable {
@@ -82,11 +85,7 @@ impl Memtable {
 
     /// About `bytes` bytes of the changes behind key `after`, ascending, and the memory they take; nothing at
     /// the end.
-    pub(super) fn part(
-        &self,
-        after: Option<&[u8]>,
-        bytes: usize,
-    ) -> (Vec<(&[u8], Option<&[u8]>)>, usize) {
+    pub(super) fn part(&self, after: Option<&[u8]>, bytes: usize) -> (Vec<Change<'_>>, usize) {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut taken = 0;
         let mut part = Vec::new();
@@ -101,11 +100,7 @@ impl Memtable {
     }
 
     /// The keys with `from <= key < to`, ascending; `from < to`.
-    pub(super) fn range(
-        &self,
-        from: &[u8],
-        to: &[u8],
-    ) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    pub(super) fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Change<'_>> {
         let range = (Bound::Included(from), Bound::Excluded(to));
         self.map
             .range::<[u8], _>(range)
@@ -221,7 +216,7 @@ impl Tables {
     /// Remembers changes of the sealed table that are in the index, those of keys that begin with `table`. Nobody
     /// is told of them before the table goes: until then it says so itself, or the active one something newer,
     /// which overwrites these on its own way into the index.
-    pub(super) fn remember_moved(&self, part: &[(&[u8], Option<&[u8]>)], table: u8) {
+    pub(super) fn remember_moved(&self, part: &[Change<'_>], table: u8) {
         for (key, value) in part.iter().filter(|(key, _)| key.first() == Some(&table)) {
             match value {
                 Some(_) => self.cache.insert(key, *value),
