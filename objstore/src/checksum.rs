@@ -31,6 +31,33 @@ pub fn crc32c_of(pieces: &[IoSlice<'_>]) -> u32 {
     digest.finalize() as u32
 }
 
+/// The CRC-32C of each block of `block` bytes of several pieces, as if they were one; of the last as if zeros followed it
+/// to a whole block.
+#[must_use]
+pub fn sums_of_blocks(pieces: &[IoSlice<'_>], block: u64) -> Vec<u32> {
+    let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let mut sums = Vec::with_capacity(total.div_ceil(block as usize));
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    let mut room = block;
+    for piece in pieces {
+        let mut rest = &piece[..];
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(room as usize));
+            digest.update(now);
+            (rest, room) = (later, room - now.len() as u64);
+            if room == 0 {
+                sums.push(digest.finalize() as u32);
+                digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+                room = block;
+            }
+        }
+    }
+    if room < block {
+        sums.push(padded(digest.finalize() as u32, room));
+    }
+    sums
+}
+
 /// The CRC-32C of `a` followed by `b`, from the CRCs of both and the length of `b`.
 #[must_use]
 pub fn combined(a: u32, b: u32, b_len: u64) -> u32 {
@@ -128,6 +155,12 @@ mod tests {
             prop_assert_eq!(combined(crc32c(&a), crc32c(&[&b[..], &c].concat()), (b.len() + c.len()) as u64), crc32c(&whole));
             let zeros = vec![0; c.len()];
             prop_assert_eq!(padded(crc32c(&a), c.len() as u64), crc32c(&[&a[..], &zeros].concat()));
+            let blocks: Vec<u32> = [&a[..], &b, &c]
+                .concat()
+                .chunks(64)
+                .map(|block| padded(crc32c(block), 64 - block.len() as u64))
+                .collect();
+            prop_assert_eq!(sums_of_blocks(&pieces, 64), blocks);
             let turned: Vec<u8> = b.iter().map(|x| x ^ 0x5A).collect();
             let after = [&a[..], &turned, &c].concat();
             prop_assert_eq!(replaced(crc32c(&whole), crc32c(&b), crc32c(&turned), c.len() as u64), crc32c(&after));

@@ -65,7 +65,8 @@ pub unsafe extern "C" fn slabfs_connect(
                 Out::new(session, "session")?,
             )
         };
-        let mut how = ConnectOptions::to(place);
+        // A program may write to its memory when it must not: then what was stored is whatever was there, and no damage.
+        let mut how = ConnectOptions::to(place).steady_memory(false);
         if let Some(options) = options {
             // SAFETY: the caller's.
             how = unsafe { with(how, options) }?;

@@ -8,7 +8,8 @@
 //!   `slabs` what becomes a chunk
 //! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
 //!   from that
-//! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps;
+//! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps; `near` chunks whose files
+//!   are lent;
 //!   `batch`, `batch_write` read and write nested strided patterns
 //! - `transfer` regions between the caller's memory and objects, many under way at the same time
 //! - `part` selections through a handle of the whole object
@@ -45,6 +46,7 @@ mod layout;
 mod life;
 mod locks;
 mod namespace;
+mod near;
 mod newer;
 mod object;
 mod open;

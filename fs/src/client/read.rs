@@ -61,10 +61,14 @@ impl Handle {
         if !state.runs.overlaps(offset, end) && self.is_ahead(offset, len) {
             return false;
         }
-        if len as u64 > BLOCK {
-            return true;
-        }
-        !state.runs.covers(offset, end) && !self.client.cache().holds(self.object.ino, offset, end)
+        let cached = len as u64 <= BLOCK
+            && (state.runs.covers(offset, end)
+                || self.client.cache().holds(self.object.ino, offset, end));
+        drop(state);
+        !cached
+            && self
+                .near(&geometry, self.object.size(&geometry), offset, len)
+                .is_none()
     }
 
     /// Whether it is time to ask whether another mount has changed the object: now and then, and when a
@@ -245,17 +249,28 @@ impl Handle {
         }
         let len = (end - offset) as usize;
         self.client.counters().read.transfer(len as u64);
-        if let Some((window, range)) = self.ahead(&geometry, size, offset, len) {
+        let cache = self.client.cache();
+        let held = len as u64 <= BLOCK && cache.holds(object.ino, offset, end);
+        let near = match held {
+            true => None,
+            false => self.near(&geometry, size, offset, len),
+        };
+        if near.is_none()
+            && let Some((window, range)) = self.ahead(&geometry, size, offset, len)
+        {
             sink.give(window.bytes(range));
             return Ok(true);
         }
         let wants = self.wants(&geometry, size, offset, len as u64)?;
-        let cached =
-            self.selected.is_none() && self.client.is_for_cache(object, &geometry, offset, len);
+        let cached = near.is_none()
+            && self.selected.is_none()
+            && self.client.is_for_cache(object, &geometry, offset, len);
         if !cached
             && let [want] = wants.as_slice()
             && want.within.is_none()
-            && self.client.show(object, &geometry, &want.slab, sink)?
+            && self
+                .client
+                .show(object, &geometry, &want.slab, near, sink)?
         {
             return Ok(true);
         }
@@ -312,25 +327,33 @@ impl Handle {
 
 impl Client {
     /// Gives the bytes of `slab` from where they lie, if they lie together in one chunk of this process
-    /// and nothing newer is here.
+    /// and nothing newer is here. `near`: that has been looked at, and where they are.
     fn show(
         &self,
         object: &Object,
         geometry: &Geometry,
         slab: &Hyperslab,
+        near: Option<Committed>,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
-        if !self.local() || !geometry.info.codec.is_none() {
-            return Ok(false);
-        }
-        {
-            let state = object.state.lock();
-            if !state.runs.is_empty() || state.taken.is_some() || !state.streams.is_empty() {
-                return Ok(false);
+        let plan = match near {
+            Some(plan) => plan,
+            None => {
+                if !self.local() || !geometry.info.codec.is_none() {
+                    return Ok(false);
+                }
+                {
+                    let state = object.state.lock();
+                    if !state.runs.is_empty() || state.taken.is_some() || !state.streams.is_empty()
+                    {
+                        return Ok(false);
+                    }
+                }
+                let mut plan = Committed::default();
+                self.plan(object, geometry, slab, &mut plan)?;
+                plan
             }
-        }
-        let mut plan = Committed::default();
-        self.plan(object, geometry, slab, &mut plan)?;
+        };
         let [piece] = plan.pieces.as_slice() else {
             return Ok(false);
         };

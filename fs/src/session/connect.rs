@@ -34,6 +34,7 @@ pub struct ConnectOptions {
     place: PathBuf,
     key_file: Option<PathBuf>,
     client: ClientOptions,
+    steady: bool,
 }
 
 impl ConnectOptions {
@@ -45,7 +46,16 @@ impl ConnectOptions {
             place: place.as_ref().to_owned(),
             key_file: None,
             client: ClientOptions::default(),
+            steady: true,
         }
+    }
+
+    /// Whether what is given to be written stays as it is until the call, or the transfer, is over; it does if nothing is
+    /// said, and memory that other languages own may not. Then sums are made of what has come and not of what is sent.
+    #[must_use]
+    pub fn steady_memory(mut self, steady: bool) -> ConnectOptions {
+        self.steady = steady;
+        self
     }
 
     /// The file with the key that all processes of the filesystem share; `tcp:` needs one.
@@ -115,6 +125,7 @@ impl ConnectOptions {
         let servers = Servers::new(Options {
             deadline,
             key: key.clone(),
+            steady: self.steady,
             ..Options::default()
         });
         let metadata = Arc::new(RemoteMd::connect(addr.clone(), key, deadline));

@@ -7,7 +7,7 @@ use slabfs_model::{Coords, Hyperslab, Region};
 use super::{GAP, SPAN, Share};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::{ChunkStore, Patch};
+use crate::store::{ChunkSource, Patch};
 
 /// Parts of a window, at most.
 const MOST_PARTS: usize = 1024;
@@ -121,7 +121,7 @@ fn boxes(shape: &[u64], from: u64, to: u64, boxes: &mut Vec<Region>) -> Result<(
 
 /// Packs a window of a chunk into `out`, which has exactly its bytes. `scratch` has [`SPAN`] bytes.
 pub(crate) fn read_window(
-    store: &dyn ChunkStore,
+    store: &(impl ChunkSource + ?Sized),
     share: &Share<'_>,
     window: &Window,
     scratch: &mut [u8],
@@ -151,7 +151,11 @@ pub(crate) fn read_window(
 }
 
 /// Whether a chunk is there: a read of nothing says it.
-pub(crate) fn is_there(store: &dyn ChunkStore, name: &ChunkName, form: &ChunkForm) -> Result<bool> {
+pub(crate) fn is_there(
+    store: &(impl ChunkSource + ?Sized),
+    name: &ChunkName,
+    form: &ChunkForm,
+) -> Result<bool> {
     let zeros = || form.shape.iter().map(|_| 0).collect();
     let nothing = Hyperslab::from_region(&Region {
         offset: zeros(),

@@ -11,9 +11,10 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use smallvec::SmallVec;
 
 use super::fanout::{decode, encode};
+use crate::checksum::sums_of_blocks;
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::{Place, write_part};
-use crate::wire::messages::{Answer, BlankItem, Blanks, Outcome, kind};
+use crate::store::{Place, SUMMED, write_part};
+use crate::wire::messages::{Answer, BlankItem, Blanks, FilledItem, Outcome, kind};
 use crate::wire::{MAX_FILES, Pool, Until, WireResult};
 
 /// Smaller chunks are sent: two requests in place of one cost more than the copies.
@@ -27,11 +28,15 @@ pub(super) struct Filling<'a> {
 }
 
 /// Puts chunks by files; `false` if they are to be sent.
-pub(super) fn put(pool: &Pool, chunks: &[Filling<'_>], until: Until) -> bool {
+///
+/// `steady`: nobody changes the bytes meanwhile, so that they can be summed here: of what is read later everything between
+/// this memory and that of the reader has been looked at, and the server looks at nothing now. Elsewhere a byte that changes
+/// between sum and file would make the chunk damaged, so the server sums what has come.
+pub(super) fn put(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> bool {
     if chunks.is_empty() || chunks.len() > MAX_FILES || is_limited() {
         return false;
     }
-    match exchange(pool, chunks, until) {
+    match exchange(pool, chunks, steady, until) {
         Ok(done) => done,
         Err(error) => {
             tracing::debug!(addr = %pool.addr(), "chunks are sent and not written to files: {error}");
@@ -45,7 +50,7 @@ fn is_limited() -> bool {
     !matches!(getrlimit(Resource::RLIMIT_FSIZE), Ok((RLIM_INFINITY, _)))
 }
 
-fn exchange(pool: &Pool, chunks: &[Filling<'_>], until: Until) -> WireResult<bool> {
+fn exchange(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> WireResult<bool> {
     let items = chunks.iter().map(|chunk| BlankItem {
         name: chunk.name,
         form: chunk.form,
@@ -57,17 +62,15 @@ fn exchange(pool: &Pool, chunks: &[Filling<'_>], until: Until) -> WireResult<boo
         &asked,
         until,
         &mut |control, files| {
-            let written = postcard::from_bytes::<Answer<Blanks>>(control)
+            let filled = postcard::from_bytes::<Answer<Blanks>>(control)
                 .ok()
                 .and_then(Result::ok)
-                .is_some_and(|places| {
-                    fill(chunks, &places, files.into_iter().map(File::from).collect())
+                .and_then(|places| {
+                    let files = files.into_iter().map(File::from).collect();
+                    fill(chunks, &places, files, steady)
                 });
-            let filled: Vec<&ChunkName> = match written {
-                true => chunks.iter().map(|chunk| chunk.name).collect(),
-                // The files are given back at once, since they take room.
-                false => Vec::new(),
-            };
+            // Without any the files are given back at once, since they take room.
+            let filled: Vec<FilledItem<&ChunkName>> = filled.unwrap_or_default();
             Ok((kind::FILLED, encode(&filled)?))
         },
         &mut |control, incoming| {
@@ -83,19 +86,33 @@ fn exchange(pool: &Pool, chunks: &[Filling<'_>], until: Until) -> WireResult<boo
 }
 
 /// Writes all chunks to their files, which are closed then.
-fn fill(chunks: &[Filling<'_>], places: &[Vec<Place>], files: Vec<File>) -> bool {
+fn fill<'a>(
+    chunks: &[Filling<'a>],
+    places: &[Vec<Place>],
+    files: Vec<File>,
+    steady: bool,
+) -> Option<Vec<FilledItem<&'a ChunkName>>> {
     if places.len() != chunks.len() || files.len() != chunks.len() {
-        return false;
+        return None;
     }
-    let written = chunks
-        .iter()
-        .zip(places)
-        .zip(files)
-        .try_for_each(|((chunk, places), file)| write(chunk, places, &file));
+    let all = chunks.iter().zip(places).zip(files);
+    let written = all.map(|((chunk, places), file)| {
+        // While the bytes are in the processor's cache they are written, too.
+        let sums = match steady {
+            true => sums_of_blocks(&chunk.data, SUMMED),
+            false => Vec::new(),
+        };
+        write(chunk, places, &file)?;
+        Ok(FilledItem {
+            name: chunk.name,
+            sums,
+        })
+    });
+    let written: io::Result<Vec<_>> = written.collect();
     if let Err(error) = &written {
         tracing::debug!("writing a file of a data server: {error}");
     }
-    written.is_ok()
+    written.ok()
 }
 
 fn write(chunk: &Filling<'_>, places: &[Place], file: &File) -> io::Result<()> {

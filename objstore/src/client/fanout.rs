@@ -14,9 +14,11 @@ use slabfs_model::{ServerId, SessionId};
 use smallvec::SmallVec;
 
 use super::blank::{self, Filling};
+use super::loans::Lent;
 use super::{Servers, Table, Target, target};
 use crate::{
     error::StoreError,
+    name::{ChunkForm, ChunkName},
     store::ChunkStore,
     wire::{Flight, Incoming, MAX_CONTROL, Pool, Until, WireError, WireResult},
 };
@@ -63,6 +65,17 @@ pub(super) trait Message<'a>: Send {
     fn fillings(&self) -> Vec<Filling<'a>> {
         Vec::new()
     }
+    /// The chunks whose cells it reads, if files will do in place of bytes; nothing where it is to be sent.
+    fn chunks(&self) -> Vec<(&'a ChunkName, &'a ChunkForm)> {
+        Vec::new()
+    }
+    /// Reads them from files that the server lends. What goes wrong is asked of the server.
+    fn read_lent(&mut self, _lent: &Lent) -> Result<(), Failure> {
+        Err((
+            self.first(),
+            StoreError::Invalid("nothing to be read".into()),
+        ))
+    }
     /// Takes the reply; runs again when the request is sent again. What the server says of single
     /// pieces is kept for `verdict`.
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()>;
@@ -76,13 +89,13 @@ pub(super) trait Message<'a>: Send {
 pub(super) struct Job<M> {
     pub(super) server: ServerId,
     pub(super) messages: Vec<M>,
+    /// Messages that were sent to another process for them.
+    pub(super) sent: u64,
 }
 
-/// Messages of these jobs that go to other processes.
-pub(super) fn remote_messages<M>(table: &Table, jobs: &[Job<M>]) -> u64 {
-    let there = |job: &&Job<M>| !matches!(table.get(&job.server), Some(Target::Local(_)));
-    let messages = jobs.iter().filter(there).map(|job| job.messages.len());
-    messages.sum::<usize>() as u64
+/// Messages that went to other processes for these jobs.
+pub(super) fn remote_messages<M>(jobs: &[Job<M>]) -> u64 {
+    jobs.iter().map(|job| job.sent).sum()
 }
 
 impl Servers {
@@ -118,7 +131,7 @@ impl Servers {
         let mut flights: SmallVec<[Option<Flight>; 4]> = jobs
             .iter()
             .map(|job| {
-                if jobs.len() > 1 {
+                if jobs.len() > 1 && !self.is_lent(job) {
                     depart(table, job, session, until)
                 } else {
                     None
@@ -168,6 +181,49 @@ fn depart<'a, M: Message<'a>>(
 }
 
 impl Servers {
+    /// Whether a job's first message is read from files that are here.
+    fn is_lent<'a, M: Message<'a>>(&self, job: &Job<M>) -> bool {
+        let chunks = |message: &M| {
+            let chunks = message.chunks();
+            !chunks.is_empty()
+                && chunks
+                    .iter()
+                    .all(|(name, _)| self.loans.has(job.server, name))
+        };
+        self.loans.are_any() && job.messages.first().is_some_and(chunks)
+    }
+
+    /// Reads a message from files that the server lends, or has lent; false if it is to be sent.
+    fn read_by_loan<'a, M: Message<'a>>(
+        &self,
+        server: ServerId,
+        pool: &Pool,
+        message: &mut M,
+        until: Until,
+        sent: &mut u64,
+    ) -> bool {
+        let chunks = message.chunks();
+        if chunks.is_empty() {
+            return false;
+        }
+        let bytes = message.bytes();
+        let (lent, asked) = self.loans.borrow(server, pool, &chunks, bytes, until);
+        if asked {
+            self.counters.messages.fetch_add(1, Relaxed);
+            *sent += 1;
+        }
+        let Some(lent) = lent else { return false };
+        match message.read_lent(&lent) {
+            Ok(()) => true,
+            Err((_, error)) => {
+                tracing::debug!("chunks are asked for and not read from files: {error}");
+                self.loans
+                    .forget(server, chunks.iter().map(|(name, _)| *name));
+                false
+            }
+        }
+    }
+
     fn run<'a, M: Message<'a>>(
         &self,
         table: &Table,
@@ -179,14 +235,27 @@ impl Servers {
         let server = job.server;
         let mut pause = super::AGAIN;
         for message in &mut job.messages {
-            if matches!(table.get(&server), Some(Target::Remote(_))) {
+            if let Some(Target::Remote(pool)) = table.get(&server) {
+                if flight.is_none()
+                    && self.read_by_loan(server, pool, message, until, &mut job.sent)
+                {
+                    continue;
+                }
                 self.counters.messages.fetch_add(1, Relaxed);
+                job.sent += 1;
             }
             match target(table, server).map_err(|e| (message.first(), e))? {
                 Target::Local(store) => message.local(store.as_ref())?,
                 Target::Remote(pool) => loop {
-                    remote(pool, message, flight.take(), session, until)
-                        .map_err(|e| (message.first(), store_error(server, pool, e)))?;
+                    remote(
+                        pool,
+                        message,
+                        flight.take(),
+                        session,
+                        self.options.steady,
+                        until,
+                    )
+                    .map_err(|e| (message.first(), store_error(server, pool, e)))?;
                     match message.verdict() {
                         // It has not heard from the metadata service for a while, and will.
                         Err((at, StoreError::Unavailable { detail, .. })) => {
@@ -215,6 +284,7 @@ fn remote<'a, M: Message<'a>>(
     message: &mut M,
     flight: Option<Flight>,
     session: SessionId,
+    steady: bool,
     until: Until,
 ) -> WireResult<()> {
     if let Some(flight) = flight {
@@ -225,7 +295,7 @@ fn remote<'a, M: Message<'a>>(
             done => return done,
         }
     }
-    if blank::put(pool, &message.fillings(), until) {
+    if blank::put(pool, &message.fillings(), steady, until) {
         return Ok(());
     }
     let request = message.request(session)?;
@@ -316,6 +386,7 @@ impl<M> Sorter<M> {
                 self.jobs.push(Job {
                     server,
                     messages: Vec::new(),
+                    sent: 0,
                 });
                 self.room.push((0, 0));
                 self.jobs.len() - 1

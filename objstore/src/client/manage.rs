@@ -83,6 +83,7 @@ impl Servers {
 
     /// Deletes chunks; those that do not exist are no error.
     pub fn delete(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
+        self.loans.forget_all(names);
         let local =
             |store: &dyn ChunkStore, names: &[ChunkName]| store.delete(names).map_err(|e| (0, e));
         self.act(kind::DELETE, local, names, |(server, name)| {
@@ -111,6 +112,7 @@ impl Servers {
                 local,
                 failed: None,
             }],
+            sent: 0,
         });
         self.fan_out(&self.table(), &mut jobs.collect::<Vec<_>>(), true)
             .map_err(|(_, e)| e)

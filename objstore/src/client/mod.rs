@@ -12,6 +12,7 @@
 //!
 //! - `pieces`: what is asked; `read`, `write`, `batch`, `manage`: the operations;
 //! - `fanout`: messages to many servers; `cut`: pieces too large for a message; `workers`: the threads;
+//! - `blank`, `loans`: files of servers on the same machine, to be written and read in place of sending bytes;
 //! - [`Counters`]: how much was asked, sent and touched.
 //!
 //! Deliberately absent: which chunk lies where (`model`'s plan and the metadata service know), caches
@@ -22,6 +23,7 @@ mod blank;
 mod counters;
 mod cut;
 mod fanout;
+mod loans;
 mod manage;
 mod pieces;
 mod read;
@@ -47,9 +49,11 @@ pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePi
 use crate::{
     addr::Addr,
     error::{Result, StoreError},
+    name::ChunkName,
     store::ChunkStore,
     wire::{Key, Pool},
 };
+use loans::Loans;
 use workers::Workers;
 
 /// The pause before a server that lets nobody in at present is asked again, at first and at most: the whole
@@ -64,6 +68,9 @@ pub struct Options {
     pub deadline: Duration,
     /// The shared key, for TCP.
     pub key: Option<Key>,
+    /// What is given to be written stays as it is until the call is over. Rust sees to that; memory of programs in other
+    /// languages may change.
+    pub steady: bool,
     /// Threads that move large requests to and from several servers at the same time.
     pub workers: usize,
 }
@@ -73,6 +80,7 @@ impl Default for Options {
         Options {
             deadline: Duration::from_secs(30),
             key: None,
+            steady: true,
             workers: 8,
         }
     }
@@ -83,6 +91,7 @@ pub struct Servers {
     options: Options,
     table: RwLock<Arc<Table>>,
     counters: Counters,
+    loans: Loans,
     workers: OnceLock<Workers>,
     caller: Mutex<Caller>,
     /// The session is another one, or nothing is waited for any more.
@@ -121,6 +130,7 @@ impl Servers {
             options,
             table: RwLock::default(),
             counters: Counters::default(),
+            loans: Loans::new(),
             workers: OnceLock::new(),
             caller: Mutex::default(),
             changed: Condvar::new(),
@@ -186,6 +196,26 @@ impl Servers {
     /// Whether a server is a store inside this process.
     pub fn is_local(&self, id: ServerId) -> bool {
         matches!(self.table().get(&id), Some(Target::Local(_)))
+    }
+
+    /// Whether chunks of other processes may be read here without asking them.
+    pub fn are_any_lent(&self) -> bool {
+        self.loans.are_any()
+    }
+
+    /// Whether a chunk is read in this process: its server is here, or has lent its file.
+    pub fn is_near(&self, id: ServerId, name: &ChunkName) -> bool {
+        self.loans.has(id, name) || self.is_local(id)
+    }
+
+    /// Gives back files of chunks that have not been read for a while. To be called now and then.
+    pub fn tidy(&self) {
+        self.loans.tidy();
+    }
+
+    #[cfg(test)]
+    fn age_loans(&self) {
+        self.loans.age();
     }
 
     /// What has been asked, sent and touched so far.

@@ -10,12 +10,13 @@ use super::{
     counters::touched,
     cut::cut,
     fanout::{Failure, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight},
+    loans::Lent,
     target,
 };
 use crate::{
     error::{Result, StoreError},
     name::{ChunkForm, ChunkName},
-    store::ChunkStore,
+    store::{ChunkSource, ChunkStore},
     wire::{
         Incoming, MAX_PAYLOAD, WireResult,
         messages::{Found, ReadItem, ReadReply, kind},
@@ -42,6 +43,10 @@ impl Servers {
         }
         let table = self.table();
         let in_turn = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
+        if in_turn && self.all_lent(&table, pieces) {
+            count(&self.counters, pieces);
+            return Ok(());
+        }
         if in_turn && let Some(result) = all_local(&table, pieces) {
             result?;
             count(&self.counters, pieces);
@@ -50,7 +55,7 @@ impl Servers {
         let missing = {
             let mut jobs = sort(pieces)?;
             self.fan_out(&table, &mut jobs, false)?;
-            let messages = remote_messages(&table, &jobs);
+            let messages = remote_messages(&jobs);
             self.counters.read.answered(messages);
             let parts = jobs
                 .iter()
@@ -68,7 +73,24 @@ impl Servers {
         Ok(())
     }
 
-    /// Shows cells of a chunk where they lie, if its server is in this process and they lie in one
+    /// Reads pieces of remote servers in their order if the files of all their chunks are lent; false if not, or if
+    /// something is wrong with one: then their servers are to be asked.
+    fn all_lent(&self, table: &Table, pieces: &mut [ReadPiece<'_>]) -> bool {
+        if !self.loans.are_any() {
+            return false;
+        }
+        let far = |server| matches!(table.get(&server), Some(Target::Remote(_)));
+        let lent = |piece: &ReadPiece<'_>| self.loans.has(piece.server, piece.name);
+        if !pieces.iter().all(|piece| far(piece.server) && lent(piece)) {
+            return false;
+        }
+        pieces.iter_mut().all(|piece| {
+            self.loans
+                .read(piece.server, piece.name, piece.form, piece.slab, piece.out)
+        })
+    }
+
+    /// Shows cells of a chunk where they lie, if its server is in this process, or has lent its file, and they lie in one
     /// piece; else `false`, and `f` is not called. `f` must not use this object's servers.
     pub fn show(
         &self,
@@ -79,10 +101,10 @@ impl Servers {
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
         let table = self.table();
-        let Target::Local(store) = target(&table, server)? else {
-            return Ok(false);
+        let shown = match target(&table, server)? {
+            Target::Local(store) => store.show(name, form, slab, f)?,
+            Target::Remote(_) => (self.loans.show(server, name, form, slab, f)).unwrap_or(false),
         };
-        let shown = store.show(name, form, slab, f)?;
         if shown {
             let sent = slab.volume();
             self.counters.read.piece(sent, touched(form, sent));
@@ -122,7 +144,7 @@ fn all_local(table: &Table, pieces: &mut [ReadPiece<'_>]) -> Option<Result<(), F
 }
 
 fn local_read(
-    store: &dyn ChunkStore,
+    store: &(impl ChunkSource + ?Sized),
     name: &ChunkName,
     form: &ChunkForm,
     slab: &Hyperslab,
@@ -259,9 +281,23 @@ impl<'a> Message<'a> for Read<'a> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
+    fn chunks(&self) -> Vec<(&'a ChunkName, &'a ChunkForm)> {
+        self.parts.iter().map(|p| (p.name, p.form)).collect()
+    }
+
+    fn read_lent(&mut self, lent: &Lent) -> Result<(), Failure> {
+        self.read_from(lent)
+    }
+
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
+        self.read_from(store)
+    }
+}
+
+impl Read<'_> {
+    fn read_from(&mut self, source: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
         for part in &mut self.parts {
-            part.found = local_read(store, part.name, part.form, part.slab.get(), part.out)
+            part.found = local_read(source, part.name, part.form, part.slab.get(), part.out)
                 .map_err(|e| (part.piece, e))?;
         }
         Ok(())

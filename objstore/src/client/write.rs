@@ -49,7 +49,7 @@ impl Servers {
         if !(in_turn && all_local(&table, pieces)?) {
             let mut jobs = sort(&table, pieces)?;
             self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
-            let messages = remote_messages(&table, &jobs);
+            let messages = remote_messages(&jobs);
             self.counters.write.answered(messages);
         }
         for piece in pieces {

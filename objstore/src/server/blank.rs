@@ -11,9 +11,8 @@ use std::os::fd::AsFd;
 use super::check;
 use super::handler::{decode, encode, outcome};
 use crate::error::{Result, StoreError};
-use crate::name::ChunkName;
 use crate::store::{Blank, ChunkStore};
-use crate::wire::messages::{Answer, BlankItem, Blanks};
+use crate::wire::messages::{Answer, BlankItem, Blanks, FilledItem};
 use crate::wire::{Call, MAX_FILES, MAX_PAYLOAD, WireResult};
 
 /// Lends files for all of the chunks asked for, or none.
@@ -67,20 +66,21 @@ fn make(store: &dyn ChunkStore, items: &[BlankItem]) -> Result<Vec<(Blank, File)
 pub(super) fn adopt(store: &dyn ChunkStore, mut call: Call<'_>) -> WireResult<()> {
     let kept = call.kept.take();
     outcome(call, |control, _| {
-        let names = decode::<Vec<ChunkName>>(control).map_err(|e| (0, e))?;
+        let filled = decode::<Vec<FilledItem>>(control).map_err(|e| (0, e))?;
         let blanks = kept.and_then(|kept| kept.downcast::<Vec<Blank>>().ok());
         let blanks = blanks.map_or_else(Vec::new, |blanks| *blanks);
-        if names.is_empty() {
+        if filled.is_empty() {
             // They go.
             return Ok(0);
         }
-        if !names.iter().eq(blanks.iter().map(Blank::name)) {
+        let names = filled.iter().map(|item| &item.name);
+        if !names.eq(blanks.iter().map(Blank::name)) {
             let text = "no files are lent for these chunks, or not any more".to_owned();
             return Err((0, StoreError::Invalid(text)));
         }
-        for (i, blank) in blanks.into_iter().enumerate() {
-            store.adopt(blank).map_err(|e| (i as u64, e))?;
+        for (i, (blank, item)) in blanks.into_iter().zip(&filled).enumerate() {
+            store.adopt(blank, &item.sums).map_err(|e| (i as u64, e))?;
         }
-        Ok(names.len() as u64)
+        Ok(filled.len() as u64)
     })
 }

@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::SessionId;
 
 use super::fence::{Entered, Fence};
-use super::{batch, blank, check};
+use super::{batch, blank, check, loans};
 use crate::{
     error::{Result, StoreError},
     name::ChunkName,
@@ -126,6 +126,7 @@ impl Handler for Answerer {
             }),
             kind::BLANKS => blank::lend(store, call),
             kind::FILLED => blank::adopt(store, call),
+            kind::LOANS => loans::answer(store, call),
             kind::SEAL => each(call, |item: SealItem| {
                 check::kind_of(&item.name, false, "sealed")?;
                 check::form(&item.name, &item.form)?;
@@ -186,7 +187,7 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
             let pieces = vec![Found::Failed(error)];
             call.reply(&encode(&ReadReply { pieces })?, &[])
         }
-        kind::SPACE | kind::LIST | kind::READ_BATCH | kind::BLANKS => {
+        kind::SPACE | kind::LIST | kind::READ_BATCH | kind::BLANKS | kind::LOANS => {
             call.reply(&encode(&Answer::<()>::Err(error))?, &[])
         }
         _ => outcome(call, |_, _| Err((0, error))),

@@ -93,7 +93,7 @@ impl ChunkStore for Memory {
         Ok(Some(Blank::create(path, name, form, places).unwrap()))
     }
 
-    fn adopt(&self, blank: Blank) -> Result<()> {
+    fn adopt(&self, blank: Blank, _: &[u32]) -> Result<()> {
         self.filled.fetch_add(1, Relaxed);
         if self.refuses.load(Relaxed) {
             return Err(StoreError::Deadline);

@@ -16,6 +16,7 @@ mod check;
 mod fence;
 mod handler;
 mod heart;
+mod loans;
 #[cfg(test)]
 pub(crate) mod memory;
 mod orders;

@@ -15,8 +15,8 @@ pub mod conformance;
 mod local;
 
 pub use blank::{Blank, Place};
-pub(crate) use local::write_part;
 pub use local::{Held, LocalOptions, LocalStore};
+pub(crate) use local::{LentChunk, write_part};
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -60,6 +60,15 @@ pub struct Lent<'a> {
     pub len: u64,
 }
 
+/// A chunk's file for another process of this machine to read; see [`ChunkStore::loan`].
+#[derive(Debug)]
+pub struct Loan {
+    /// The file, open for reading only.
+    pub file: File,
+    /// The mark of the store's writers; pages of sums that name another are not believed.
+    pub mark: u64,
+}
+
 /// Changes to a chunk; see [`ChunkStore::patch`].
 pub trait Patches {
     /// The next place that is changed; at most a few MiB.
@@ -69,6 +78,52 @@ pub trait Patches {
     /// is written anew.
     fn apply(&mut self, bytes: &mut [u8]);
 }
+
+/// Where chunks are read from: a store, or files that another one lends.
+pub(crate) trait ChunkSource {
+    /// As [`ChunkStore::read`].
+    fn read(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<()>;
+
+    /// As [`ChunkStore::show`].
+    fn show(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool>;
+}
+
+impl ChunkSource for dyn ChunkStore + '_ {
+    fn read(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        out: &mut [u8],
+    ) -> Result<()> {
+        ChunkStore::read(self, name, form, slab, out)
+    }
+
+    fn show(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        ChunkStore::show(self, name, form, slab, f)
+    }
+}
+
+/// Bytes of a block of a chunk's file that has a sum of its own.
+pub const SUMMED: u64 = 64 << 10;
 
 /// A store of chunks; see the module page for what a call promises.
 pub trait ChunkStore: Send + Sync {
@@ -81,9 +136,10 @@ pub trait ChunkStore: Send + Sync {
         Ok(None)
     }
 
-    /// Stores a chunk as `put` does, out of a file of this store that was filled. Its checksums are of what stands there
-    /// now: nobody may write to it any more.
-    fn adopt(&self, blank: Blank) -> Result<()> {
+    /// Stores a chunk as `put` does, out of a file of this store that was filled; nobody may write to it any more. `sums`
+    /// are those of its blocks ([`SUMMED`] bytes, the last as if zeros followed) as who filled it knows them, and every
+    /// later reading looks whether they are; without any they are made of what stands there now.
+    fn adopt(&self, blank: Blank, _sums: &[u32]) -> Result<()> {
         let name = blank.name();
         Err(StoreError::Invalid(format!(
             "{name}: a file of another store"
@@ -158,6 +214,12 @@ pub trait ChunkStore: Send + Sync {
         _f: &mut dyn FnMut(Lent<'_>),
     ) -> Result<bool> {
         Ok(false)
+    }
+
+    /// The file of an immutable chunk that stands in one of its own, as it is; else nothing, also where there is no such
+    /// chunk. Whoever gets it checks what it reads. The chunk may go meanwhile, the file's content stays.
+    fn loan(&self, _name: &ChunkName) -> Result<Option<Loan>> {
+        Ok(None)
     }
 
     /// Makes all cells of a grid chunk at or beyond `keep` on any axis fill. A missing chunk is fine.

@@ -18,8 +18,9 @@ const MAGIC: [u8; 4] = *b"SLBW";
 /// The protocol versions this program speaks, lowest and highest.
 ///
 /// 1: the first one. 2: what changes grid chunks says for which session. 3: rights between mounts.
-/// 4: several batches in a message, and files for new chunks.
-pub const VERSIONS: (u16, u16) = (4, 4);
+/// 4: several batches in a message, and files for new chunks. 5: files of chunks to be read, and sums with those that were
+/// filled.
+pub const VERSIONS: (u16, u16) = (5, 5);
 
 /// The most files beside one reply; the kernel takes 253.
 pub const MAX_FILES: usize = 64;

@@ -51,9 +51,12 @@ pub mod kind {
     /// [`super::BlankItem`]s: chunks that are to be put by writing them to files; answered by [`super::Answer`] of
     /// [`super::Blanks`], with a file for each. Without any, they are to be sent.
     pub const BLANKS: u16 = 0x0110;
-    /// Behind BLANKS on the same connection: the names of the chunks whose files have been filled, which are all of them,
-    /// or none; answered by [`super::Outcome`].
+    /// Behind BLANKS on the same connection: [`super::FilledItem`]s, which are all of the chunks, or none; answered by
+    /// [`super::Outcome`].
     pub const FILLED: u16 = 0x0111;
+    /// Names of chunks that the client would read from their files; answered by [`super::Answer`] of [`super::Loans`], with
+    /// a file for each chunk that has a mark.
+    pub const LOANS: u16 = 0x0112;
 }
 
 /// A request and the session it comes from. One that changes grid chunks is refused when that is over.
@@ -199,6 +202,18 @@ pub struct BlankItem<N = ChunkName, F = ChunkForm> {
 
 /// Where the bytes of each chunk belong in its file, in their order.
 pub type Blanks = Vec<Vec<Place>>;
+
+/// A chunk whose file has been filled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilledItem<N = ChunkName> {
+    /// The chunk.
+    pub name: N,
+    /// The sums of its blocks of [`SUMMED`](crate::store::SUMMED) bytes; without any the server makes them.
+    pub sums: Vec<u32>,
+}
+
+/// The mark of the store's writers for each chunk whose file comes beside the reply, in their order.
+pub type Loans = Vec<Option<u64>>;
 
 /// One piece of a write; its cells are in the payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

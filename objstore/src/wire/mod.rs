@@ -44,5 +44,5 @@ pub use error::{WireError, WireResult};
 pub use frame::{FIRST_FREE_KIND, MAX_CONTROL, MAX_FILES, MAX_PAYLOAD, REPLY, VERSIONS};
 pub use key::Key;
 pub use listener::Listener;
-pub use pool::{Flight, Pool, Second, Take, Until};
+pub use pool::{FilesReply, Flight, Pool, Second, Take, Until};
 pub use serve::{Call, Handler, Kept, Outgoing, Replier, ServeOptions, Serving, serve, serve_with};

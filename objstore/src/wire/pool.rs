@@ -38,6 +38,9 @@ pub type Take<'t> = &'t mut dyn FnMut(&[u8], &mut Incoming<'_>) -> WireResult<()
 /// and the files that came beside it.
 pub type Second<'s> = &'s mut dyn FnMut(&[u8], Vec<OwnedFd>) -> WireResult<(u16, Vec<u8>)>;
 
+/// The control part of a reply, and the files that came beside it.
+pub type FilesReply = (Vec<u8>, Vec<OwnedFd>);
+
 /// How long a call may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Until {
@@ -214,10 +217,46 @@ impl Pool {
         second: Second<'_>,
         take: Take<'_>,
     ) -> WireResult<bool> {
+        let Some((line, (first, files))) = self.first(kind, control, until)? else {
+            return Ok(false);
+        };
+        let (kind, control) = second(&first, files)?;
+        let flight = self.send_on(line, kind, &control, &[], until.tries)?;
+        self.receive(flight, until.reply, take)?;
+        Ok(true)
+    }
+
+    /// Sends a request whose reply has no payload and may bring files; tried once. `None`: this server hands over no files,
+    /// and nothing was sent.
+    pub fn call_for_files(
+        &self,
+        kind: u16,
+        control: &[u8],
+        until: Until,
+    ) -> WireResult<Option<FilesReply>> {
+        let Some((line, reply)) = self.first(kind, control, until)? else {
+            return Ok(None);
+        };
+        self.keep(line);
+        Ok(Some(reply))
+    }
+
+    /// Whether files come from the address called.
+    pub fn hands_files(&self) -> bool {
+        matches!(*self.addr.read(), Addr::Unix(_))
+    }
+
+    /// A request and its reply with the files beside it.
+    fn first(
+        &self,
+        kind: u16,
+        control: &[u8],
+        until: Until,
+    ) -> WireResult<Option<(Line, FilesReply)>> {
         let (_, mut line) = self.line(until.tries)?;
         if !line.connection.hands_files() {
             self.keep(line);
-            return Ok(false);
+            return Ok(None);
         }
         line.connection.expect_files();
         let flight = self.send_on(line, kind, control, &[], until.tries)?;
@@ -229,20 +268,16 @@ impl Pool {
         });
         let files = line.connection.take_files();
         match received {
-            Ok(()) => {}
+            Ok(()) => Ok(Some((line, (first, files)))),
             Err(e @ WireError::Fault { .. }) => {
                 self.keep(line);
-                return Err(e);
+                Err(e)
             }
             Err(e) => {
                 self.forget_idle();
-                return Err(e);
+                Err(e)
             }
         }
-        let (kind, control) = second(&first, files)?;
-        let flight = self.send_on(line, kind, &control, &[], until.tries)?;
-        self.receive(flight, until.reply, take)?;
-        Ok(true)
     }
 
     /// Closes idle connections and ends all waiting for a server that is away.

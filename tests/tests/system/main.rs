@@ -29,6 +29,7 @@ mod hangs;
 mod history;
 mod hunt;
 mod journal;
+mod lent;
 mod library;
 mod locks;
 mod lost_replies;

@@ -136,7 +136,8 @@ fn the_same_step_does_not_pile_up() {
 #[test]
 fn reads_at_equal_steps_are_few_requests() {
     needs_mount!();
-    let cluster = Cluster::start(2, 2);
+    // Not on the same machine, for all they know: there chunks are read where they lie, and nothing ahead.
+    let cluster = Cluster::tcp(2, 2);
     let mut random = Random::new(4);
     let bytes = random.bytes(4 << 20);
     for layout in ["aligned", "grid:7,128,64"] {
@@ -186,7 +187,17 @@ fn reads_at_equal_steps_are_few_requests() {
 #[test]
 fn what_was_read_ahead_is_never_old() {
     needs_mount!();
-    let cluster = Cluster::start(2, 2);
+    never_old(&Cluster::tcp(2, 2));
+}
+
+/// The same where large chunks are read from their files, and what is not in those is fetched ahead.
+#[test]
+fn what_was_read_where_it_lies_is_never_old() {
+    needs_mount!();
+    never_old(&Cluster::start(2, 2));
+}
+
+fn never_old(cluster: &Cluster) {
     let mut random = Random::new(5);
     for layout in ["aligned", "grid:16,64", "bytes"] {
         let name = &layout[..4];

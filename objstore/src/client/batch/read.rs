@@ -10,8 +10,10 @@ use crate::batch::{Feed, Memory, PART, SPAN, Share, TRAILER, Window, is_there, r
 use crate::client::Servers;
 use crate::client::counters::touched;
 use crate::client::fanout::{Failure, Message, Request, Sorter, decode, encode, remote_messages};
+use crate::client::loans::Lent;
 use crate::error::StoreError;
-use crate::store::ChunkStore;
+use crate::name::{ChunkForm, ChunkName};
+use crate::store::{ChunkSource, ChunkStore};
 use crate::wire::messages::{Answer, BatchFound, kind};
 use crate::wire::{Incoming, WireResult};
 
@@ -68,7 +70,7 @@ impl Servers {
             let mut jobs = sorter.jobs();
             self.fan_out(&table, &mut jobs, false)?;
             let side = &self.counters.read;
-            side.answered(remote_messages(&table, &jobs));
+            side.answered(remote_messages(&jobs));
             for message in jobs.iter().flat_map(|job| &job.messages) {
                 for (section, answer) in message.sections.iter().zip(&message.found) {
                     let number = section.asked.number;
@@ -196,7 +198,24 @@ impl<'a> Message<'a> for Read<'a, '_> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
+    fn chunks(&self) -> Vec<(&'a ChunkName, &'a ChunkForm)> {
+        let items = self.sections.iter().flat_map(|section| &section.items);
+        items
+            .map(|item| (item.share.name, item.share.form))
+            .collect()
+    }
+
+    fn read_lent(&mut self, lent: &Lent) -> Result<(), Failure> {
+        self.read_from(lent)
+    }
+
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
+        self.read_from(store)
+    }
+}
+
+impl Read<'_, '_> {
+    fn read_from(&mut self, store: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
         self.found.clear();
         let mut buffer = vec![0; PART + SPAN as usize];
         let (out, scratch) = buffer.split_at_mut(PART);

@@ -78,7 +78,7 @@ impl Servers {
         let mut jobs = sorter.jobs();
         self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
         let side = &self.counters.write;
-        side.answered(remote_messages(&table, &jobs));
+        side.answered(remote_messages(&jobs));
         for put in puts {
             let sent = bytes(put.data);
             side.piece(sent, sent);

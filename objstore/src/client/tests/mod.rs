@@ -3,6 +3,7 @@
 mod blank;
 mod failures;
 mod far;
+mod loans;
 
 use std::{
     io::IoSlice,

@@ -7,6 +7,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::*;
+use crate::checksum::sums_of_blocks;
+use crate::store::SUMMED;
+use crate::wire::messages::FilledItem;
 use crate::wire::{ServeOptions, Until, WireResult};
 
 const LEN: u64 = 100_000;
@@ -52,6 +55,23 @@ fn item(id: u64) -> BlankItem {
     }
 }
 
+/// What is said of files that have been filled: with the sums of what [`bytes`] gives, or without.
+fn filled(names: &[ChunkName]) -> Vec<u8> {
+    let item = |name: &ChunkName| {
+        let sums = match name {
+            ChunkName::Free(id) if id.0 % 2 == 1 => {
+                sums_of_blocks(&[IoSlice::new(&bytes(id.0))], SUMMED)
+            }
+            _ => Vec::new(),
+        };
+        FilledItem {
+            name: name.clone(),
+            sums,
+        }
+    };
+    postcard::to_allocvec(&names.iter().map(item).collect::<Vec<_>>()).unwrap()
+}
+
 fn bytes(id: u64) -> Vec<u8> {
     (0..LEN).map(|at| (at * (id + 1) % 253) as u8).collect()
 }
@@ -92,7 +112,7 @@ impl House {
                 file.write_all_at(&data, places[0].at).unwrap();
                 assert!(file.read_at(&mut [0], 0).is_err(), "it can be read");
             }
-            (kind::FILLED, postcard::to_allocvec(told).unwrap())
+            (kind::FILLED, filled(told))
         });
         outcome.unwrap()
     }
@@ -136,11 +156,45 @@ fn filled_files_become_chunks() {
     let none: Outcome = house
         .exchange(&[item(3), item(2)], &mut |blanks, files| {
             assert_eq!((blanks, files.len()), (Ok(Vec::new()), 0));
-            (kind::FILLED, postcard::to_allocvec(&vec![free(3)]).unwrap())
+            (kind::FILLED, filled(&[free(3)]))
         })
         .unwrap();
     assert!(is_refused(&none));
     assert_eq!(house.files(), 2);
+}
+
+/// Sums that are said are believed until somebody reads.
+#[test]
+fn wrong_sums_are_found_when_the_chunk_is_read() {
+    let house = long();
+    let sums = sums_of_blocks(&[IoSlice::new(&bytes(1))], SUMMED);
+    assert_eq!(sums.len(), 2);
+    let fill = |sums: &[u32]| -> Outcome {
+        let told = FilledItem {
+            name: free(1),
+            sums: sums.to_vec(),
+        };
+        let outcome = house.exchange(&[item(1)], &mut |blanks, mut files| {
+            let at = blanks.unwrap()[0][0].at;
+            let file = File::from(files.remove(0));
+            file.write_all_at(&bytes(1), at).unwrap();
+            (kind::FILLED, postcard::to_allocvec(&vec![&told]).unwrap())
+        });
+        outcome.unwrap()
+    };
+    for few in [&sums[..1], &[sums[0], sums[1], 0]] {
+        let outcome = fill(few);
+        assert!(is_refused(&outcome), "{outcome:?}");
+        assert_eq!(house.files(), 0);
+    }
+    assert_eq!(fill(&[sums[0], sums[1] ^ 1]).failed, None);
+    let read = |from: u64, len: u64| {
+        let slab = Hyperslab::from_region(&Region::new(&[from], &[len]));
+        let mut out = vec![0; len as usize];
+        house.store.read(&free(1), &form(&[LEN]), &slab, &mut out)
+    };
+    assert_eq!(read(0, 65_536), Ok(()));
+    assert!(matches!(read(65_536, 1), Err(StoreError::Damaged { .. })));
 }
 
 #[test]
@@ -165,7 +219,7 @@ fn files_come_back_with_the_next_request_or_go() {
         })
         .unwrap();
     assert_eq!(house.files(), 0);
-    let late = postcard::to_allocvec(&vec![free(1)]).unwrap();
+    let late = filled(&[free(1)]);
     let reply = house
         .pool
         .call(kind::FILLED, &late, &[], &mut Vec::new())
@@ -209,7 +263,7 @@ fn who_stops_in_the_middle_is_not_waited_for() {
             // What was stopped goes on.
             file.write_all_at(&[0xEE; LEN as usize], at).unwrap();
             late.push(file);
-            (kind::FILLED, postcard::to_allocvec(&vec![free(1)]).unwrap())
+            (kind::FILLED, filled(&[free(1)]))
         })
         .unwrap();
     assert!(is_refused(&outcome));

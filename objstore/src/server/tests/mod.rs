@@ -4,6 +4,7 @@ mod batch;
 mod blank;
 mod heart;
 mod hostile;
+mod loans;
 
 use std::{
     io::IoSlice,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use slabfs_model::{Axis, Codec, Hyperslab, gather, scatter};
 
 use super::{Random, fill, form, free, grid, lent, noise, read, slices, smooth};
+use crate::checksum::sums_of_blocks;
 use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::ChunkStore;
+use crate::store::{ChunkStore, SUMMED};
 
 /// What a chunk should be.
 #[derive(Debug, Clone)]
@@ -150,7 +151,12 @@ fn put(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &Ch
             fill(&blank, &bytes);
             // One that nobody comes back for.
             drop(store.blank(name, &form));
-            store.adopt(blank).expect("adopt");
+            // Every other one with the sums of who filled it.
+            let sums = match name {
+                ChunkName::Free(id) if id.0 % 2 == 0 => sums_of_blocks(&slices(&bytes), SUMMED),
+                _ => Vec::new(),
+            };
+            store.adopt(blank, &sums).expect("adopt");
         }
         None => store.put(name, &form, &slices(&bytes)).expect("put"),
     }

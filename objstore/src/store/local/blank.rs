@@ -1,5 +1,5 @@
-//! Free chunks that others write to files of the store: nothing of them is copied, and each byte is looked at once more,
-//! for its checksum, while it is in memory.
+//! Free chunks that others write to files of the store: nothing of them is copied. Who wrote them says their checksums,
+//! which are looked at whenever the chunk is read, or else each byte is looked at once more, while it is in memory.
 //!
 //! The file has a temporary name until its pages of sums and its head are written, behind everything else: a kill leaves
 //! a file that the next opening removes, or a whole chunk.
@@ -39,7 +39,7 @@ impl LocalStore {
     }
 
     /// Makes a chunk of a file that was filled.
-    pub(super) fn adopt_free(&self, mut blank: Blank) -> Result<()> {
+    pub(super) fn adopt_free(&self, mut blank: Blank, sums: &[u32]) -> Result<()> {
         let (name, form) = (blank.name.clone(), blank.form.clone());
         let path = self.directory.chunk_path(&name);
         let lock = self.lock(&name);
@@ -55,7 +55,7 @@ impl LocalStore {
         head.content = require_volume(&name, &form)?;
         let file = blank.file.try_clone();
         let file = file.map_err(|e| StoreError::from_io("open", &path, &e))?;
-        let chunk = FileChunk::of_filled(&path, file, head, &self.shared)?;
+        let chunk = FileChunk::of_filled(&path, file, head, sums, &self.shared)?;
         blank
             .rename(&path)
             .map_err(|e| StoreError::from_io("rename", &path, &e))?;

@@ -47,13 +47,14 @@ use slabfs_model::{Hyperslab, ObjectId};
 
 use self::directory::Directory;
 use self::extent::Extent;
+pub(crate) use self::file::LentChunk;
 use self::files::Files;
 use self::index::{Home, Index};
 pub use self::inspect::Held;
 pub(crate) use self::pieces::write_part;
 use self::segment::{Place, Segments};
 use self::shared::Shared;
-use super::{Blank, ChunkStore, Lent, Patches, Space};
+use super::{Blank, ChunkStore, Lent, Loan, Patches, Space};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -261,8 +262,8 @@ impl ChunkStore for LocalStore {
         self.blank_free(name, form)
     }
 
-    fn adopt(&self, blank: Blank) -> Result<()> {
-        self.adopt_free(blank)
+    fn adopt(&self, blank: Blank, sums: &[u32]) -> Result<()> {
+        self.adopt_free(blank, sums)
     }
 
     fn append(
@@ -347,6 +348,13 @@ impl ChunkStore for LocalStore {
         self.look(name, &mut |_, _| Ok(false), &mut |chunk| {
             chunk.lend_slab(form, &extent, f)
         })
+    }
+
+    fn loan(&self, name: &ChunkName) -> Result<Option<Loan>> {
+        match self.look(name, &mut |_, _| Ok(None), &mut |chunk| chunk.loan()) {
+            Err(StoreError::Missing(_)) => Ok(None),
+            other => other,
+        }
     }
 
     fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {

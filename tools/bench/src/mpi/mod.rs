@@ -6,6 +6,9 @@
 //! cache is dropped: all mounts are taken down and mounted anew, and so are the kernel's caches. All data is
 //! in memory (`work` should be a tmpfs), also the image of the ext4, so that software is measured.
 //!
+//! slabfs stands there twice: over TCP, compared with what is distributed and talks by TCP too; and over Unix sockets,
+//! as its processes on one node talk, compared with bindfs, which knows one node and no network.
+//!
 //! One system runs at a time (`systems`): in each round each is started from nothing, measured, and stopped,
 //! another first each round. Everything that talks by TCP does so in a network namespace of this program
 //! (`network`), so ports are free, nobody else reaches them, and MooseFS gets an address that is not
@@ -34,7 +37,7 @@ use worker::Worker;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct MpiArgs {
     /// What to measure on
-    #[arg(long, value_delimiter = ',', default_values = ["ext4", "bindfs", "glusterfs", "moosefs", "slabfs"])]
+    #[arg(long, value_delimiter = ',', default_values = ["ext4", "bindfs", "glusterfs", "moosefs", "slabfs", "slabfs-unix"])]
     systems: Vec<Kind>,
     /// What the ranks write and read
     #[arg(long, value_delimiter = ',', default_values = ["box", "strided", "own"])]
@@ -57,9 +60,6 @@ pub(crate) struct MpiArgs {
     /// What the file of the strided pattern is on slabfs
     #[arg(long, default_value = "line")]
     strided_as: StridedAs,
-    /// slabfs over Unix sockets, instead of TCP as the others
-    #[arg(long)]
-    unix: bool,
     /// JSON instead of the table
     #[arg(long)]
     json: bool,

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::local::succeed;
 use super::network::ADDRESS;
-use super::systems::{Place, System};
+use super::systems::{Kind, Place, System};
 use crate::cleanup;
 use crate::systems::spawn;
 
@@ -25,7 +25,7 @@ pub(super) struct Slabfs<'a> {
 
 impl<'a> Slabfs<'a> {
     pub(super) fn start(place: &'a Place) -> anyhow::Result<Slabfs<'a>> {
-        let key = (!place.unix).then(|| write_key(place)).transpose()?;
+        let key = (!is_unix(place)).then(|| write_key(place)).transpose()?;
         let mut slabfs = Slabfs {
             place,
             key,
@@ -67,7 +67,7 @@ impl<'a> Slabfs<'a> {
 
     /// Of the metadata service (0) or a data server.
     fn address(&self, process: u16) -> String {
-        if self.place.unix {
+        if is_unix(self.place) {
             let socket = self.place.dir.join(format!("{process}.sock"));
             format!("unix:{}", socket.display())
         } else {
@@ -94,6 +94,10 @@ impl System for Slabfs<'_> {
         command.arg("create").arg(path);
         succeed(command.args(["--dtype", "f4", "--dims", dims, "--layout", "aligned"]))
     }
+}
+
+fn is_unix(place: &Place) -> bool {
+    place.kind == Kind::SlabfsUnix
 }
 
 /// A key that the processes share; nobody else reaches them.

@@ -23,8 +23,10 @@ pub(super) enum Kind {
     /// MooseFS: two chunkservers, one copy, two mounts.
     #[value(name = "moosefs")]
     Moose,
-    /// slabfs: a metadata service, two data servers, two mounts.
+    /// slabfs: a metadata service, two data servers, two mounts, over TCP as the other distributed ones.
     Slabfs,
+    /// The same over Unix sockets, as on one node: what is compared with filesystems that know one node only.
+    SlabfsUnix,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             Kind::Gluster => "glusterfs",
             Kind::Moose => "moosefs",
             Kind::Slabfs => "slabfs",
+            Kind::SlabfsUnix => "slabfs-unix",
         }
     }
 }
@@ -62,8 +65,6 @@ pub(super) struct Place {
     pub(super) slabfs: PathBuf,
     /// MiB of data of a pattern.
     pub(super) size: u64,
-    /// Unix sockets for slabfs.
-    pub(super) unix: bool,
 }
 
 impl Place {
@@ -81,7 +82,6 @@ impl Place {
             dir: dir.canonicalize().context("finding a directory")?,
             slabfs: crate::systems::binary(args.slabfs.as_deref())?,
             size: args.size,
-            unix: args.unix,
         })
     }
 
@@ -150,6 +150,6 @@ pub(super) fn start(place: &Place) -> anyhow::Result<Box<dyn System + '_>> {
         Kind::Bindfs => Box::new(local::Bindfs::start(place)?),
         Kind::Gluster => Box::new(gluster::Gluster::start(place)?),
         Kind::Moose => Box::new(moose::Moose::start(place)?),
-        Kind::Slabfs => Box::new(slabfs::Slabfs::start(place)?),
+        Kind::Slabfs | Kind::SlabfsUnix => Box::new(slabfs::Slabfs::start(place)?),
     })
 }

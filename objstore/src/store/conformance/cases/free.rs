@@ -71,7 +71,7 @@ pub(super) fn files_to_be_filled(store: &dyn ChunkStore) {
             let cut = last + len - size as u64;
             let file = blank.for_writing().expect("a file");
             file.set_len(cut).expect("cut");
-            let refused = store.adopt(blank);
+            let refused = store.adopt(blank, &[]);
             assert!(
                 matches!(refused, Err(StoreError::Invalid(_))),
                 "{refused:?}"
@@ -82,12 +82,12 @@ pub(super) fn files_to_be_filled(store: &dyn ChunkStore) {
         fill(&second, &data);
         let Some(other) = blank() else { return };
         fill(&other, &noise(size, 8));
-        store.adopt(first).expect("adopt");
+        store.adopt(first, &[]).expect("adopt");
         assert!(read(store, &name, &form, &all) == data);
         assert!(blank().is_none(), "there is a chunk of this name");
         // A resend is fine, something else is not.
-        store.adopt(second).expect("adopt");
-        let refused = store.adopt(other);
+        store.adopt(second, &[]).expect("adopt");
+        let refused = store.adopt(other, &[]);
         assert!(
             matches!(refused, Err(StoreError::Invalid(_))),
             "{refused:?}"

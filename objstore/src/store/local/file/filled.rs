@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::group::{BLOCK, GROUP, Group, sum_of};
+use super::group::{BLOCK, BLOCKS, GROUP, Group, sum_of};
 use super::head::Head;
 use super::{FileChunk, Slot, State, data_at, read_up_to, size_of};
 use crate::error::{Result, StoreError};
@@ -17,6 +17,15 @@ const PIECE: u64 = 4 * BLOCK;
 
 thread_local! {
     static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A group whose blocks have these sums.
+fn group_of(sums: &[u32]) -> Slot {
+    let mut group = Box::new(Group::new());
+    for (block, &sum) in sums.iter().enumerate() {
+        group.set(block, Some(sum));
+    }
+    Slot::Loaded(group)
 }
 
 /// Where the content of a file with this head stands, group by group.
@@ -31,12 +40,13 @@ pub(in crate::store::local) fn places(head: &Head, content: u64) -> Vec<Place> {
 }
 
 impl FileChunk {
-    /// Makes a sealed chunk of a file with content and nothing else, `path` being what it will be called: sums what stands
-    /// there, and writes pages and head.
+    /// Makes a sealed chunk of a file with content and nothing else, `path` being what it will be called: writes pages with
+    /// the sums of its blocks, which are made of what stands there if none are given, and the head.
     pub(in crate::store::local) fn of_filled(
         path: &Path,
         file: File,
         head: Head,
+        sums: &[u32],
         shared: &Arc<Shared>,
     ) -> Result<Self> {
         let (area, len) = (head.bytes().len() as u64, head.content);
@@ -63,18 +73,33 @@ impl FileChunk {
                 size_of(len, area)
             )));
         }
+        let blocks = len.div_ceil(BLOCK);
+        if !sums.is_empty() && sums.len() as u64 != blocks {
+            return Err(StoreError::Invalid(format!(
+                "{}: {} sums of {blocks} blocks",
+                chunk.name,
+                sums.len()
+            )));
+        }
         let mut state = chunk.write_lock();
+        state.groups = match sums {
+            [] => chunk.sum_groups(area, len)?,
+            sums => sums.chunks(BLOCKS).map(group_of).collect(),
+        };
+        chunk.flush(&mut state)?;
+        drop(state);
+        Ok(chunk)
+    }
+
+    fn sum_groups(&self, area: u64, len: u64) -> Result<Vec<Slot>> {
         let mut bytes = BYTES.take();
         bytes.resize(PIECE as usize, 0);
         let groups = (0..len)
             .step_by(GROUP as usize)
-            .map(|from| chunk.summed(area, from, len.min(from + GROUP), &mut bytes));
-        let groups = groups.collect::<Result<Vec<_>>>();
+            .map(|from| self.summed(area, from, len.min(from + GROUP), &mut bytes));
+        let groups = groups.collect();
         BYTES.set(bytes);
-        state.groups = groups?;
-        chunk.flush(&mut state)?;
-        drop(state);
-        Ok(chunk)
+        groups
     }
 
     /// A group with the sums of the content `from..end`.

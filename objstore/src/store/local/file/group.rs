@@ -23,7 +23,7 @@ use super::PAGE;
 use crate::checksum::{crc32c, padded};
 
 /// Bytes of a block.
-pub(in crate::store::local) const BLOCK: u64 = 64 << 10;
+pub(in crate::store::local) const BLOCK: u64 = crate::store::SUMMED;
 /// Blocks of a group.
 pub(in crate::store::local) const BLOCKS: usize = 512;
 /// Bytes of data of a group.

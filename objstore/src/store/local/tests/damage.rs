@@ -678,7 +678,7 @@ fn files_to_be_filled_are_gone_after_a_kill() {
         .unwrap();
     fill(&whole, &data);
     fill(&adopted, &data);
-    store.adopt(adopted).unwrap();
+    store.adopt(adopted, &[]).unwrap();
     let chunk = chunk_file(dir.path());
     fs::copy(&chunk, chunk.with_file_name("0000000000000005.9.tmp")).unwrap();
     let late = whole.for_writing().unwrap();

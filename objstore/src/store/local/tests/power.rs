@@ -167,8 +167,8 @@ impl ChunkStore for Recorder<'_> {
     fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
         self.0.blank(name, form)
     }
-    fn adopt(&self, blank: Blank) -> Result<()> {
-        self.0.adopt(blank)
+    fn adopt(&self, blank: Blank, sums: &[u32]) -> Result<()> {
+        self.0.adopt(blank, sums)
     }
     fn append(
         &self,

@@ -1,0 +1,261 @@
+//! Large chunks of servers on the same machine are read from their files.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use slabfs_model::batch::{Batch, Pattern, Place as BatchPlace, Plan};
+
+use super::*;
+use crate::store::{LocalOptions, LocalStore};
+
+const LEN: u64 = 1 << 20;
+const SERVER: ServerId = ServerId(1);
+
+/// A data server over a directory, and somebody who reads from it.
+struct House {
+    dir: tempfile::TempDir,
+    store: Arc<LocalStore>,
+    servers: Servers,
+    server: Option<DataServer>,
+}
+
+impl House {
+    fn new() -> House {
+        let dir = tempfile::tempdir().unwrap();
+        let fast = LocalOptions {
+            fsync: false,
+            ..LocalOptions::default()
+        };
+        let store = Arc::new(LocalStore::open(&dir.path().join("store"), fast).unwrap());
+        let addr = Addr::Unix(dir.path().join("socket"));
+        let listener = Listener::bind(&addr, None).unwrap();
+        let server = DataServer::start(store.clone(), listener).unwrap();
+        let servers = Servers::new(Options {
+            deadline: Duration::from_secs(10),
+            ..Options::default()
+        });
+        servers.set_remote(SERVER, addr);
+        House {
+            dir,
+            store,
+            servers,
+            server: Some(server),
+        }
+    }
+
+    fn put(&self, id: u64, len: u64) -> Vec<u8> {
+        let data = noise(len as usize, id as u8);
+        self.store
+            .put(&free(id), &form(&[len]), &[IoSlice::new(&data)])
+            .unwrap();
+        data
+    }
+
+    /// Reads a part of a chunk, and gives the messages it took.
+    fn read(&self, id: u64, len: u64, from: u64, to: u64) -> (Result<Vec<u8>>, u64) {
+        let before = self.servers.counters().snapshot();
+        let mut out = vec![0xEE; (to - from) as usize];
+        let slab = Hyperslab::from_region(&Region::new(&[from], &[to - from]));
+        let (name, form) = (free(id), form(&[len]));
+        let mut piece = [ReadPiece {
+            server: SERVER,
+            name: &name,
+            form: &form,
+            slab: &slab,
+            out: &mut out,
+            found: true,
+        }];
+        let read = self.servers.read(&mut piece).map_err(|(_, error)| error);
+        let found = piece[0].found;
+        let after = self.servers.counters().snapshot();
+        let messages = after.messages - before.messages;
+        if read.is_ok() {
+            assert_eq!(after.read.messages - before.read.messages, messages);
+        }
+        let read = read.and_then(|()| match found {
+            true => Ok(out),
+            false => Err(StoreError::Missing(name)),
+        });
+        (read, messages)
+    }
+
+    fn file(&self, id: u64) -> PathBuf {
+        fn below(dir: PathBuf, found: &mut Vec<PathBuf>) {
+            for entry in dir.read_dir().unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => below(path, found),
+                    false => found.push(path),
+                }
+            }
+        }
+        let mut found = Vec::new();
+        below(self.dir.path().join("store/free"), &mut found);
+        let holds = |path: &&PathBuf| {
+            let mut bytes = Vec::new();
+            let mut file = std::fs::File::open(path).unwrap();
+            file.read_to_end(&mut bytes).unwrap();
+            let data = noise(1000, id as u8);
+            bytes.windows(1000).any(|part| part == data)
+        };
+        found.iter().find(holds).expect("a file").clone()
+    }
+}
+
+#[test]
+fn a_file_is_asked_for_once() {
+    let house = House::new();
+    let data = house.put(1, LEN);
+    // For so little it is not worth while.
+    let (read, messages) = house.read(1, LEN, 10, 1000);
+    assert_eq!((read.unwrap() == data[10..1000], messages), (true, 1));
+    assert!(!house.servers.are_any_lent());
+    let (read, messages) = house.read(1, LEN, 7, 900_000);
+    assert_eq!((read.unwrap() == data[7..900_000], messages), (true, 1));
+    assert!(house.servers.is_near(SERVER, &free(1)));
+    for (from, to) in [(0, LEN), (65_535, 65_537), (LEN - 1, LEN)] {
+        let (read, messages) = house.read(1, LEN, from, to);
+        let wanted = &data[from as usize..to as usize];
+        assert_eq!((read.unwrap() == wanted, messages), (true, 0));
+    }
+    let slab = Hyperslab::from_region(&Region::new(&[5], &[6]));
+    let mut seen = Vec::new();
+    let shown = house
+        .servers
+        .show(SERVER, &free(1), &form(&[LEN]), &slab, &mut |bytes| {
+            seen.extend_from_slice(bytes)
+        });
+    assert_eq!((shown, &seen[..]), (Ok(true), &data[5..11]));
+    // What does not fit the chunk is still refused, by the server, after another look at the file.
+    let (read, messages) = house.read(1, LEN + 5, 0, LEN + 5);
+    assert!(matches!(read, Err(StoreError::Invalid(_))), "{read:?}");
+    assert_eq!(messages, 2);
+}
+
+#[test]
+fn what_has_no_file_of_its_own_is_sent() {
+    let house = House::new();
+    let small = house.put(2, 1000);
+    let (read, messages) = house.read(2, 1000, 0, 1000);
+    assert_eq!((read.unwrap() == small, messages), (true, 1));
+    // Nobody knows that there is none before asking.
+    let (read, messages) = house.read(3, LEN, 0, LEN);
+    assert_eq!((read, messages), (Err(StoreError::Missing(free(3))), 2));
+    let data = vec![7; LEN as usize];
+    let slices = [IoSlice::new(&data)];
+    // Not sealed yet.
+    house
+        .store
+        .append(&free(5), &form(&[2 * LEN]), 0, &slices)
+        .unwrap();
+    let (read, messages) = house.read(5, 2 * LEN, 0, LEN);
+    assert_eq!((read.unwrap() == data, messages), (true, 2));
+    assert!(!house.servers.are_any_lent());
+}
+
+#[test]
+fn a_loan_outlives_the_chunk_and_the_server_and_ends_when_it_is_not_used() {
+    let mut house = House::new();
+    let data = house.put(1, LEN);
+    let (read, _) = house.read(1, LEN, 0, LEN);
+    assert!(read.unwrap() == data);
+    house.store.delete(&[free(1)]).unwrap();
+    house.server.take().unwrap().abort();
+    let (read, messages) = house.read(1, LEN, 100, LEN);
+    assert_eq!((read.unwrap() == data[100..], messages), (true, 0));
+    house.servers.tidy();
+    assert!(house.servers.are_any_lent());
+    house.servers.age_loans();
+    house.servers.tidy();
+    assert!(!house.servers.are_any_lent());
+}
+
+/// What is damaged is found here, and told as the server tells it.
+#[test]
+fn damage_is_found_and_named() {
+    let house = House::new();
+    let data = house.put(1, LEN);
+    let (read, _) = house.read(1, LEN, 0, 100_000);
+    assert!(read.unwrap() == data[..100_000]);
+    let file = OpenOptions::new().write(true).open(house.file(1)).unwrap();
+    let size = file.metadata().unwrap().len();
+    file.write_all_at(&[!data[LEN as usize - 1]], size - 1)
+        .unwrap();
+    let (read, messages) = house.read(1, LEN, LEN - 10, LEN);
+    match read {
+        Err(StoreError::Damaged { name, detail }) => {
+            assert_eq!(name, free(1));
+            assert!(detail.contains("block 15"), "{detail}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(messages, 1);
+    // A file that is no chunk any more is not taken at all; the server says why.
+    let house = House::new();
+    house.put(1, LEN);
+    let file = OpenOptions::new().write(true).open(house.file(1)).unwrap();
+    file.set_len(100_000).unwrap();
+    let (read, _) = house.read(1, LEN, 0, LEN);
+    assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
+    assert!(!house.servers.are_any_lent());
+}
+
+#[test]
+fn no_more_files_are_kept_than_there_may_be() {
+    let house = House::new();
+    let len = 70_000;
+    for id in 0..300 {
+        house.put(id, len);
+        let (read, messages) = house.read(id, len, 0, len);
+        assert_eq!((read.unwrap().len() as u64, messages), (len, 1));
+    }
+    let near = (0..300).filter(|&id| house.servers.is_near(SERVER, &free(id)));
+    let near: Vec<_> = near.collect();
+    assert!(near.len() <= 256, "{}", near.len());
+    assert_eq!(near.last(), Some(&299));
+}
+
+#[test]
+fn batches_are_read_from_files() {
+    let house = House::new();
+    let data = house.put(1, LEN);
+    let every = Batch::repeated(
+        BatchPlace::at(3).every(1000),
+        BatchPlace::at(0).every(500),
+        1000,
+        Pattern::Data(500),
+    );
+    let plan = Plan::new(&[every], 1).unwrap();
+    let (name, form) = (free(1), form(&[LEN]));
+    let whole = Hyperslab::whole(&form.shape);
+    for round in 0..2 {
+        let before = house.servers.counters().snapshot();
+        let mut out = vec![0; 500_000];
+        let part = BatchPart {
+            plan: &plan,
+            packed: 0..plan.bytes(),
+            cells: &[LEN],
+            base: 0,
+        };
+        let mut pieces = vec![BatchPiece {
+            server: SERVER,
+            name: &name,
+            form: &form,
+            want: &whole,
+            slab: &whole,
+            found: true,
+        }];
+        house
+            .servers
+            .read_batch(&part, &mut pieces, &mut out)
+            .unwrap();
+        let after = house.servers.counters().snapshot();
+        assert!(pieces[0].found);
+        assert_eq!(after.messages - before.messages, 1 - round);
+        for (at, piece) in out.chunks(500).enumerate() {
+            assert!(piece == &data[3 + 1000 * at..][..500], "piece {at}");
+        }
+    }
+}

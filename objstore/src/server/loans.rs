@@ -1,0 +1,55 @@
+//! Files of chunks that clients on the same machine read by themselves: one reply brings those of all chunks that were
+//! asked for and have one. They are open for reading only, and checked by who reads them.
+
+use std::os::fd::AsFd;
+
+use super::check;
+use super::handler::{decode, encode};
+use crate::error::{Result, StoreError};
+use crate::name::ChunkName;
+use crate::store::{ChunkStore, Loan};
+use crate::wire::messages::{Answer, Loans};
+use crate::wire::{Call, MAX_FILES, WireResult};
+
+/// Answers with a mark for each chunk whose file comes beside the reply.
+pub(super) fn answer(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
+    let hands = call.reply.hands_files();
+    let found = decode::<Vec<ChunkName>>(call.control).and_then(|names| find(store, &names, hands));
+    let answer: Answer<Loans> = match &found {
+        Ok(found) => Ok(found
+            .iter()
+            .map(|loan| loan.as_ref().map(|l| l.mark))
+            .collect()),
+        Err(e) => Err(e.clone()),
+    };
+    let control = encode(&answer)?;
+    let found = found.unwrap_or_default();
+    let files: Vec<_> = found
+        .iter()
+        .flatten()
+        .map(|loan| loan.file.as_fd())
+        .collect();
+    match files.is_empty() {
+        true => call.reply.send(&control, &[]),
+        false => call.reply.send_files(&control, &files),
+    }
+}
+
+fn find(store: &dyn ChunkStore, names: &[ChunkName], hands: bool) -> Result<Vec<Option<Loan>>> {
+    if names.len() > MAX_FILES {
+        return Err(StoreError::Invalid(format!(
+            "files of {} chunks were asked for, {MAX_FILES} are possible",
+            names.len()
+        )));
+    }
+    names
+        .iter()
+        .map(|name| {
+            check::name(name)?;
+            match hands {
+                true => store.loan(name),
+                false => Ok(None),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,97 @@
+//! Files of chunks that clients read by themselves.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use super::*;
+use crate::store::{LentChunk, Loan};
+use crate::wire::Until;
+use crate::wire::messages::Loans;
+
+const LEN: u64 = 100_000;
+
+fn ask(pool: &Pool, names: &[ChunkName]) -> (Answer<Loans>, Vec<File>) {
+    let asked = postcard::to_allocvec(names).unwrap();
+    let until = Until::from(Instant::now() + Duration::from_secs(10));
+    let (control, files) = (pool.call_for_files(kind::LOANS, &asked, until))
+        .unwrap()
+        .unwrap();
+    (
+        postcard::from_bytes(&control).unwrap(),
+        files.into_iter().map(File::from).collect(),
+    )
+}
+
+#[test]
+fn files_come_for_chunks_that_have_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(&dir.path().join("store"), LocalOptions::default()).unwrap();
+    let store = Arc::new(store);
+    let addr = Addr::Unix(dir.path().join("socket"));
+    let listener = Listener::bind(&addr, None).unwrap();
+    let _server = DataServer::start(store.clone(), listener).unwrap();
+    let pool = Pool::new(addr, None, Duration::from_secs(10));
+    let data: Vec<u8> = (0..LEN).map(|at| (at % 253) as u8).collect();
+    let slices = [IoSlice::new(&data)];
+    store.put(&free(1), &form(&[LEN]), &slices).unwrap();
+    let small = [IoSlice::new(&data[..10])];
+    store.put(&free(2), &form(&[10]), &small).unwrap();
+    store.put(&free(3), &form(&[LEN]), &slices).unwrap();
+    let whole = Hyperslab::whole(&form(&[LEN]).shape);
+    store
+        .write(&grid(&[1]), &form(&[LEN]), &whole, &slices)
+        .unwrap();
+    store.append(&free(4), &form(&[LEN]), 0, &slices).unwrap();
+
+    let names = [free(1), free(2), grid(&[1]), free(3), free(4), free(5)];
+    let (answer, files) = ask(&pool, &names);
+    let marks = answer.unwrap();
+    let there: Vec<bool> = marks.iter().map(Option::is_some).collect();
+    assert_eq!(there, [true, false, false, true, false, false]);
+    assert_eq!(files.len(), 2);
+    for file in &files {
+        assert!(file.write_at(&[0], 0).is_err(), "it can be written");
+    }
+    // Deleted and not in its directory any more, it is what it was.
+    store.delete(&[free(1), free(3)]).unwrap();
+    let mark = marks[0].unwrap();
+    let take = |file: &File, name: &ChunkName, mark: u64| {
+        let file = file.try_clone().unwrap();
+        LentChunk::new(Loan { file, mark }, name)
+    };
+    let chunk = take(&files[0], &free(1), mark).expect("a chunk");
+    let mut out = vec![0; LEN as usize];
+    chunk.read(&form(&[LEN]), &whole, &mut out).unwrap();
+    assert!(out == data);
+    assert!(take(&files[0], &free(3), mark).is_none(), "another chunk");
+    assert_eq!(ask(&pool, &[free(1)]).0, Ok(vec![None]));
+
+    // Written and on no disk yet: its page of sums names the writer, whom only the mark makes believed.
+    store.append(&free(6), &form(&[LEN]), 0, &slices).unwrap();
+    store.sync(&[free(6)]).unwrap();
+    store.seal(&free(6), &form(&[LEN])).unwrap();
+    let (answer, files) = ask(&pool, &[free(6)]);
+    let mark = answer.unwrap()[0].unwrap();
+    let chunk = take(&files[0], &free(6), mark).expect("a chunk");
+    chunk.read(&form(&[LEN]), &whole, &mut out).unwrap();
+    assert!(out == data);
+    assert!(
+        take(&files[0], &free(6), mark ^ 1).is_none(),
+        "a stranger's page"
+    );
+
+    let many: Vec<_> = (0..65).map(free).collect();
+    assert!(matches!(ask(&pool, &many).0, Err(StoreError::Invalid(_))));
+    let deep = ChunkName::Grid {
+        object: ObjectId(1),
+        generation: 1,
+        at: Coords::from_elem(0, 40),
+    };
+    assert!(matches!(ask(&pool, &[deep]).0, Err(StoreError::Invalid(_))));
+    let reply = pool
+        .call(kind::LOANS, b"\xff\xff", &[], &mut Vec::new())
+        .unwrap();
+    let broken: Answer<Loans> = postcard::from_bytes(&reply).unwrap();
+    assert!(matches!(broken, Err(StoreError::Protocol(_))));
+}
