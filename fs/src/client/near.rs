@@ -1,10 +1,12 @@
 //! Reads of chunks of other processes that are read here: their servers have lent their files
 //! (docs/decisions/lending.md).
 //!
-//! Such a read is answered at once, like one in a filesystem of one process: nothing is fetched ahead, and no block is
-//! kept, since both would be copies of what the page cache has. It has to lie in committed chunks alone, one place of the
+//! Such a read is answered like one in a filesystem of one process: nothing is fetched ahead, and no block is
+//! kept, since both would be copies of what the page cache has. It is answered at once, on the thread that was asked, if the
+//! pages are in memory; else a thread that may wait for a disk does it. It has to lie in committed chunks alone, one place of the
 //! object, with nothing newer here; every other read goes the way of far chunks.
 
+use slabfs_mdserver::api::Stored;
 use slabfs_model::Hyperslab;
 use slabfs_model::layout::boxes_of_run;
 use slabfs_objstore::client::Servers;
@@ -50,7 +52,55 @@ impl Handle {
     }
 }
 
+/// Chunks of an object beyond which all files are given back, not only its own.
+const MANY: usize = 4096;
+
+impl Handle {
+    /// Whether a read is answered without waiting for a server or a disk: its bytes are near, together, and in memory.
+    pub(super) fn is_shown_at_once(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        len: usize,
+    ) -> bool {
+        let Some(plan) = self.near(geometry, size, offset, len) else {
+            return false;
+        };
+        match plan.pieces.as_slice() {
+            [piece] => self.client.servers().is_in_memory(
+                piece.server,
+                &piece.name,
+                &piece.form,
+                &piece.chunk,
+            ),
+            _ => false,
+        }
+    }
+}
+
 impl Client {
+    /// Others are about to write to an object: the files of its chunks are given back, since those that are replaced take
+    /// room for as long as somebody has them.
+    pub(super) fn give_back_files(&self, object: &Object) {
+        let servers = self.servers();
+        if !servers.are_any_lent() {
+            return;
+        }
+        let chunks = object.tiling.read();
+        if chunks.tiling.len() > MANY {
+            return servers.give_back_all();
+        }
+        let stored = chunks
+            .tiling
+            .iter()
+            .filter_map(|record| match &record.value {
+                Stored::Chunk(stored) => Some((stored.server, stored.name())),
+                Stored::Fill => None,
+            });
+        servers.give_back(&stored.collect::<Vec<_>>());
+    }
+
     /// The chunks of `slab`, if the tiling is here and they are few and near.
     fn plan_near(
         &self,

@@ -65,10 +65,7 @@ impl Handle {
             && (state.runs.covers(offset, end)
                 || self.client.cache().holds(self.object.ino, offset, end));
         drop(state);
-        !cached
-            && self
-                .near(&geometry, self.object.size(&geometry), offset, len)
-                .is_none()
+        !cached && !self.is_shown_at_once(&geometry, self.object.size(&geometry), offset, len)
     }
 
     /// Whether it is time to ask whether another mount has changed the object: now and then, and when a

@@ -241,7 +241,6 @@ impl Client {
         while !self.pause(ROUND) {
             self.flush_old();
             self.tell_releases();
-            self.servers().tidy();
             if settled.elapsed() >= SETTLE_EVERY {
                 settled = Instant::now();
                 self.try_settle_closed();

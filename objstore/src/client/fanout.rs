@@ -216,9 +216,10 @@ impl Servers {
         match message.read_lent(&lent) {
             Ok(()) => true,
             Err((_, error)) => {
-                tracing::debug!("chunks are asked for and not read from files: {error}");
-                self.loans
-                    .forget(server, chunks.iter().map(|(name, _)| *name));
+                // Whichever of them it is.
+                for (name, _) in &chunks {
+                    self.loans.doubt(server, name, &error);
+                }
                 false
             }
         }

@@ -2,9 +2,10 @@
 //!
 //! The first time that much is read of such chunks the server is asked for their files in place of their bytes (LOANS),
 //! one message for all of them; from then on they are read like chunks of a store in this process, their sums checked
-//! here, and nobody is asked. A chunk that is immutable stays what it is, so there is nothing to be told of: a loan ends
-//! when it has not been used for [`IDLE`], so that the room of a chunk that was deleted comes back, or when there are
-//! too many.
+//! here, and nobody is asked. A chunk that is immutable stays what it is, so there is nothing to be told of; but the room
+//! of one that is deleted is taken for as long as its file is open. So a loan ends when it has not been used for [`IDLE`]
+//! (a thread sees to that, which waits for nobody), when there are too many, or too large ones, and when whoever uses this
+//! client hears that others want to write there.
 //!
 //! Whatever goes wrong with a file is nobody's error: the server is asked for the bytes then, as over TCP, and says what
 //! is wrong.
@@ -13,10 +14,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_model::{ChunkId, Hyperslab, ServerId};
 use smallvec::SmallVec;
 
@@ -33,48 +35,129 @@ const FROM: u64 = 64 << 10;
 const SMALLEST: u64 = 64 << 10;
 /// A loan that was not used for so long ends.
 const IDLE: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const ROUND: Duration = Duration::from_secs(1);
 /// Files kept at most, and the share of those that this process may open.
 const MOST: usize = 256;
 const SHARE: u64 = 4;
+/// Bytes of the chunks that are kept, at most, and of one: of all of its groups the sums are read first.
+const MOST_BYTES: u64 = 1 << 30;
+/// For so long a chunk, or a server, whose file did not come is not asked for one again.
+const REFUSED: Duration = Duration::from_secs(10);
+/// Chunks of which that is remembered.
+const MOST_REFUSED: usize = 1024;
 
 type Key = (ServerId, ChunkId);
 
 #[derive(Debug)]
 struct Held {
     chunk: LentChunk,
+    bytes: u64,
     /// When it was used last, in milliseconds of [`Loans::begun`].
     used: AtomicU64,
 }
 
-/// The files that are lent at present.
+/// The files that are lent at present, and the thread that gives them back.
 #[derive(Debug)]
 pub(super) struct Loans {
-    held: RwLock<HashMap<Key, Arc<Held>>>,
+    files: Arc<Files>,
+    sweeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Files {
+    held: RwLock<Table>,
     /// How many, to be looked at without the lock.
     count: AtomicUsize,
     begun: Instant,
     limit: OnceLock<usize>,
-    /// Servers whose files do not come through.
-    without: Mutex<Vec<ServerId>>,
+    refused: Mutex<Refused>,
+    over: Mutex<bool>,
+    ends: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<Key, Arc<Held>>,
+    /// Of all of them.
+    bytes: u64,
+}
+
+/// What did not come, and when.
+#[derive(Debug, Default)]
+struct Refused {
+    chunks: HashMap<Key, Instant>,
+    servers: HashMap<ServerId, Instant>,
 }
 
 /// What one message reads, all of it from files.
 pub(super) struct Lent(SmallVec<[(ChunkId, Arc<Held>); 8]>);
 
+impl Table {
+    fn insert(&mut self, key: Key, held: Arc<Held>) {
+        self.bytes += held.bytes;
+        if let Some(old) = self.files.insert(key, held) {
+            self.bytes -= old.bytes;
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(old) = self.files.remove(key) {
+            self.bytes -= old.bytes;
+        }
+    }
+
+    /// Makes room for one more of so many bytes; what was used longest ago goes.
+    fn make_room(&mut self, most: usize, bytes: u64) {
+        while !self.files.is_empty()
+            && (self.files.len() >= most || self.bytes.saturating_add(bytes) > MOST_BYTES)
+        {
+            let used = |(_, one): &(&Key, &Arc<Held>)| one.used.load(Relaxed);
+            let oldest = self.files.iter().min_by_key(used).map(|(key, _)| *key);
+            let Some(oldest) = oldest else { return };
+            self.remove(&oldest);
+        }
+    }
+}
+
+impl Refused {
+    fn note(&mut self, key: Key) {
+        if self.chunks.len() >= MOST_REFUSED {
+            self.chunks.retain(|_, at| at.elapsed() < REFUSED);
+        }
+        if self.chunks.len() < MOST_REFUSED {
+            self.chunks.insert(key, Instant::now());
+        }
+    }
+
+    fn has(&self, server: ServerId, name: &ChunkName) -> bool {
+        let ChunkName::Free(id) = name else {
+            return true;
+        };
+        let recent = |at: Option<&Instant>| at.is_some_and(|at| at.elapsed() < REFUSED);
+        recent(self.servers.get(&server)) || recent(self.chunks.get(&(server, *id)))
+    }
+}
+
 impl Loans {
     pub(super) fn new() -> Loans {
         Loans {
-            held: RwLock::default(),
-            count: AtomicUsize::new(0),
-            begun: Instant::now(),
-            limit: OnceLock::new(),
-            without: Mutex::default(),
+            files: Arc::new(Files {
+                held: RwLock::default(),
+                count: AtomicUsize::new(0),
+                begun: Instant::now(),
+                limit: OnceLock::new(),
+                refused: Mutex::default(),
+                over: Mutex::new(false),
+                ends: Condvar::new(),
+            }),
+            sweeper: Mutex::default(),
         }
     }
 
     /// Whether there are any.
     pub(super) fn are_any(&self) -> bool {
-        self.count.load(Relaxed) > 0
+        self.files.count.load(Relaxed) > 0
     }
 
     /// Whether a chunk is lent.
@@ -82,7 +165,7 @@ impl Loans {
         let ChunkName::Free(id) = name else {
             return false;
         };
-        self.are_any() && self.held.read().contains_key(&(server, *id))
+        self.are_any() && self.files.held.read().files.contains_key(&(server, *id))
     }
 
     /// Shows cells of a chunk that is lent; `None` if it is not, or if its file is not what it should be.
@@ -134,8 +217,8 @@ impl Loans {
         if !self.are_any() {
             return None;
         }
-        let now = self.now();
-        let held = self.held.read();
+        let now = self.files.now();
+        let held = self.files.held.read();
         let mut lent = SmallVec::new();
         for name in names {
             let ChunkName::Free(id) = name else {
@@ -144,7 +227,7 @@ impl Loans {
             if lent.last().is_some_and(|(last, _)| last == id) {
                 continue;
             }
-            let one = held.get(&(server, *id))?;
+            let one = held.files.get(&(server, *id))?;
             one.used.store(now, Relaxed);
             lent.push((*id, one.clone()));
         }
@@ -170,13 +253,17 @@ impl Loans {
         if bytes < FROM || !pool.hands_files() || !chunks.iter().all(is_for_loan) {
             return (None, false);
         }
-        if self.without.lock().contains(&server) {
-            return (None, false);
+        {
+            let refused = self.files.refused.lock();
+            if names().any(|name| refused.has(server, name)) {
+                return (None, false);
+            }
         }
         let mut missing: Vec<&ChunkName> = names().filter(|name| !self.has(server, name)).collect();
         missing.sort_unstable();
         missing.dedup();
-        if missing.len() > MAX_FILES.min(self.limit()) {
+        let all: u64 = chunks.iter().filter_map(|(_, form)| form.volume()).sum();
+        if missing.len() > MAX_FILES.min(self.files.limit()) || all > MOST_BYTES {
             return (None, false);
         }
         match self.ask(server, pool, &missing, until) {
@@ -206,69 +293,85 @@ impl Loans {
         };
         let mut files = files.into_iter().map(File::from);
         for (name, mark) in names.iter().zip(marks) {
-            let Some(mark) = mark else { continue };
+            let ChunkName::Free(id) = name else { continue };
+            let key = (server, *id);
+            let Some(mark) = mark else {
+                self.files.refused.lock().note(key);
+                continue;
+            };
             let Some(file) = files.next() else {
-                tracing::info!(addr = %pool.addr(), "no files come from this data server: its chunks are sent");
-                self.without.lock().push(server);
+                tracing::info!(addr = %pool.addr(), "no files come from this data server: its chunks are sent for a while");
+                let mut refused = self.files.refused.lock();
+                refused.servers.insert(server, Instant::now());
                 break;
             };
-            if let (ChunkName::Free(id), Some(chunk)) =
-                (name, LentChunk::new(Loan { file, mark }, name))
-            {
-                self.hold((server, *id), chunk);
+            match LentChunk::new(Loan { file, mark }, name) {
+                Some(chunk) => self.hold(key, chunk),
+                None => self.files.refused.lock().note(key),
             }
         }
         Ok(())
     }
 
     fn hold(&self, key: Key, chunk: LentChunk) {
-        let now = self.now();
+        let files = &self.files;
         let entry = Arc::new(Held {
+            bytes: chunk.bytes(),
             chunk,
-            used: AtomicU64::new(now),
+            used: AtomicU64::new(files.now()),
         });
-        let mut held = self.held.write();
-        if held.len() >= self.limit() && !held.contains_key(&key) {
-            let oldest = held.iter().min_by_key(|(_, one)| one.used.load(Relaxed));
-            if let Some(oldest) = oldest.map(|(key, _)| *key) {
-                held.remove(&oldest);
+        {
+            let mut held = files.held.write();
+            held.make_room(files.limit(), entry.bytes);
+            held.insert(key, entry);
+            files.count.store(held.files.len(), Relaxed);
+        }
+        let mut sweeper = self.sweeper.lock();
+        if sweeper.is_none() {
+            let files = files.clone();
+            let thread = std::thread::Builder::new().name("slabfs-loans".into());
+            match thread.spawn(move || files.sweep()) {
+                Ok(thread) => *sweeper = Some(thread),
+                Err(error) => {
+                    tracing::warn!("no files of data servers are kept: {error}");
+                    self.clear();
+                }
             }
         }
-        held.insert(key, entry);
-        self.count.store(held.len(), Relaxed);
     }
 
-    /// Ends loans that are not used.
-    pub(super) fn tidy(&self) {
-        if !self.are_any() {
-            return;
-        }
-        let now = self.now();
-        let mut held = self.held.write();
-        held.retain(|_, one| now.saturating_sub(one.used.load(Relaxed)) < IDLE.as_millis() as u64);
-        self.count.store(held.len(), Relaxed);
+    /// Ends all loans.
+    pub(super) fn clear(&self) {
+        let mut held = self.files.held.write();
+        *held = Table::default();
+        self.files.count.store(0, Relaxed);
     }
 
     /// As if nobody had used any for long.
     #[cfg(test)]
     pub(super) fn age(&self) {
-        for one in self.held.read().values() {
+        for one in self.files.held.read().files.values() {
             one.used.store(0, Relaxed);
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn tidy(&self) {
+        self.files.tidy();
+    }
+
     /// Ends loans of these chunks.
     pub(super) fn forget<'a>(&self, server: ServerId, names: impl Iterator<Item = &'a ChunkName>) {
-        let mut held = self.held.write();
+        let mut held = self.files.held.write();
         for name in names {
             if let ChunkName::Free(id) = name {
                 held.remove(&(server, *id));
             }
         }
-        self.count.store(held.len(), Relaxed);
+        self.files.count.store(held.files.len(), Relaxed);
     }
 
-    /// Ends loans of chunks that are deleted, so that their room comes back at once.
+    /// Ends loans of chunks that are deleted, or replaced by others, so that their room comes back at once.
     pub(super) fn forget_all(&self, names: &[(ServerId, ChunkName)]) {
         if self.are_any() {
             for (server, name) in names {
@@ -277,9 +380,13 @@ impl Loans {
         }
     }
 
-    fn doubt(&self, server: ServerId, name: &ChunkName, error: &StoreError) {
+    /// A file is not what it should be: it is given back, and its chunk asked for as others are for a while.
+    pub(super) fn doubt(&self, server: ServerId, name: &ChunkName, error: &StoreError) {
         tracing::debug!("a chunk is asked for and not read from its file: {error}");
         self.forget(server, std::iter::once(name));
+        if let ChunkName::Free(id) = name {
+            self.files.refused.lock().note((server, *id));
+        }
     }
 
     fn get(&self, server: ServerId, name: &ChunkName) -> Option<Arc<Held>> {
@@ -289,9 +396,50 @@ impl Loans {
         if !self.are_any() {
             return None;
         }
-        let held = self.held.read().get(&(server, *id))?.clone();
-        held.used.store(self.now(), Relaxed);
+        let held = self.files.held.read().files.get(&(server, *id))?.clone();
+        held.used.store(self.files.now(), Relaxed);
         Some(held)
+    }
+
+    /// Whether cells of a chunk can be shown without waiting for a disk.
+    pub(super) fn is_in_memory(
+        &self,
+        server: ServerId,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+    ) -> bool {
+        let held = self.get(server, name);
+        held.is_some_and(|held| held.chunk.is_in_memory(form, slab))
+    }
+}
+
+impl Files {
+    /// Gives back what is not used, until it is over.
+    fn sweep(&self) {
+        let mut over = self.over.lock();
+        while !*over {
+            if self.ends.wait_for(&mut over, ROUND).timed_out() {
+                drop(over);
+                self.tidy();
+                over = self.over.lock();
+            }
+        }
+    }
+
+    fn tidy(&self) {
+        if self.count.load(Relaxed) == 0 {
+            return;
+        }
+        let now = self.now();
+        let mut held = self.held.write();
+        let Table { files, bytes } = &mut *held;
+        files.retain(|_, one| {
+            let stays = now.saturating_sub(one.used.load(Relaxed)) < IDLE.as_millis() as u64;
+            *bytes -= if stays { 0 } else { one.bytes };
+            stays
+        });
+        self.count.store(files.len(), Relaxed);
     }
 
     /// Milliseconds on a clock that began long ago.
@@ -307,11 +455,25 @@ impl Loans {
     }
 }
 
+impl Drop for Loans {
+    fn drop(&mut self) {
+        *self.files.over.lock() = true;
+        self.files.ends.notify_all();
+        if let Some(thread) = self.sweeper.get_mut().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that gives files back panicked");
+        }
+    }
+}
+
 /// Whether a chunk may have a file of its own that holds it as it is.
 fn is_for_loan((name, form): &(&ChunkName, &ChunkForm)) -> bool {
     matches!(name, ChunkName::Free(_))
         && form.codec.is_none()
-        && form.volume().is_some_and(|volume| volume >= SMALLEST)
+        && form
+            .volume()
+            .is_some_and(|volume| (SMALLEST..=MOST_BYTES).contains(&volume))
 }
 
 impl Lent {

@@ -40,7 +40,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use slabfs_model::{ServerId, SessionId};
+use slabfs_model::{Hyperslab, ServerId, SessionId};
 
 pub use batch::{BatchAsk, BatchPart, BatchPiece};
 pub use counters::{Counters, CountersSnapshot, Side, SideSnapshot};
@@ -49,7 +49,7 @@ pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePi
 use crate::{
     addr::Addr,
     error::{Result, StoreError},
-    name::ChunkName,
+    name::{ChunkForm, ChunkName},
     store::ChunkStore,
     wire::{Key, Pool},
 };
@@ -208,8 +208,29 @@ impl Servers {
         self.loans.has(id, name) || self.is_local(id)
     }
 
-    /// Gives back files of chunks that have not been read for a while. To be called now and then.
-    pub fn tidy(&self) {
+    /// Whether cells of a chunk that is near lie together in memory, so that showing them waits for nobody.
+    pub fn is_in_memory(
+        &self,
+        id: ServerId,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+    ) -> bool {
+        self.loans.is_in_memory(id, name, form, slab)
+    }
+
+    /// Gives back the files of chunks that others are about to replace, if they are lent.
+    pub fn give_back(&self, names: &[(ServerId, ChunkName)]) {
+        self.loans.forget_all(names);
+    }
+
+    /// Gives back all files.
+    pub fn give_back_all(&self) {
+        self.loans.clear();
+    }
+
+    #[cfg(test)]
+    fn tidy(&self) {
         self.loans.tidy();
     }
 

@@ -118,6 +118,28 @@ fn the_room_of_what_is_deleted_comes_back() {
     });
 }
 
+/// Versions that a writer replaces do not pile up because somebody reads each of them.
+#[test]
+fn a_reader_does_not_keep_what_a_writer_replaces() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let bytes = noise(4);
+    stored(&cluster, "a", &bytes);
+    let reader = file::open(&cluster.at(1, "a"));
+    let writer = file::open(&cluster.at(0, "a"));
+    let mut seen = vec![0; 200_000];
+    for round in 0..20u8 {
+        writer
+            .write_all_at(&vec![round; ROWS * ROW], 0)
+            .expect("written");
+        writer.sync_all().expect("synced");
+        reader.read_exact_at(&mut seen, 0).expect("read");
+        assert!(seen.iter().all(|&byte| byte == round), "round {round}");
+        let held = held(&cluster, 1, false);
+        assert!((1..5).contains(&held), "{held} files in round {round}");
+    }
+}
+
 #[test]
 fn damage_is_an_error_and_the_rest_reads() {
     needs_mount!();

@@ -119,6 +119,9 @@ impl Client {
                     _ => self.bring_out_for_others(&object, life),
                 }
             }
+            if let Some(object) = own.object() {
+                self.give_back_files(&object);
+            }
             self.give(own, &closing, &kept, life);
         }
         let mut state = own.state.lock();

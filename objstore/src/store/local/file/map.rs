@@ -78,7 +78,12 @@ impl Map {
         }
         let total = HELD.fetch_add(added, Ordering::Relaxed) + added;
         if before == 0 {
-            HOLDING.lock().push_back(self.this.clone());
+            let mut holding = HOLDING.lock();
+            if holding.len() >= 64 && holding.len().is_power_of_two() {
+                // Those that are gone hold nothing and are never let go of.
+                holding.retain(|map| map.strong_count() > 0);
+            }
+            holding.push_back(self.this.clone());
         }
         if total > RESIDENT_MAX {
             let_go();
@@ -94,6 +99,30 @@ impl Map {
         if let Err(error) = unsafe { self.raw.unchecked_advise(UncheckedAdvice::DontNeed) } {
             tracing::debug!(%error, "pages of a mapping stay in memory");
         }
+    }
+
+    /// Whether all pages of a range are in memory, so that to look at it waits for no disk; false where that is not known.
+    pub(super) fn is_resident(&self, range: Range<usize>) -> bool {
+        let page = 4096;
+        let from = range.start / page * page;
+        let upto = range.end.next_multiple_of(page).min(self.raw.len());
+        if range.start >= range.end || range.end > self.raw.len() {
+            return false;
+        }
+        let mut there = [0u8; 256];
+        (from..upto).step_by(page * there.len()).all(|at| {
+            let len = (upto - at).min(page * there.len());
+            // SAFETY: the range lies in the mapping, which lives as long as `self`, and begins at a page; a byte is
+            // written for each page of it, of which there are at most as many as the array has.
+            let asked = unsafe {
+                libc::mincore(
+                    self.raw.as_ptr().add(at).cast_mut().cast(),
+                    len,
+                    there.as_mut_ptr(),
+                )
+            };
+            asked == 0 && there[..len.div_ceil(page)].iter().all(|byte| byte & 1 == 1)
+        })
     }
 
     /// The bytes of a range, after the kernel has brought them in. The caller holds the lock that
@@ -121,7 +150,8 @@ impl Map {
         // brought in, so they exist in the file; and the file is neither cut nor written while the
         // bytes are used, since both happen under the chunk's lock held exclusively and the caller
         // holds it shared. Other processes stay out of the directory by its lock; one that was lent the file
-        // to fill it has closed it before it became a chunk.
+        // to fill it has closed it before it became a chunk. A file that another store lends is of a sealed chunk,
+        // which its store never cuts or punches either, but only takes the name off.
         Ok(unsafe {
             std::slice::from_raw_parts(self.raw.as_ptr().add(range.start), range.end - range.start)
         })
@@ -154,6 +184,8 @@ mod tests {
         assert_eq!(map.look(4990..5000).unwrap(), [7; 10]);
         assert!(map.look(0..9000).is_err());
         assert!(map.look(0..(1 << 20) + 1).is_err());
+        assert!(map.is_resident(0..5000));
+        assert!(!map.is_resident(0..9000) && !map.is_resident(0..(1 << 20) + 1));
         file.set_len(100).unwrap();
         assert!(map.look(4990..5000).is_err());
         file.set_len(5000).unwrap();
