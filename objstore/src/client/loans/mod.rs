@@ -3,25 +3,28 @@
 //! The first time that much is read of such chunks the server is asked for their files in place of their bytes (LOANS),
 //! one message for all of them; from then on they are read like chunks of a store in this process, their sums checked
 //! here, and nobody is asked. A chunk that is immutable stays what it is, so there is nothing to be told of; but the room
-//! of one that is deleted is taken for as long as its file is open. So a loan ends when it has not been used for [`IDLE`]
+//! of one that is deleted is taken for as long as its file is open. So a loan ends when it has not been used for 5 seconds
 //! (a thread sees to that, which waits for nobody), when there are too many, or too large ones, and when whoever uses this
 //! client hears that others want to write there.
 //!
 //! Whatever goes wrong with a file is nobody's error: the server is asked for the bytes then, as over TCP, and says what
 //! is wrong.
+//!
+//! `files` keeps them within their bounds; `refused` remembers for a while what did not come.
 
-use std::collections::HashMap;
+mod files;
+mod refused;
+
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use nix::sys::resource::{Resource, getrlimit};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::Mutex;
 use slabfs_model::{ChunkId, Hyperslab, ServerId};
 use smallvec::SmallVec;
 
+use self::files::{Files, Held, Key, MOST_BYTES};
+use self::refused::Refused;
 use super::fanout::encode;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
@@ -33,131 +36,29 @@ use crate::wire::{MAX_FILES, Pool, Until, WireResult};
 const FROM: u64 = 64 << 10;
 /// Smaller chunks share files.
 const SMALLEST: u64 = 64 << 10;
-/// A loan that was not used for so long ends.
-const IDLE: Duration = Duration::from_secs(5);
-/// How often that is looked at.
-const ROUND: Duration = Duration::from_secs(1);
-/// Files kept at most, and the share of those that this process may open.
-const MOST: usize = 256;
-const SHARE: u64 = 4;
-/// Bytes of the chunks that are kept, at most, and of one: of all of its groups the sums are read first.
-const MOST_BYTES: u64 = 1 << 30;
-/// For so long a chunk, or a server, whose file did not come is not asked for one again.
-const REFUSED: Duration = Duration::from_secs(10);
-/// Chunks of which that is remembered.
-const MOST_REFUSED: usize = 1024;
-
-type Key = (ServerId, ChunkId);
-
-#[derive(Debug)]
-struct Held {
-    chunk: LentChunk,
-    bytes: u64,
-    /// When it was used last, in milliseconds of [`Loans::begun`].
-    used: AtomicU64,
-}
-
 /// The files that are lent at present, and the thread that gives them back.
 #[derive(Debug)]
 pub(super) struct Loans {
     files: Arc<Files>,
-    sweeper: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug)]
-struct Files {
-    held: RwLock<Table>,
-    /// How many, to be looked at without the lock.
-    count: AtomicUsize,
-    begun: Instant,
-    limit: OnceLock<usize>,
     refused: Mutex<Refused>,
-    over: Mutex<bool>,
-    ends: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    files: HashMap<Key, Arc<Held>>,
-    /// Of all of them.
-    bytes: u64,
-}
-
-/// What did not come, and when.
-#[derive(Debug, Default)]
-struct Refused {
-    chunks: HashMap<Key, Instant>,
-    servers: HashMap<ServerId, Instant>,
+    sweeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What one message reads, all of it from files.
 pub(super) struct Lent(SmallVec<[(ChunkId, Arc<Held>); 8]>);
 
-impl Table {
-    fn insert(&mut self, key: Key, held: Arc<Held>) {
-        self.bytes += held.bytes;
-        if let Some(old) = self.files.insert(key, held) {
-            self.bytes -= old.bytes;
-        }
-    }
-
-    fn remove(&mut self, key: &Key) {
-        if let Some(old) = self.files.remove(key) {
-            self.bytes -= old.bytes;
-        }
-    }
-
-    /// Makes room for one more of so many bytes; what was used longest ago goes.
-    fn make_room(&mut self, most: usize, bytes: u64) {
-        while !self.files.is_empty()
-            && (self.files.len() >= most || self.bytes.saturating_add(bytes) > MOST_BYTES)
-        {
-            let used = |(_, one): &(&Key, &Arc<Held>)| one.used.load(Relaxed);
-            let oldest = self.files.iter().min_by_key(used).map(|(key, _)| *key);
-            let Some(oldest) = oldest else { return };
-            self.remove(&oldest);
-        }
-    }
-}
-
-impl Refused {
-    fn note(&mut self, key: Key) {
-        if self.chunks.len() >= MOST_REFUSED {
-            self.chunks.retain(|_, at| at.elapsed() < REFUSED);
-        }
-        if self.chunks.len() < MOST_REFUSED {
-            self.chunks.insert(key, Instant::now());
-        }
-    }
-
-    fn has(&self, server: ServerId, name: &ChunkName) -> bool {
-        let ChunkName::Free(id) = name else {
-            return true;
-        };
-        let recent = |at: Option<&Instant>| at.is_some_and(|at| at.elapsed() < REFUSED);
-        recent(self.servers.get(&server)) || recent(self.chunks.get(&(server, *id)))
-    }
-}
-
 impl Loans {
     pub(super) fn new() -> Loans {
         Loans {
-            files: Arc::new(Files {
-                held: RwLock::default(),
-                count: AtomicUsize::new(0),
-                begun: Instant::now(),
-                limit: OnceLock::new(),
-                refused: Mutex::default(),
-                over: Mutex::new(false),
-                ends: Condvar::new(),
-            }),
+            files: Arc::default(),
+            refused: Mutex::default(),
             sweeper: Mutex::default(),
         }
     }
 
     /// Whether there are any.
     pub(super) fn are_any(&self) -> bool {
-        self.files.count.load(Relaxed) > 0
+        self.files.are_any()
     }
 
     /// Whether a chunk is lent.
@@ -165,7 +66,7 @@ impl Loans {
         let ChunkName::Free(id) = name else {
             return false;
         };
-        self.are_any() && self.files.held.read().files.contains_key(&(server, *id))
+        self.files.has(&(server, *id))
     }
 
     /// Shows cells of a chunk that is lent; `None` if it is not, or if its file is not what it should be.
@@ -217,9 +118,7 @@ impl Loans {
         if !self.are_any() {
             return None;
         }
-        let now = self.files.now();
-        let held = self.files.held.read();
-        let mut lent = SmallVec::new();
+        let mut lent: SmallVec<[(ChunkId, Arc<Held>); 8]> = SmallVec::new();
         for name in names {
             let ChunkName::Free(id) = name else {
                 return None;
@@ -227,9 +126,7 @@ impl Loans {
             if lent.last().is_some_and(|(last, _)| last == id) {
                 continue;
             }
-            let one = held.files.get(&(server, *id))?;
-            one.used.store(now, Relaxed);
-            lent.push((*id, one.clone()));
+            lent.push((*id, self.files.get(&(server, *id))?));
         }
         lent.sort_unstable_by_key(|(id, _)| *id);
         lent.dedup_by_key(|(id, _)| *id);
@@ -254,7 +151,7 @@ impl Loans {
             return (None, false);
         }
         {
-            let refused = self.files.refused.lock();
+            let refused = self.refused.lock();
             if names().any(|name| refused.has(server, name)) {
                 return (None, false);
             }
@@ -296,39 +193,28 @@ impl Loans {
             let ChunkName::Free(id) = name else { continue };
             let key = (server, *id);
             let Some(mark) = mark else {
-                self.files.refused.lock().note(key);
+                self.refused.lock().note(key);
                 continue;
             };
             let Some(file) = files.next() else {
                 tracing::info!(addr = %pool.addr(), "no files come from this data server: its chunks are sent for a while");
-                let mut refused = self.files.refused.lock();
-                refused.servers.insert(server, Instant::now());
+                let mut refused = self.refused.lock();
+                refused.note_server(server);
                 break;
             };
             match LentChunk::new(Loan { file, mark }, name) {
                 Some(chunk) => self.hold(key, chunk),
-                None => self.files.refused.lock().note(key),
+                None => self.refused.lock().note(key),
             }
         }
         Ok(())
     }
 
     fn hold(&self, key: Key, chunk: LentChunk) {
-        let files = &self.files;
-        let entry = Arc::new(Held {
-            bytes: chunk.bytes(),
-            chunk,
-            used: AtomicU64::new(files.now()),
-        });
-        {
-            let mut held = files.held.write();
-            held.make_room(files.limit(), entry.bytes);
-            held.insert(key, entry);
-            files.count.store(held.files.len(), Relaxed);
-        }
+        self.files.hold(key, chunk);
         let mut sweeper = self.sweeper.lock();
         if sweeper.is_none() {
-            let files = files.clone();
+            let files = self.files.clone();
             let thread = std::thread::Builder::new().name("slabfs-loans".into());
             match thread.spawn(move || files.sweep()) {
                 Ok(thread) => *sweeper = Some(thread),
@@ -342,17 +228,13 @@ impl Loans {
 
     /// Ends all loans.
     pub(super) fn clear(&self) {
-        let mut held = self.files.held.write();
-        *held = Table::default();
-        self.files.count.store(0, Relaxed);
+        self.files.clear();
     }
 
     /// As if nobody had used any for long.
     #[cfg(test)]
     pub(super) fn age(&self) {
-        for one in self.files.held.read().files.values() {
-            one.used.store(0, Relaxed);
-        }
+        self.files.age();
     }
 
     #[cfg(test)]
@@ -362,13 +244,11 @@ impl Loans {
 
     /// Ends loans of these chunks.
     pub(super) fn forget<'a>(&self, server: ServerId, names: impl Iterator<Item = &'a ChunkName>) {
-        let mut held = self.files.held.write();
-        for name in names {
-            if let ChunkName::Free(id) = name {
-                held.remove(&(server, *id));
-            }
-        }
-        self.files.count.store(held.files.len(), Relaxed);
+        let ids = names.filter_map(|name| match name {
+            ChunkName::Free(id) => Some((server, *id)),
+            ChunkName::Grid { .. } => None,
+        });
+        self.files.forget(ids);
     }
 
     /// Ends loans of chunks that are deleted, or replaced by others, so that their room comes back at once.
@@ -385,7 +265,7 @@ impl Loans {
         tracing::debug!("a chunk is asked for and not read from its file: {error}");
         self.forget(server, std::iter::once(name));
         if let ChunkName::Free(id) = name {
-            self.files.refused.lock().note((server, *id));
+            self.refused.lock().note((server, *id));
         }
     }
 
@@ -393,12 +273,7 @@ impl Loans {
         let ChunkName::Free(id) = name else {
             return None;
         };
-        if !self.are_any() {
-            return None;
-        }
-        let held = self.files.held.read().files.get(&(server, *id))?.clone();
-        held.used.store(self.files.now(), Relaxed);
-        Some(held)
+        self.files.get(&(server, *id))
     }
 
     /// Whether cells of a chunk can be shown without waiting for a disk.
@@ -414,51 +289,9 @@ impl Loans {
     }
 }
 
-impl Files {
-    /// Gives back what is not used, until it is over.
-    fn sweep(&self) {
-        let mut over = self.over.lock();
-        while !*over {
-            if self.ends.wait_for(&mut over, ROUND).timed_out() {
-                drop(over);
-                self.tidy();
-                over = self.over.lock();
-            }
-        }
-    }
-
-    fn tidy(&self) {
-        if self.count.load(Relaxed) == 0 {
-            return;
-        }
-        let now = self.now();
-        let mut held = self.held.write();
-        let Table { files, bytes } = &mut *held;
-        files.retain(|_, one| {
-            let stays = now.saturating_sub(one.used.load(Relaxed)) < IDLE.as_millis() as u64;
-            *bytes -= if stays { 0 } else { one.bytes };
-            stays
-        });
-        self.count.store(files.len(), Relaxed);
-    }
-
-    /// Milliseconds on a clock that began long ago.
-    fn now(&self) -> u64 {
-        (IDLE + self.begun.elapsed()).as_millis() as u64
-    }
-
-    fn limit(&self) -> usize {
-        *self.limit.get_or_init(|| {
-            let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(MOST as u64, |(soft, _)| soft);
-            (files / SHARE).min(MOST as u64) as usize
-        })
-    }
-}
-
 impl Drop for Loans {
     fn drop(&mut self) {
-        *self.files.over.lock() = true;
-        self.files.ends.notify_all();
+        self.files.end();
         if let Some(thread) = self.sweeper.get_mut().take()
             && thread.join().is_err()
         {
