@@ -18,7 +18,8 @@ use slabfs_objstore::server::DataServer;
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::messages::{
     Answer, BatchFound, BatchRequests, BatchWrites, BlankItem, Blanks, BySession, ClipItem,
-    ListQuery, Listing, Outcome, ReadItem, ReadReply, SealItem, SpaceAnswer, Wipe, WriteItem, kind,
+    FilledItem, ListQuery, Listing, Loans, Outcome, ReadItem, ReadReply, SealItem, SpaceAnswer,
+    Wipe, WriteItem, kind,
 };
 use slabfs_objstore::wire::{Buffers, Connection, Listener, REPLY};
 use tempfile::TempDir;
@@ -88,6 +89,7 @@ fn decode(kind: u16, control: &[u8]) {
         kind::SPACE => postcard::from_bytes::<SpaceAnswer>(control).map(|_| ()),
         kind::LIST => postcard::from_bytes::<Answer<Listing>>(control).map(|_| ()),
         kind::BLANKS => postcard::from_bytes::<Answer<Blanks>>(control).map(|_| ()),
+        kind::LOANS => postcard::from_bytes::<Answer<Loans>>(control).map(|_| ()),
         kind::READ_BATCH => postcard::from_bytes::<Answer<Vec<BatchFound>>>(control).map(|_| ()),
         _ => postcard::from_bytes::<Outcome>(control).map(|_| ()),
     };
@@ -115,7 +117,9 @@ fuzz_target!(|data: &[u8]| {
     let _ = postcard::from_bytes::<Outcome>(data);
     let _ = postcard::from_bytes::<Answer<Listing>>(data);
     let _ = postcard::from_bytes::<Answer<Blanks>>(data);
+    let _ = postcard::from_bytes::<Answer<Loans>>(data);
     let _ = postcard::from_bytes::<Vec<BlankItem>>(data);
+    let _ = postcard::from_bytes::<Vec<FilledItem>>(data);
     let _ = postcard::from_bytes::<Vec<ReadItem>>(data);
     let _ = postcard::from_bytes::<BatchRequests>(data)
         .map(|requests| requests.0.iter().for_each(|one| drop(one.batch.plan())));
@@ -135,7 +139,7 @@ fuzz_target!(|data: &[u8]| {
             let Some(which) = field(&mut rest, 1) else {
                 break;
             };
-            let kind = kind::READ + u16::from(which[0]) % 16;
+            let kind = kind::READ + u16::from(which[0]) % 18;
             let (Some(control), Some(payload)) = (number(&mut rest), number(&mut rest)) else {
                 break;
             };
