@@ -248,7 +248,8 @@ impl Handle {
         self.client.counters().read.transfer(len as u64);
         let cache = self.client.cache();
         let held = len as u64 <= BLOCK && cache.holds(object.ino, offset, end);
-        let near = match held {
+        // To look up a piece of a lattice costs more than to give it from a window.
+        let near = match held || self.is_ahead(offset, len) {
             true => None,
             false => self.near(&geometry, size, offset, len),
         };
