@@ -8,11 +8,14 @@ use super::Lsn;
 use super::disk::{Disk, le64};
 use super::filter::Filter;
 use crc_fast::crc32_iscsi as crc32c;
+use nix::fcntl::{Flock, FlockArg};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// The index cannot be trusted any more; the words are sled's, or ours about a checksum.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -21,6 +24,9 @@ pub(super) struct Fault(pub(super) String);
 
 /// The least cache sled is given, in bytes.
 const MIN_CACHE: u64 = 4 << 20;
+
+/// How long a tree that was closed may take to let go of its files.
+const LET_GO: Duration = Duration::from_secs(10);
 
 /// The key of the number of the last commit applied.
 const APPLIED: &[u8] = b"";
@@ -84,6 +90,7 @@ impl Index {
             .flush_every_ms(None)
             .mode(sled::Mode::HighThroughput);
         release(&dir.join("db"))?;
+        let_go(&dir.join("db"));
         let db = guarded(|| config.open())?;
         let log = OpenOptions::new().write(true).open(dir.join("db"));
         let log = log.map_err(|error| Fault(format!("sled's log: {error}")))?;
@@ -207,6 +214,29 @@ fn release(log: &Path) -> Result<(), Fault> {
             Err(Fault(format!("sled's log: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Waits until nobody holds sled's lock on its log, at most [`LET_GO`].
+///
+/// Dropping the tree does not end what sled's threads are about; the last of them to end lets go of the
+/// lock. Other processes are kept out by the lock of the store, so whoever holds this one is of here.
+fn let_go(log: &Path) {
+    let Ok(file) = OpenOptions::new().write(true).open(log) else {
+        return;
+    };
+    let Err((file, _)) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
+        return;
+    };
+    let (done, waited) = mpsc::channel();
+    std::thread::spawn(move || {
+        let locked = Flock::lock(file, FlockArg::LockExclusive);
+        drop(locked);
+        // Whoever waited may have given up.
+        let _ = done.send(());
+    });
+    if waited.recv_timeout(LET_GO).is_err() {
+        tracing::warn!(log = %log.display(), "somebody holds the lock of the index's files");
     }
 }
 

@@ -178,3 +178,35 @@ fn an_index_that_fails_in_use_is_repaired_in_use() {
     let copy = killed(dir.path());
     assert_eq!(all(&open(copy.path()).0), model_of(0..421));
 }
+
+/// Somebody lies waiting for the lock of `file`.
+fn waited_for(file: &fs::File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let inode = format!(":{} ", file.metadata().unwrap().ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    locks
+        .lines()
+        .any(|lock| lock.contains("-> FLOCK") && lock.contains(&inode))
+}
+
+#[test]
+fn a_lock_that_a_thread_of_sled_keeps_for_a_while_is_waited_for() {
+    use nix::fcntl::{Flock, FlockArg};
+    let dir = TempDir::new().unwrap();
+    let (kv, _) = open(dir.path());
+    put_all(&kv, 0..10);
+    kv.close().unwrap();
+    drop(kv);
+    let log = fs::File::open(dir.path().join("sled/db")).unwrap();
+    let held = Flock::lock(log, FlockArg::LockExclusive).unwrap();
+    let (kv, recovery) = std::thread::scope(|scope| {
+        let opening = scope.spawn(|| open(dir.path()));
+        while !opening.is_finished() && !waited_for(&held) {
+            std::thread::yield_now();
+        }
+        drop(held);
+        opening.join().unwrap()
+    });
+    assert!(recovery.clean, "{recovery}");
+    assert_eq!(all(&kv), model_of(0..10));
+}
