@@ -78,10 +78,9 @@ fn can_mount() -> bool {
     can
 }
 
-/// One thread asks in a row, so that the loops look for its next request; several do, and the loops sleep in
-/// between; the session ends, in whichever way they wait.
+/// Names are asked for in a row by one and by several, so that each loop stays on a processor; the session ends.
 #[test]
-fn loops_that_look_for_requests_answer_all_and_end() {
+fn loops_on_processors_of_their_own_answer_all_and_end() {
     if !can_mount() {
         return;
     }
@@ -94,7 +93,7 @@ fn loops_that_look_for_requests_answer_all_and_end() {
         let mut config = Config::default();
         config.n_threads = Some(2);
         config.clone_fd = true;
-        config.busy_poll = Some(Duration::from_micros(50));
+        config.own_processors = true;
         let session = fuser::spawn_mount(files, dir.path(), &config).unwrap();
         // A name that is not there is asked for each time.
         let ask = |times: u64| {

@@ -95,10 +95,6 @@ pub(crate) struct MountArgs {
     /// Threads that answer the kernel (default: one a processor, at least 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
-    /// Microseconds for which such a thread looks for the next request before it sleeps, while one program
-    /// asks for names and attributes one after the other; 0: not at all
-    #[arg(long, value_name = "US", default_value = "50", value_parser = clap::value_parser!(u16).range(0..=1000))]
-    pub(crate) busy_poll: u16,
 }
 
 /// Least time to wait for a server.

@@ -27,7 +27,7 @@ impl Channel {
     }
 
     /// Receives data up to the capacity of the given buffer (can block).
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> nix::Result<usize> {
+    fn receive(&self, buffer: &mut [u8]) -> nix::Result<usize> {
         nix::unistd::read(&self.0, buffer)
     }
 
@@ -45,16 +45,6 @@ impl Channel {
                 Err(err) => return Err(err),
             }
         }
-    }
-
-    /// Whether `receive` gives `EAGAIN` when there is no request. It holds for the descriptor, with all
-    /// who use it.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> nix::Result<()> {
-        use nix::fcntl::{FcntlArg, OFlag, fcntl};
-        let mut flags = OFlag::from_bits_retain(fcntl(&self.0, FcntlArg::F_GETFL)?);
-        flags.set(OFlag::O_NONBLOCK, nonblocking);
-        fcntl(&self.0, FcntlArg::F_SETFL(flags)).map(drop)
     }
 
     /// Returns a sender object for this channel. The sender object can be

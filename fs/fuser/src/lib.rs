@@ -83,8 +83,6 @@ pub use crate::session::SessionUnmounter;
 
 mod access_flags;
 mod bsd_file_flags;
-#[cfg(target_os = "linux")]
-mod busy_poll;
 mod channel;
 mod dev_fuse;
 /// Experimental APIs
@@ -95,6 +93,8 @@ mod ll;
 mod mnt;
 mod notify;
 mod open_flags;
+#[cfg(target_os = "linux")]
+mod own_processor;
 mod passthrough;
 mod poll_events;
 mod read_buf;

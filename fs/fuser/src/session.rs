@@ -30,10 +30,6 @@ use crate::KernelConfig;
 use crate::MountOption;
 use crate::ReplyEmpty;
 use crate::Request;
-#[cfg(target_os = "linux")]
-use crate::busy_poll;
-#[cfg(target_os = "linux")]
-use crate::busy_poll::BusyPoll;
 use crate::channel::Channel;
 use crate::channel::ChannelSender;
 use crate::dev_fuse::DevFuse;
@@ -47,6 +43,10 @@ use crate::mnt::Mount;
 use crate::mnt::mount_options::Config;
 use crate::mnt::mount_options::check_option_conflicts;
 use crate::notify::Notifier;
+#[cfg(target_os = "linux")]
+use crate::own_processor;
+#[cfg(target_os = "linux")]
+use crate::own_processor::OwnProcessor;
 use crate::read_buf::FuseReadBuf;
 use crate::reply::Reply;
 use crate::reply::ReplyRaw;
@@ -294,9 +294,7 @@ impl<FS: Filesystem> Session<FS> {
 
         let mut threads = Vec::with_capacity(n_threads);
         #[cfg(target_os = "linux")]
-        let looking = Arc::new(busy_poll::Shared::default());
-        #[cfg(target_os = "linux")]
-        let window = config.busy_poll.filter(|_| config.clone_fd);
+        let row = Arc::new(own_processor::Row::default());
 
         for (i, ch) in channels.into_iter().enumerate() {
             let thread_name = format!("fuser-{i}");
@@ -307,7 +305,10 @@ impl<FS: Filesystem> Session<FS> {
                 allowed,
                 session_owner,
                 #[cfg(target_os = "linux")]
-                busy_poll: window.map(|window| BusyPoll::new(window, looking.clone())),
+                own_processor: config
+                    .own_processors
+                    .then(|| OwnProcessor::new(row.clone(), i, n_threads))
+                    .flatten(),
             };
             threads.push(
                 thread::Builder::new()
@@ -529,23 +530,11 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
     pub(crate) allowed: SessionACL,
     pub(crate) session_owner: Uid,
     #[cfg(target_os = "linux")]
-    pub(crate) busy_poll: Option<BusyPoll>,
+    pub(crate) own_processor: Option<OwnProcessor>,
 }
 
 impl<FS: Filesystem> SessionEventLoop<FS> {
-    #[cfg(target_os = "linux")]
-    fn receive(&mut self, buf: &mut [u8]) -> nix::Result<usize> {
-        match &mut self.busy_poll {
-            Some(busy_poll) => busy_poll.receive(&self.ch, buf),
-            None => self.ch.receive_retrying(buf),
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn receive(&mut self, buf: &mut [u8]) -> nix::Result<usize> {
-        self.ch.receive_retrying(buf)
-    }
-
+    #[cfg_attr(not(target_os = "linux"), expect(unused_mut))]
     fn event_loop(mut self) -> io::Result<()> {
         // Buffer for receiving requests from the kernel. Only one is allocated and
         // it is reused immediately after dispatching to conserve memory and allocations.
@@ -554,14 +543,14 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
         loop {
             // Read the next request from the given channel to kernel driver
             // The kernel driver makes sure that we get exactly one request per read
-            match self.receive(buf) {
+            match self.ch.receive_retrying(buf) {
                 Ok(size) => match RequestWithSender::new(self.ch.sender(), &buf[..size]) {
                     // Dispatch request
                     Some(req) => {
                         #[cfg(target_os = "linux")]
-                        if let Some(busy_poll) = &self.busy_poll {
-                            let pid = req.request.pid().as_raw() as u32;
-                            busy_poll.note(req.request.opcode(), pid);
+                        if let Some(own_processor) = &mut self.own_processor {
+                            let request = &req.request;
+                            own_processor.note(request.opcode(), request.bytes_of_data());
                         }
                         if let Ok(Operation::Destroy(_)) = req.request.operation() {
                             req.reply::<ReplyEmpty>().ok();

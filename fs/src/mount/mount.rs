@@ -28,8 +28,6 @@ use super::shared::Shared;
 const READAHEAD_KIB: u32 = 4096;
 /// More session threads than this only wake each other.
 const MOST_THREADS: usize = 16;
-/// Longer than a program takes from an answer to its next request, when it does nothing else in between.
-const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// How long after an unmount the kernel may take to end the session.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,9 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct MountOptions {
     /// Threads that take requests from the kernel; `None`: one a processor, two at least.
     pub threads: Option<usize>,
-    /// How long such a thread looks for the next request before it sleeps, while one program asks for names
-    /// and attributes one after the other; `None`: not at all.
-    pub busy_poll: Option<Duration>,
     /// Threads for requests that wait for a server or a disk.
     pub workers: usize,
     /// Programs may only read.
@@ -56,7 +51,6 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             threads: None,
-            busy_poll: Some(BUSY_POLL),
             workers: 128,
             read_only: false,
             allow_other: nix::unistd::geteuid().is_root(),
@@ -195,7 +189,7 @@ fn config(options: &MountOptions) -> Config {
     config.acl = acl(options);
     config.n_threads = Some(options.threads.unwrap_or(processors).clamp(2, MOST_THREADS));
     config.clone_fd = true;
-    config.busy_poll = options.busy_poll;
+    config.own_processors = true;
     config
 }
 

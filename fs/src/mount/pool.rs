@@ -14,6 +14,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex};
 
 use super::guard::guarded;
@@ -30,6 +32,9 @@ pub(super) struct Pool {
     workers: Mutex<Vec<JoinHandle<()>>>,
     limit: usize,
     name: &'static str,
+    /// Where its threads may run: a session thread that starts one may stay on one processor
+    /// (`own_processors`).
+    processors: Option<CpuSet>,
 }
 
 struct Queue {
@@ -69,6 +74,7 @@ impl Pool {
             workers: Mutex::new(Vec::new()),
             limit: limit.max(1),
             name,
+            processors: processors(),
         }
     }
 
@@ -97,10 +103,15 @@ impl Pool {
 
     fn start_worker(&self) -> io::Result<()> {
         let queue = self.queue.clone();
-        let name = self.name;
+        let (name, processors) = (self.name, self.processors);
         let worker = std::thread::Builder::new()
             .name(name.to_string())
-            .spawn(move || queue.work(name))?;
+            .spawn(move || {
+                if let Some(processors) = processors {
+                    run_on(&processors, name);
+                }
+                queue.work(name)
+            })?;
         self.workers.lock().push(worker);
         Ok(())
     }
@@ -131,6 +142,20 @@ impl Pool {
                 tracing::error!("a thread of {} panicked", self.name);
             }
         }
+    }
+}
+
+/// Where the calling thread may run; `None` if it cannot be told.
+fn processors() -> Option<CpuSet> {
+    sched_getaffinity(Pid::from_raw(0))
+        .inspect_err(|error| tracing::debug!(%error, "no processors of a thread can be told"))
+        .ok()
+}
+
+/// Lets the calling thread run there.
+fn run_on(processors: &CpuSet, name: &str) {
+    if let Err(error) = sched_setaffinity(Pid::from_raw(0), processors) {
+        tracing::debug!(%error, "a thread of {name} stays where it was started");
     }
 }
 
@@ -191,6 +216,24 @@ mod tests {
         }));
         pool.submit(Box::new(move || send.send(7).unwrap()));
         assert_eq!(answered.recv().unwrap(), 7);
+        pool.stop();
+    }
+
+    #[test]
+    fn threads_run_where_the_pool_was_made_and_not_where_they_were_started() {
+        let pool = Arc::new(Pool::new("test-pool", 1));
+        let all = processors().unwrap();
+        let mut one = CpuSet::new();
+        let first = (0..CpuSet::count()).find(|&cpu| all.is_set(cpu) == Ok(true));
+        one.set(first.unwrap()).unwrap();
+        let (send, receive) = mpsc::channel();
+        let of = pool.clone();
+        let tied = std::thread::spawn(move || {
+            run_on(&one, "test");
+            of.submit(Box::new(move || send.send(processors()).unwrap()));
+        });
+        tied.join().unwrap();
+        assert_eq!(receive.recv().unwrap(), Some(all));
         pool.stop();
     }
 

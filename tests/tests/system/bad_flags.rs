@@ -14,7 +14,6 @@ fn flags() {
         (&["up", "--servers", "many", "mnt"], &["--servers"]),
         (&["up", "--cache", "lots", "mnt"], &["--cache", "64K"]),
         (&["up", "--threads", "0", "mnt"], &["--threads"]),
-        (&["up", "--busy-poll", "1001", "mnt"], &["--busy-poll"]),
         (&["mdserver", "--data", "d"], &["--listen"]),
         (&["mdserver", "--listen", "unix:x.s"], &["--data"]),
         (

@@ -2164,8 +2164,8 @@ impl<'a> AnyRequest<'a> {
     }
 
     /// Returns the PID of the process that triggered this request.
-    #[cfg_attr(not(any(test, target_os = "linux")), expect(dead_code))]
-    pub(crate) fn pid(&self) -> Pid {
+    #[cfg_attr(not(test), expect(dead_code))]
+    fn pid(&self) -> Pid {
         Pid::from_raw(self.header.pid as i32)
     }
 
@@ -2173,6 +2173,19 @@ impl<'a> AnyRequest<'a> {
     #[cfg(target_os = "linux")]
     pub(crate) fn opcode(&self) -> u32 {
         self.header.opcode
+    }
+
+    /// Returns how many bytes it reads or writes; zero for everything else.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn bytes_of_data(&self) -> usize {
+        match fuse_opcode::try_from(self.header.opcode) {
+            Ok(fuse_opcode::FUSE_READ | fuse_opcode::FUSE_WRITE) => match self.operation() {
+                Ok(Operation::Read(read)) => read.size() as usize,
+                Ok(Operation::Write(write)) => write.data().len(),
+                _ => 0,
+            },
+            _ => 0,
+        }
     }
 
     pub(crate) fn operation(&self) -> Result<Operation<'a>, RequestError> {

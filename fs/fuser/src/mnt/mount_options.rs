@@ -18,11 +18,11 @@ pub struct Config {
     /// This enables more efficient request processing
     /// when multiple threads are used. Requires Linux 4.5+.
     pub clone_fd: bool,
-    /// How long an event loop looks for the next request before it sleeps, while a single thread of a
-    /// program asks for names and attributes; `None`: not at all. That spares both the time it takes to
-    /// wake a processor, and costs up to that much of a processor that has nothing else to do.
-    /// On Linux, with `clone_fd`.
-    pub busy_poll: Option<std::time::Duration>,
+    /// Each event loop stays on a processor of its own while programs ask for names and attributes, if there
+    /// are at least as many loops as processors. That spares most of the time it takes to wake an idle one
+    /// for each request and each answer. A thread that is started while a request is answered begins on that
+    /// processor too. On Linux.
+    pub own_processors: bool,
 }
 
 /// Mount options accepted by the FUSE filesystem type
