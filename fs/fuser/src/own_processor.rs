@@ -1,6 +1,6 @@
 //! Event loops on processors of their own (`Config::own_processors`).
 //!
-//! A program that makes files, or looks at them, waits for each answer: it and the event loop that answers put
+//! A program that makes files, looks at them, or reads a little at a time waits for each answer: it and the event loop that answers put
 //! each other to sleep and wake each other for each request. Where both take turns on one processor that is
 //! a switch each way. Where they are on two, each has gone idle when it is woken, which takes many times as
 //! long, on a virtual machine longer than all the rest of such a request; and the scheduler leaves both
@@ -8,9 +8,9 @@
 //! the program mostly takes the request before another one has been woken, and several programs are not
 //! crowded out by loops that share a processor.
 //!
-//! So after a row of [`ROW`] requests about names and attributes, whichever loops they came to, each loop stays
-//! on one processor, if there are loops for all that the process may use. A request for much data ends it: for
-//! that a loop runs where there is room.
+//! So after a row of [`ROW`] requests about names, attributes or little data, whichever loops they came to, each
+//! loop stays on one processor, if there are loops for all that the process may use. A request for much data
+//! ends it: for that a loop runs where there is room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,10 +23,10 @@ use crate::ll::fuse_abi::fuse_opcode;
 
 /// Requests in a row after which the loops stay.
 const ROW: u32 = 32;
-/// Data up to which a read or a write says nothing about what is asked for otherwise, in bytes.
+/// Data up to which a copy takes less time than waking a processor, in bytes.
 const LITTLE: usize = 64 << 10;
 
-/// What the event loops of a session know together: how many requests about names came in a row. It need
+/// What the event loops of a session know together: how many short requests came in a row. It need
 /// not be exact.
 pub(crate) type Row = AtomicU32;
 
@@ -66,7 +66,7 @@ impl OwnProcessor {
     pub(crate) fn note(&mut self, opcode: u32, data: usize) {
         let row = self.row.load(Ordering::Relaxed);
         let now = match kind(opcode, data) {
-            Kind::Names => ROW.min(row + 1),
+            Kind::Short => ROW.min(row + 1),
             Kind::Nothing => row,
             Kind::Other => 0,
         };
@@ -91,8 +91,8 @@ impl OwnProcessor {
 #[derive(Debug, PartialEq)]
 enum Kind {
     /// Answered from memory in most filesystems, as far as it is answered fast.
-    Names,
-    /// Nobody waits for it, or it goes with names, as the little data of small files does.
+    Short,
+    /// Nobody waits for it.
     Nothing,
     /// Much data: others may be at work on the answer, and a copy takes as long as a processor is slow.
     Other,
@@ -124,14 +124,14 @@ fn kind(opcode: u32, data: usize) -> Kind {
             | fuse_opcode::FUSE_OPENDIR
             | fuse_opcode::FUSE_READDIR
             | fuse_opcode::FUSE_READDIRPLUS,
-        ) => Kind::Names,
+        ) => Kind::Short,
         Ok(
             fuse_opcode::FUSE_RELEASE
             | fuse_opcode::FUSE_RELEASEDIR
             | fuse_opcode::FUSE_FORGET
             | fuse_opcode::FUSE_BATCH_FORGET,
         ) => Kind::Nothing,
-        Ok(fuse_opcode::FUSE_READ | fuse_opcode::FUSE_WRITE) if data <= LITTLE => Kind::Nothing,
+        Ok(fuse_opcode::FUSE_READ | fuse_opcode::FUSE_WRITE) if data <= LITTLE => Kind::Short,
         _ => Kind::Other,
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_stay_while_names_are_asked_for_and_go_back() {
+    fn loops_stay_while_requests_are_short_and_go_back() {
         let all = here();
         let loops = count(&all);
         let row = Arc::new(Row::default());
@@ -170,7 +170,7 @@ mod tests {
         for own in made {
             let mut own = own.unwrap();
             let stayed = std::thread::spawn(move || {
-                for _ in 0..ROW {
+                for _ in 0..ROW / 2 {
                     own.note(READ, LITTLE);
                     own.note(RELEASE, 0);
                     own.note(LOOKUP, 0);

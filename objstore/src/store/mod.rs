@@ -16,7 +16,7 @@ mod local;
 
 pub use blank::{Blank, Place};
 pub use local::{Held, LocalOptions, LocalStore};
-pub(crate) use local::{LentChunk, write_part};
+pub(crate) use local::{LentChunk, part, write_part};
 
 use std::fs::File;
 use std::io::IoSlice;

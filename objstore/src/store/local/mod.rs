@@ -51,7 +51,7 @@ pub(crate) use self::file::LentChunk;
 use self::files::Files;
 use self::index::{Home, Index};
 pub use self::inspect::Held;
-pub(crate) use self::pieces::write_part;
+pub(crate) use self::pieces::{part, write_part};
 use self::segment::{Place, Segments};
 use self::shared::Shared;
 use super::{Blank, ChunkStore, Lent, Loan, Patches, Space};

@@ -18,7 +18,7 @@ pub(super) fn len(pieces: &[IoSlice<'_>]) -> u64 {
 }
 
 /// The bytes `at..at + len` of the pieces, which hold that many.
-pub(super) fn part<'a>(pieces: &'a [IoSlice<'_>], at: u64, len: u64) -> Pieces<'a> {
+pub(crate) fn part<'a>(pieces: &'a [IoSlice<'_>], at: u64, len: u64) -> Pieces<'a> {
     let mut out = Pieces::new();
     let (mut skip, mut left) = (at as usize, len as usize);
     for piece in pieces {
