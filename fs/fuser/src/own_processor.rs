@@ -1,6 +1,6 @@
 //! Event loops on processors of their own (`Config::own_processors`).
 //!
-//! A program that makes files, looks at them, or reads a little at a time waits for each answer: it and the event loop that answers put
+//! A program that makes files, or looks at them, waits for each answer: it and the event loop that answers put
 //! each other to sleep and wake each other for each request. Where both take turns on one processor that is
 //! a switch each way. Where they are on two, each has gone idle when it is woken, which takes many times as
 //! long, on a virtual machine longer than all the rest of such a request; and the scheduler leaves both
@@ -8,9 +8,10 @@
 //! the program mostly takes the request before another one has been woken, and several programs are not
 //! crowded out by loops that share a processor.
 //!
-//! So after a row of [`ROW`] requests about names, attributes or little data, whichever loops they came to, each
-//! loop stays on one processor, if there are loops for all that the process may use. A request for much data
-//! ends it: for that a loop runs where there is room.
+//! So when requests about names and attributes outnumber those for data by [`ROW`], whichever loops they came to,
+//! each loop stays on one processor, if there are loops for all that the process may use. When there were as
+//! many for data again, or one for much, the loops run where there is room: programs that wait for data are
+//! often several that compute in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,13 +22,14 @@ use nix::unistd::Pid;
 
 use crate::ll::fuse_abi::fuse_opcode;
 
-/// Requests in a row after which the loops stay.
+/// By how many requests about names outnumber those for data when the loops stay.
 const ROW: u32 = 32;
-/// Data up to which a copy takes less time than waking a processor, in bytes.
+/// Data up to which a copy takes less time than waking a processor, in bytes: small files are read and written with
+/// their names.
 const LITTLE: usize = 64 << 10;
 
-/// What the event loops of a session know together: how many short requests came in a row. It need
-/// not be exact.
+/// What the event loops of a session know together: by how many requests about names outnumber those for data,
+/// from zero to [`ROW`]. It need not be exact.
 pub(crate) type Row = AtomicU32;
 
 /// What an event loop knows.
@@ -66,14 +68,19 @@ impl OwnProcessor {
     pub(crate) fn note(&mut self, opcode: u32, data: usize) {
         let row = self.row.load(Ordering::Relaxed);
         let now = match kind(opcode, data) {
-            Kind::Short => ROW.min(row + 1),
+            Kind::Names => ROW.min(row + 1),
             Kind::Nothing => row,
+            Kind::Little => row.saturating_sub(1),
             Kind::Other => 0,
         };
         if now != row {
             self.row.store(now, Ordering::Relaxed);
         }
-        let stay = now == ROW;
+        let stay = match now {
+            0 => false,
+            ROW => true,
+            _ => return,
+        };
         if stay == self.stays {
             return;
         }
@@ -91,7 +98,9 @@ impl OwnProcessor {
 #[derive(Debug, PartialEq)]
 enum Kind {
     /// Answered from memory in most filesystems, as far as it is answered fast.
-    Short,
+    Names,
+    /// The data of a small file, or of a program that reads a little at a time.
+    Little,
     /// Nobody waits for it.
     Nothing,
     /// Much data: others may be at work on the answer, and a copy takes as long as a processor is slow.
@@ -124,14 +133,14 @@ fn kind(opcode: u32, data: usize) -> Kind {
             | fuse_opcode::FUSE_OPENDIR
             | fuse_opcode::FUSE_READDIR
             | fuse_opcode::FUSE_READDIRPLUS,
-        ) => Kind::Short,
+        ) => Kind::Names,
         Ok(
             fuse_opcode::FUSE_RELEASE
             | fuse_opcode::FUSE_RELEASEDIR
             | fuse_opcode::FUSE_FORGET
             | fuse_opcode::FUSE_BATCH_FORGET,
         ) => Kind::Nothing,
-        Ok(fuse_opcode::FUSE_READ | fuse_opcode::FUSE_WRITE) if data <= LITTLE => Kind::Short,
+        Ok(fuse_opcode::FUSE_READ | fuse_opcode::FUSE_WRITE) if data <= LITTLE => Kind::Little,
         _ => Kind::Other,
     }
 }
@@ -155,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_stay_while_requests_are_short_and_go_back() {
+    fn loops_stay_while_names_outnumber_data() {
         let all = here();
         let loops = count(&all);
         let row = Arc::new(Row::default());
@@ -170,12 +179,22 @@ mod tests {
         for own in made {
             let mut own = own.unwrap();
             let stayed = std::thread::spawn(move || {
-                for _ in 0..ROW / 2 {
+                for _ in 0..ROW {
+                    own.note(LOOKUP, 0);
                     own.note(READ, LITTLE);
                     own.note(RELEASE, 0);
                     own.note(LOOKUP, 0);
                 }
                 let stayed = here();
+                for _ in 0..ROW {
+                    assert_eq!(here(), stayed);
+                    own.note(READ, LITTLE);
+                }
+                assert_eq!(here(), all);
+                for _ in 0..ROW {
+                    own.note(LOOKUP, 0);
+                }
+                assert_eq!(here(), stayed);
                 own.note(READ, LITTLE + 1);
                 assert_eq!(here(), all);
                 stayed

@@ -18,8 +18,8 @@ pub struct Config {
     /// This enables more efficient request processing
     /// when multiple threads are used. Requires Linux 4.5+.
     pub clone_fd: bool,
-    /// Each event loop stays on a processor of its own while programs ask for names, attributes and little
-    /// data, if there are at least as many loops as processors. That spares most of the time it takes to wake an idle one
+    /// Each event loop stays on a processor of its own while programs ask for names and attributes more
+    /// than for data, if there are at least as many loops as processors. That spares most of the time it takes to wake an idle one
     /// for each request and each answer. A thread that is started while a request is answered begins on that
     /// processor too. On Linux.
     pub own_processors: bool,
