@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn bytes_go_to_their_places_with_the_sums_of_their_blocks() {
         let total = 2 * AT_ONCE + 12345;
-        let data: Vec<u8> = (0..total).map(|i| (i * i >> 7) as u8).collect();
+        let data: Vec<u8> = (0..total).map(|i| ((i * i) >> 7) as u8).collect();
         let ends = [1, SUMMED + 7, AT_ONCE - 1, AT_ONCE + 1, total];
         let mut places = Vec::new();
         let mut from = 0;
