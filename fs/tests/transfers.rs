@@ -601,6 +601,39 @@ fn a_running_batch_is_cancelled() {
     house.close();
 }
 
+/// A batch counts bytes: with rows of another length they are those of other elements.
+#[test]
+fn a_batch_that_was_made_before_its_rows_changed_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 1);
+    let client = house.client(options());
+    let (ino, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
+    let made = |row| {
+        handle
+            .write_batch_transfer(pieces_of(row), vec![9; 60])
+            .unwrap()
+    };
+    let (mut refused, mut taken) = (made(2), made(3));
+    client.set_dims(ino, Coords::from_slice(&[8, 50])).unwrap();
+    refused.start().unwrap();
+    let end = refused.wait().unwrap_err();
+    let told = end.error.to_string();
+    assert!(
+        matches!(end.error, FsError::Invalid(_)) && told.contains("dims were changed"),
+        "{told}"
+    );
+    assert_eq!(end.buffer, [9; 60]);
+    assert_eq!(read_all(&handle), [0; 8 * 50]);
+    // Fewer rows of the same length change nothing.
+    client.set_dims(ino, Coords::from_slice(&[6, 100])).unwrap();
+    taken.start().unwrap();
+    taken.wait().unwrap();
+    assert_eq!(&read_all(&handle)[300..305], [9, 9, 9, 0, 0]);
+    handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}
+
 /// A read sees the write that was started before it and not the one started after it, and nobody waited.
 #[test]
 fn what_is_started_as_one_goes_in_batches_that_overlap() {

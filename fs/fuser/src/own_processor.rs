@@ -40,6 +40,8 @@ pub(crate) struct OwnProcessor {
     sets: (CpuSet, CpuSet),
     /// It stays on its own.
     stays: bool,
+    /// Somebody else has bound the thread meanwhile, and knows better.
+    left_alone: bool,
 }
 
 impl OwnProcessor {
@@ -60,6 +62,7 @@ impl OwnProcessor {
             row,
             sets: (all, own),
             stays: false,
+            left_alone: false,
         })
     }
 
@@ -81,12 +84,17 @@ impl OwnProcessor {
             ROW => true,
             _ => return,
         };
-        if stay == self.stays {
+        if stay == self.stays || self.left_alone {
             return;
         }
         let (all, own) = &self.sets;
-        let set = if stay { own } else { all };
-        if let Err(error) = sched_setaffinity(Pid::from_raw(0), set) {
+        let (from, to) = if stay { (all, own) } else { (own, all) };
+        let this = Pid::from_raw(0);
+        self.left_alone = sched_getaffinity(this).as_ref() != Ok(from);
+        if self.left_alone {
+            return;
+        }
+        if let Err(error) = sched_setaffinity(this, to) {
             // Processors come and go.
             debug!("An event loop cannot be bound to processors: {error}");
         }
@@ -206,6 +214,27 @@ mod tests {
             }
         }
         assert_eq!(together, all);
+    }
+
+    #[test]
+    fn what_others_bind_stays_bound() {
+        let all = here();
+        let Some(mut own) = OwnProcessor::new(Arc::default(), 0, count(&all)) else {
+            return;
+        };
+        let bound = std::thread::spawn(move || {
+            let ask = |own: &mut OwnProcessor| (0..ROW).for_each(|_| own.note(LOOKUP, 0));
+            ask(&mut own);
+            let mut last = CpuSet::new();
+            let cpu = (0..CpuSet::count()).rfind(|&cpu| all.is_set(cpu) == Ok(true));
+            last.set(cpu.unwrap()).unwrap();
+            sched_setaffinity(Pid::from_raw(0), &last).unwrap();
+            own.note(READ, LITTLE + 1);
+            assert_eq!(here(), last);
+            ask(&mut own);
+            assert_eq!(here(), last);
+        });
+        bound.join().unwrap();
     }
 
     #[test]

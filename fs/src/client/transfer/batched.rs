@@ -2,7 +2,7 @@
 //! others.
 //!
 //! To others a batch is a transfer of all rows of the object from its first byte to its last; it is entered, sent,
-//! committed and cancelled as they are. `put_batch` and `get_batch` are what differs.
+//! committed and cancelled as they are. When the rows have become longer or shorter before it runs, it is refused. `put_batch` and `get_batch` are what differs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -118,15 +118,17 @@ impl Handle {
 }
 
 impl Batched {
-    /// Whether the object, as it is now, has what is read, or may have what is written.
-    pub(super) fn check(
-        &self,
-        writes: bool,
-        geometry: &Geometry,
-        size: u64,
-    ) -> Result<(), FsError> {
+    /// Whether the object, as it is now, has what is read, or may have what is written, and the bytes lie in the rows
+    /// that others take them for.
+    pub(super) fn check(&self, plan: &Plan, geometry: &Geometry, size: u64) -> Result<(), FsError> {
+        if self.span.and_then(|span| rows_of(span, geometry)) != plan.bounds {
+            return Err(FsError::Invalid(
+                "the object's dims were changed after the batch was made, so that its bytes are others; make it again"
+                    .into(),
+            ));
+        }
         let end = self.span.map_or(0, |span| span.1);
-        match writes {
+        match plan.writes {
             true if end > geometry.size_limit() => Err(too_big(false, geometry.size_limit())),
             false if end > size => Err(FsError::Invalid(format!(
                 "a batch reads up to byte {end} of an object of {size} bytes"

@@ -167,7 +167,7 @@ impl Plan {
             ));
         }
         if let Some(batch) = &self.batch {
-            return batch.check(self.writes, geometry, size);
+            return batch.check(self, geometry, size);
         }
         let Some(bounds) = &self.bounds else {
             return Ok(());
