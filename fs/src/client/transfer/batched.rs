@@ -31,7 +31,8 @@ pub(super) struct Batched {
 }
 
 impl Handle {
-    /// A transfer of the pieces of a batch from `buffer` to the object, which grows if it may.
+    /// A transfer of the pieces of a batch from `buffer` to the object, which grows if it may. It ends with `Invalid` if
+    /// the dims behind the first are changed before it runs: its bytes would be those of other elements.
     ///
     /// # Errors
     /// `Invalid` for a handle on a selection or one that appends, and a buffer that is too small; `ReadOnly`.
@@ -48,7 +49,7 @@ impl Handle {
         }
     }
 
-    /// A transfer of the pieces of a batch from the object to `buffer`.
+    /// A transfer of the pieces of a batch from the object to `buffer`; as for writing, dims behind the first stay.
     ///
     /// # Errors
     /// `Invalid` for a handle on a selection, pieces that overlap in the buffer, and a buffer that is too small.
