@@ -64,6 +64,9 @@ pub enum FsError {
     /// The object was removed while this mount's session was over.
     #[error("the object was removed while this mount was not attached")]
     Gone,
+    /// The client was stopped: its session was closed, or its mount is ending.
+    #[error("the session was closed; connect again")]
+    Closed,
     /// The transfer was cancelled before anything of it was done.
     #[error("the transfer was cancelled")]
     Cancelled,

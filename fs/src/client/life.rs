@@ -154,7 +154,7 @@ impl Client {
     /// no lock of an object.
     ///
     /// # Errors
-    /// `Lapsed` after `io_timeout`.
+    /// `Lapsed` after `io_timeout`; `Closed` once the client is being stopped.
     pub fn wait_alive(&self) -> Result<(), FsError> {
         if !self.lapsed() {
             return Ok(());
@@ -162,7 +162,10 @@ impl Client {
         let until = Instant::now() + self.options.io_timeout;
         let mut closed = self.life.closed.lock();
         while self.life.lapsed() {
-            if *closed || self.life.changed.wait_until(&mut closed, until).timed_out() {
+            if *closed {
+                return Err(FsError::Closed);
+            }
+            if self.life.changed.wait_until(&mut closed, until).timed_out() {
                 return Err(FsError::Lapsed(self.options.io_timeout));
             }
         }

@@ -151,7 +151,11 @@ fn client_number(error: &FsError) -> Errno {
         FsError::NotSupported(_) => Errno::EOPNOTSUPP,
         FsError::NoSuchExtent => Errno::ENXIO,
         FsError::Unsettled(_) => Errno::EBUSY,
-        FsError::Lost | FsError::Unlocked | FsError::Lapsed(_) | FsError::Withheld(_) => Errno::EIO,
+        FsError::Lost
+        | FsError::Unlocked
+        | FsError::Lapsed(_)
+        | FsError::Withheld(_)
+        | FsError::Closed => Errno::EIO,
         FsError::Gone => Errno::ESTALE,
         FsError::Cancelled => Errno::ECANCELED,
         FsError::NotRepresentable { .. } => Errno::ERANGE,

@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Stale,
     /// A server could not be reached in time; later it may work.
     Unavailable,
-    /// The session is lost, or kept from what it needs: what it had not flushed may be lost.
+    /// The session is lost, or a lock of it: what it had not flushed may be lost.
     Lost,
     /// Stored data is not what was written.
     Damaged,
@@ -128,14 +128,13 @@ impl From<FsError> for Error {
             | FsError::NotRepresentable { .. } => ErrorKind::Invalid,
             FsError::Cancelled => ErrorKind::Cancelled,
             FsError::TooBig(_) => ErrorKind::TooLarge,
-            FsError::NoServers => ErrorKind::Unavailable,
+            FsError::NoServers | FsError::Lapsed(_) => ErrorKind::Unavailable,
             FsError::ReadOnly(_) => ErrorKind::ReadOnly,
             FsError::NotSupported(_) => ErrorKind::NotSupported,
-            FsError::Lost | FsError::Unlocked | FsError::Lapsed(_) | FsError::Withheld(_) => {
-                ErrorKind::Lost
-            }
+            FsError::Lost | FsError::Unlocked => ErrorKind::Lost,
+            FsError::Closed => ErrorKind::Closed,
             FsError::Gone => ErrorKind::Stale,
-            FsError::Unsettled(_) => ErrorKind::Busy,
+            FsError::Unsettled(_) | FsError::Withheld(_) => ErrorKind::Busy,
         };
         let index = match &error {
             FsError::Md(MdError::At { index, .. }) => Some(*index as usize),

@@ -88,7 +88,8 @@ use crate::client::Client;
 use alone::Alone;
 
 /// A filesystem a program is attached to; copies are the same session, which ends with the last of them and of
-/// what came from them.
+/// what came from them. It is of the process that made it: a child of `fork` has none of its threads, and must not use
+/// or drop it, but connect anew (the C library refuses it there).
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -217,10 +218,7 @@ impl Session {
     pub(crate) fn client(&self) -> Result<&Arc<Client>, Error> {
         match self.inner.closed.load(Ordering::Acquire) {
             false => Ok(&self.inner.client),
-            true => Err(Error::new(
-                ErrorKind::Closed,
-                "the session was closed; connect again",
-            )),
+            true => Err(FsError::Closed.into()),
         }
     }
 

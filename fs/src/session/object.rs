@@ -319,8 +319,13 @@ impl Object {
         Ok(self.writable()?)
     }
 
+    /// With the object's path. What fails because the session was closed meanwhile, fails for that.
     pub(super) fn about(&self, error: impl Into<Error>) -> Error {
-        error.into().about(&self.path)
+        let error: Error = match self.session.client() {
+            Ok(_) => error.into(),
+            Err(closed) => closed,
+        };
+        error.about(&self.path)
     }
 }
 

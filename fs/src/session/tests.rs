@@ -281,6 +281,40 @@ fn tags_and_searches() {
     assert_eq!(hits[0].array.as_ref().unwrap().1.as_slice(), [4]);
 }
 
+/// Transfers that were made before the session was closed say so when they are started.
+#[test]
+fn what_is_started_after_the_end_of_a_session_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let object = session
+        .create("late", &ObjectSpec::array([4], f4()))
+        .unwrap();
+    let mut write = object
+        .write_transfer("[:]", &Memory::packed(), vec![1u8; 16])
+        .unwrap();
+    let batch = [Batch::data(Place::at(0), Place::at(0), 4)];
+    let mut read = object
+        .read_batch_transfer(&batch, Unit::Bytes, vec![0u8; 4])
+        .unwrap();
+    session.close().unwrap();
+    for error in [write.start(), read.start()] {
+        assert_eq!(kind(error.map_err(Error::from)), ErrorKind::Closed);
+    }
+    assert_eq!(kind(write.wait().map_err(Error::from)), ErrorKind::Closed);
+    assert_eq!(kind(object.read("[:]")), ErrorKind::Closed);
+    assert_eq!(kind(object.sync()), ErrorKind::Closed);
+}
+
+/// What somebody else keeps is not lost.
+#[test]
+fn waiting_for_others_in_vain_may_be_tried_again() {
+    let kept = Error::from(FsError::Withheld(std::time::Duration::from_secs(1)));
+    assert!(kept.is_transient());
+    assert_eq!(kept.kind(), ErrorKind::Busy);
+    let silent = Error::from(FsError::Lapsed(std::time::Duration::from_secs(1)));
+    assert_eq!(silent.kind(), ErrorKind::Unavailable);
+}
+
 /// A session of somebody else on the services of another, which it ends when it ends.
 fn of_user(session: &Session, uid: u32) -> Session {
     Session {

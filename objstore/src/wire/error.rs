@@ -53,7 +53,9 @@ pub enum WireError {
         detail: String,
     },
     /// What is to be sent does not fit a frame.
-    #[error("a {what} of {bytes} bytes does not fit a message, which holds at most {limit}")]
+    #[error(
+        "a {what} of {bytes} bytes does not fit a message, which holds at most {limit}; divide the request"
+    )]
     TooLarge {
         /// "control part" or "payload".
         what: &'static str,

@@ -192,7 +192,7 @@ impl Client {
         let mut state = transfers.state.lock();
         loop {
             if state.closed {
-                return Err(FsError::Invalid("this client has been stopped".into()));
+                return Err(FsError::Closed);
             }
             // Under the lock: whoever releases a handle says so first, and then looks here for what runs.
             if new().any(|core| core.plan.handle.released.load(Ordering::Acquire)) {

@@ -220,7 +220,7 @@ impl<B> Transfer<B> {
     /// (`ClientOptions::transfer_limit`).
     ///
     /// # Errors
-    /// `Invalid` when handle or client are closed.
+    /// `Closed` when the client is, `Invalid` when the handle is.
     pub fn start(&mut self) -> Result<(), FsError> {
         start_all([self])
     }
@@ -337,7 +337,7 @@ impl<B> sealed::Sealed for Transfer<B> {
 /// room.
 ///
 /// # Errors
-/// `Invalid` when a handle or the client is closed, or when they are of several clients; none is started then.
+/// `Closed` when the client is; `Invalid` when a handle is, or when they are of several clients; none is started then.
 pub fn start_all<'t, T: Startable + ?Sized + 't>(
     transfers: impl IntoIterator<Item = &'t mut T>,
 ) -> Result<(), FsError> {
