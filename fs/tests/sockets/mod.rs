@@ -12,7 +12,7 @@ use slabfs_mdserver::api::{Create, Ino, Kind, ROOT, SpecChange};
 use slabfs_mdserver::client::RemoteMd;
 use slabfs_mdserver::server::MdServer;
 use slabfs_mdserver::service::{Service, ServiceOptions};
-use slabfs_model::Coords;
+use slabfs_model::{Coords, Hyperslab, Region};
 use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
@@ -167,4 +167,39 @@ pub(crate) fn spec(dtype: &str, dims: &[u64], layout: &str) -> SpecChange {
         layout: Some(layout.parse().unwrap()),
         ..SpecChange::default()
     }
+}
+
+/// Options that cut small arrays.
+pub(crate) fn options() -> ClientOptions {
+    ClientOptions {
+        chunk_limit: 400,
+        direct_min: 64,
+        io_timeout: Duration::from_secs(20),
+        ..ClientOptions::default()
+    }
+}
+
+/// A box.
+pub(crate) fn slab(offset: &[u64], shape: &[u64]) -> Hyperslab {
+    Hyperslab::from_region(&Region::new(offset, shape))
+}
+
+/// A number of the statistics.
+pub(crate) fn number(client: &Client, key: &str) -> u64 {
+    client.stats().pointer(key).unwrap().as_u64().unwrap()
+}
+
+/// Messages to data servers so far.
+pub(crate) fn messages(client: &Client) -> u64 {
+    number(client, "/counters/messages")
+}
+
+/// All bytes of an object.
+pub(crate) fn read_all(handle: &Handle) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let len = handle.size() as usize;
+    handle
+        .read(0, len, &mut |part: &[u8]| bytes.extend_from_slice(part))
+        .unwrap();
+    bytes
 }

@@ -1,0 +1,308 @@
+//! Batches as transfers, over real sockets: messages and commits among regions, pieces that leave others alone, and
+//! what is cancelled or meets other dims.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
+
+mod sockets;
+
+use slabfs_fs::client::transfer::{self, Memory, start_all, wait_all};
+use slabfs_fs::client::{ClientOptions, FsError};
+use slabfs_model::Coords;
+use slabfs_model::batch::{self, Batch, Place};
+use sockets::{House, create, messages, number, options, read_all, slab, spec};
+
+/// Pieces of 3 bytes, every 5 bytes of a row of 100.
+fn pieces_of(row: u64) -> batch::Plan {
+    let file = Place::at(row as i64 * 100).every(5);
+    let pieces = batch::Pattern::Data(3);
+    let one = Batch::repeated(file, Place::at(0).every(3), 20, pieces);
+    batch::Plan::new(&[one], 1).unwrap()
+}
+
+/// Regions and batches of two objects, started as one: a message a server and a commit an object, whatever they are.
+#[test]
+fn batches_and_regions_are_a_message_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 3);
+    let client = house.client(ClientOptions::default());
+    let mut aligned = spec("u1", &[96, 100], "aligned");
+    aligned.placement = Some("region".parse().unwrap());
+    let (_, aligned) = create(&client, "aligned", aligned);
+    let (_, grid) = create(&client, "grid", spec("u1", &[96, 100], "grid:8,100"));
+    let mut naive = [vec![0u8; 9600], vec![0u8; 9600]];
+    let handles = [&aligned, &grid];
+    // Rows of the one, of the other, of both; batches alone and among regions.
+    for (round, (objects, batches_only)) in [
+        (&[0usize, 1][..], false),
+        (&[0, 1], false),
+        (&[0], true),
+        (&[1], true),
+        (&[0, 1], true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seed = round as u8 * 50;
+        let mut writes = Vec::new();
+        for &object in objects {
+            for row in 0..96u64 {
+                let value = seed + row as u8 % 50 + 1;
+                let all = &mut naive[object][row as usize * 100..][..100];
+                // Some rows twice, the batch over the region or the other way round.
+                let whole = || {
+                    let to = slab(&[row, 0], &[1, 100]);
+                    let bytes = vec![value; 100];
+                    handles[object].write_transfer(&to, &Memory::packed(), bytes)
+                };
+                let pieces = || {
+                    let bytes = vec![value ^ 0x80; 60];
+                    handles[object].write_batch_transfer(pieces_of(row), bytes)
+                };
+                let paint = |all: &mut [u8]| {
+                    for piece in all.chunks_mut(5) {
+                        piece[..3].fill(value ^ 0x80);
+                    }
+                };
+                match if batches_only { 0 } else { row % 4 } {
+                    0 => {
+                        writes.push(pieces().unwrap());
+                        paint(all);
+                    }
+                    1 => {
+                        writes.push(whole().unwrap());
+                        all.fill(value);
+                    }
+                    2 => {
+                        writes.push(whole().unwrap());
+                        writes.push(pieces().unwrap());
+                        all.fill(value);
+                        paint(all);
+                    }
+                    _ => {
+                        writes.push(pieces().unwrap());
+                        writes.push(whole().unwrap());
+                        all.fill(value);
+                    }
+                }
+            }
+        }
+        let (before, committed) = (messages(&client), number(&client, "/commits"));
+        start_all(&mut writes).unwrap();
+        for end in wait_all(writes).unwrap() {
+            end.unwrap();
+        }
+        if round > 0 {
+            // Ids and places are leased, and connections made.
+            assert_eq!(messages(&client) - before, 3, "round {round}");
+            let commits = number(&client, "/commits") - committed;
+            assert_eq!(commits, objects.len() as u64, "round {round}");
+        }
+        let mut reads = Vec::new();
+        let mut expected = Vec::new();
+        for &object in objects {
+            for row in 0..96u64 {
+                let own = &naive[object][row as usize * 100..][..100];
+                if row % 3 == 0 || batches_only {
+                    let read = handles[object].read_batch_transfer(pieces_of(row), vec![0; 60]);
+                    reads.push(read.unwrap());
+                    let pieces = own.chunks(5).flat_map(|piece| &piece[..3]);
+                    expected.push(pieces.copied().collect::<Vec<u8>>());
+                } else {
+                    let from = slab(&[row, 0], &[1, 100]);
+                    let read =
+                        handles[object].read_transfer(&from, &Memory::packed(), vec![0; 100]);
+                    reads.push(read.unwrap());
+                    expected.push(own.to_vec());
+                }
+            }
+        }
+        let (before, asked) = (messages(&client), number(&client, "/metadata_requests"));
+        let read = wait_all(reads).unwrap();
+        if round > 0 {
+            assert_eq!(messages(&client) - before, 3, "round {round}");
+            assert_eq!(
+                number(&client, "/metadata_requests"),
+                asked,
+                "round {round}"
+            );
+        }
+        for (at, (got, expected)) in read.into_iter().zip(expected).enumerate() {
+            assert_eq!(got.unwrap(), expected, "round {round}, {at}");
+        }
+    }
+    for (handle, naive) in handles.into_iter().zip(&naive) {
+        assert!(&read_all(handle) == naive);
+        handle.release().unwrap();
+    }
+    client.stop().unwrap();
+    house.close();
+}
+
+/// Irregular pieces, started as one with what is written between them and with one another: what lies between pieces
+/// is read and written back only where nobody else writes.
+#[test]
+fn irregular_pieces_leave_others_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 2);
+    let client = house.client(ClientOptions::default());
+    let (_, handle) = create(&client, "a", spec("i4", &[4, 5000], "aligned"));
+    let mut naive = vec![0u8; 80_000];
+    // In every row, at places that have no step, pieces that begin within elements.
+    let pieces = |shift: i64| -> Vec<Batch> {
+        let at = |n: i64| n * 19 + n % 7 + n % 3 + shift;
+        let one = |n: i64| Batch::data(Place::at(at(n)), Place::at(n), 1);
+        (0..3500).map(one).collect()
+    };
+    for round in 0..4u8 {
+        let mut writes = Vec::new();
+        for shift in [0i64, 9] {
+            let plan = batch::Plan::new(&pieces(shift), 1).unwrap();
+            let bytes = vec![round * 8 + shift as u8 + 1; 3500];
+            writes.push((shift, handle.write_batch_transfer(plan, bytes).unwrap()));
+        }
+        let row = u64::from(round);
+        let to = slab(&[row, 100], &[1, 300]);
+        let mut region = handle
+            .write_transfer(&to, &Memory::packed(), vec![0xaa + round; 1200])
+            .unwrap();
+        // The region between the two, and in other rounds in front of both or behind.
+        let (one, two) = writes.split_at_mut(1);
+        let (one, two) = (&mut one[0].1, &mut two[0].1);
+        let order: [&mut transfer::Transfer<Vec<u8>>; 3] = match round % 3 {
+            0 => [&mut region, one, two],
+            1 => [one, &mut region, two],
+            _ => [one, two, &mut region],
+        };
+        start_all(order).unwrap();
+        let paint = |naive: &mut [u8], shift: i64| {
+            for batch in pieces(shift) {
+                naive[batch.file.offset as usize] = round * 8 + shift as u8 + 1;
+            }
+        };
+        let at = row as usize * 20_000 + 400;
+        let regions = |naive: &mut [u8]| naive[at..at + 1200].fill(0xaa + round);
+        match round % 3 {
+            0 => {
+                regions(&mut naive);
+                paint(&mut naive, 0);
+                paint(&mut naive, 9);
+            }
+            1 => {
+                paint(&mut naive, 0);
+                regions(&mut naive);
+                paint(&mut naive, 9);
+            }
+            _ => {
+                paint(&mut naive, 0);
+                paint(&mut naive, 9);
+                regions(&mut naive);
+            }
+        }
+        region.wait().unwrap();
+        for (_, write) in writes {
+            write.wait().unwrap();
+        }
+        assert!(read_all(&handle) == naive, "round {round}");
+    }
+    handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}
+
+/// A batch that runs is cancelled as any transfer: nothing of it is committed, and those that go with it are done. It
+/// waits for a server meanwhile, so that it runs for as long as it takes.
+#[test]
+fn a_running_batch_is_cancelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut house = House::open(dir.path(), 1);
+    let client = house.client(options());
+    let (_, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
+    let whole = |value: u8| {
+        let to = slab(&[0, 0], &[8, 100]);
+        let write = handle.write_transfer(&to, &Memory::packed(), vec![value; 800]);
+        write.unwrap().wait().unwrap();
+    };
+    whole(1);
+    let running = || {
+        while number(&client, "/transfers_running") == 0 {
+            std::thread::yield_now();
+        }
+    };
+    for dropped in [false, true] {
+        house.nodes[0].kill();
+        let mut cancelled = handle
+            .write_batch_transfer(pieces_of(2), vec![9; 60])
+            .unwrap();
+        let mut beside = handle
+            .write_batch_transfer(pieces_of(3), vec![7; 60])
+            .unwrap();
+        start_all([&mut cancelled, &mut beside]).unwrap();
+        running();
+        // The engine has it: it does not wait any more.
+        while client.stats()["transfers_waiting"].as_u64() != Some(0) {
+            std::thread::yield_now();
+        }
+        cancelled.cancel();
+        if dropped {
+            drop(cancelled);
+            house.nodes[0].revive();
+        } else {
+            house.nodes[0].revive();
+            let end = cancelled.wait().unwrap_err();
+            assert!(matches!(end.error, FsError::Cancelled), "{end}");
+        }
+        beside.wait().unwrap();
+        let all = read_all(&handle);
+        assert_eq!(&all[200..300], [1; 100], "dropped: {dropped}");
+        assert_eq!(&all[300..305], [7, 7, 7, 1, 1]);
+        // The same of a read.
+        house.nodes[0].kill();
+        let mut read = handle
+            .read_batch_transfer(pieces_of(3), vec![0; 60])
+            .unwrap();
+        read.start().unwrap();
+        while client.stats()["transfers_waiting"].as_u64() != Some(0) {
+            std::thread::yield_now();
+        }
+        read.cancel();
+        house.nodes[0].revive();
+        let end = read.wait().unwrap_err();
+        assert!(matches!(end.error, FsError::Cancelled), "{end}");
+    }
+    handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}
+
+/// A batch counts bytes: with rows of another length they are those of other elements.
+#[test]
+fn a_batch_that_was_made_before_its_rows_changed_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 1);
+    let client = house.client(options());
+    let (ino, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
+    let made = |row| {
+        handle
+            .write_batch_transfer(pieces_of(row), vec![9; 60])
+            .unwrap()
+    };
+    let (mut refused, mut taken) = (made(2), made(3));
+    client.set_dims(ino, Coords::from_slice(&[8, 50])).unwrap();
+    refused.start().unwrap();
+    let end = refused.wait().unwrap_err();
+    let told = end.error.to_string();
+    assert!(
+        matches!(end.error, FsError::Invalid(_)) && told.contains("dims were changed"),
+        "{told}"
+    );
+    assert_eq!(end.buffer, [9; 60]);
+    assert_eq!(read_all(&handle), [0; 8 * 50]);
+    // Fewer rows of the same length change nothing.
+    client.set_dims(ino, Coords::from_slice(&[6, 100])).unwrap();
+    taken.start().unwrap();
+    taken.wait().unwrap();
+    assert_eq!(&read_all(&handle)[300..305], [9, 9, 9, 0, 0]);
+    handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}
