@@ -274,6 +274,46 @@ fn a_running_batch_is_cancelled() {
     house.close();
 }
 
+/// What is written to one place over and over costs what its last time costs, and a batch whose pieces nobody could
+/// wait for ends when it is cancelled.
+#[test]
+fn endless_repetitions_end() {
+    const OFTEN: u64 = 1_000_000_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 1);
+    let client = house.client(ClientOptions::default());
+    let (_, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
+    let endless = |inner: batch::Pattern| {
+        let file = Place::at(7);
+        let memory = Place::at(0);
+        let one = Batch::repeated(file, memory, OFTEN, inner);
+        batch::Plan::new(&[one], 1).unwrap()
+    };
+    let mut last = handle
+        .write_batch_transfer(endless(batch::Pattern::Data(1)), vec![9; 1])
+        .unwrap();
+    last.start().unwrap();
+    last.wait().unwrap();
+    assert_eq!(&read_all(&handle)[6..9], [0, 9, 0]);
+    // Two bytes in turn: none of the repetitions is in the place of the one before.
+    let two = |at| Batch::data(Place::at(at), Place::at(at), 1);
+    let pair = batch::Pattern::Vector(vec![two(0), two(1)]);
+    let mut never = handle
+        .write_batch_transfer(endless(pair), vec![5; 2])
+        .unwrap();
+    never.start().unwrap();
+    while number(&client, "/transfers_running") == 0 {
+        std::thread::yield_now();
+    }
+    never.cancel();
+    let end = never.wait().unwrap_err();
+    assert!(matches!(end.error, FsError::Cancelled), "{end}");
+    assert_eq!(&read_all(&handle)[6..9], [0, 9, 0]);
+    handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}
+
 /// A batch counts bytes: with rows of another length they are those of other elements.
 #[test]
 fn a_batch_that_was_made_before_its_rows_changed_is_refused() {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use slabfs_model::batch::{Batch, Parts, Plan as Pattern, Rows};
+use slabfs_model::batch::{self, Batch, Parts, Plan as Pattern, Rows};
 use slabfs_model::layout::{Run, boxes_of_run};
 use slabfs_model::{Coords, Hyperslab, Region, for_each_run};
 use slabfs_objstore::StoreError;
@@ -74,7 +74,7 @@ impl Batched {
             .plan
             .runs_within(0..i64::MAX as u64, self.packed.clone())
         {
-            for number in 0..run.count as i64 {
+            for number in shown(&run) {
                 let moved = run.file_stride.wrapping_mul(number);
                 let at = run.file.wrapping_add_signed(moved);
                 each(at, at + run.bytes);
@@ -240,7 +240,7 @@ impl Client {
             .plan
             .runs_within(0..i64::MAX as u64, batch.packed.clone());
         for run in pieces {
-            for number in 0..run.count as i64 {
+            for number in shown(&run) {
                 let step =
                     |at: u64, stride: i64| at.wrapping_add_signed(stride.wrapping_mul(number));
                 portion.push(Piece {
@@ -249,12 +249,25 @@ impl Client {
                     memory: step(run.memory, run.memory_stride) - batch.base,
                 });
                 if portion.len() == PORTION {
+                    // A batch of few elements may name more pieces than anybody waits for.
+                    if begun.is_cancelled() {
+                        return Err(FsError::Cancelled);
+                    }
                     making.add(&mut portion)?;
                 }
             }
         }
         making.add(&mut portion)?;
         Ok(Sent::Chunks(making.chunks))
+    }
+}
+
+/// The repetitions of a run that are seen when all are written: of those to one place the last.
+fn shown(run: &batch::Run) -> Range<i64> {
+    let count = run.count as i64;
+    match run.file_stride {
+        0 => (count - 1).max(0)..count,
+        _ => 0..count,
     }
 }
 
