@@ -22,7 +22,8 @@
  * the object's. It stays when the view is taken off, and costs nothing: reads and writes of these files never go
  * through pages. Whoever makes the ioctl himself, or takes O_DIRECT off, gets EIO for a page: from sendfile and
  * splice (unless a mapping of the same file has brought that page in before: then the bytes are the object's), and a
- * mapping SIGBUS. copy_file_range from a view that is longer than its object is EINVAL.
+ * mapping SIGBUS. A read, and a copy_file_range, of pieces beyond the end of the object is EINVAL, all of it, for a
+ * view may have more behind them; a write there makes the object longer, if it may be that.
  *
  * A handle that is open with O_APPEND is not written through a view (EINVAL). pwritev2(2) with RWF_APPEND looks to
  * a mount like a write at the end of the object: it is written there in the view, or is EFBIG.
