@@ -4,9 +4,8 @@
 //! it, and itself some tens of microseconds until it runs again, in which its processor may have nothing to do:
 //! more than the whole of what the lock is held for. `parking_lot` looks for about three microseconds; a
 //! transaction takes up to ten, and often longer by the turn of a program: of 20,000 creates of four programs
-//! 5,000 found the lock taken by a thread from whose processor a program it had answered to had taken over, for
-//! some tens of microseconds (a trace of `sched_switch` and futex calls). So a thread looks for about that
-//! long, and lets others run on its own processor between two turns, among them perhaps the one that has the
+//! 5,000 found the lock held by a thread whose processor a program that it had answered had taken over, for some
+//! tens of microseconds (a trace of `sched_switch` and futex calls). So a thread looks for longer than that, and lets others run on its own processor between two turns, among them perhaps the one that has the
 //! lock. Who still finds it taken lies down as ever, so its fairness stays what it is.
 
 use std::sync::OnceLock;

@@ -319,13 +319,16 @@ impl Object {
         Ok(self.writable()?)
     }
 
-    /// With the object's path. What fails because the session was closed meanwhile, fails for that.
+    /// With the object's path. What a session loses by being closed meanwhile is told as that; what failed by itself, as
+    /// for want of room, is not hidden behind it.
     pub(super) fn about(&self, error: impl Into<Error>) -> Error {
-        let error: Error = match self.session.client() {
-            Ok(_) => error.into(),
-            Err(closed) => closed,
-        };
-        error.about(&self.path)
+        let error: Error = error.into();
+        match self.session.client() {
+            Err(closed) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unavailable) => {
+                closed.about(&self.path)
+            }
+            _ => error.about(&self.path),
+        }
     }
 }
 
