@@ -6,10 +6,12 @@
 mod sockets;
 
 use slabfs_fs::client::transfer::{self, Memory, start_all, wait_all};
-use slabfs_fs::client::{ClientOptions, FsError};
+use std::sync::Arc;
+
+use slabfs_fs::client::{ClientOptions, FsError, Handle};
 use slabfs_model::Coords;
 use slabfs_model::batch::{self, Batch, Place};
-use sockets::{House, create, messages, number, options, read_all, slab, spec};
+use sockets::{House, WRITE, create, messages, number, options, read_all, slab, spec};
 
 /// Pieces of 3 bytes, every 5 bytes of a row of 100.
 fn pieces_of(row: u64) -> batch::Plan {
@@ -310,6 +312,75 @@ fn endless_repetitions_end() {
     assert!(matches!(end.error, FsError::Cancelled), "{end}");
     assert_eq!(&read_all(&handle)[6..9], [0, 9, 0]);
     handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}
+
+/// One that comes to a session that was alone waits for what a long write of that touches, and for nothing else.
+#[test]
+fn who_comes_while_a_batch_runs_waits_for_its_rows_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 1);
+    let client = house.client(ClientOptions::default());
+    let (ino, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
+    let row = |number: u64| slab(&[number, 0], &[1, 100]);
+    let fill = |handle: &Arc<Handle>, to: u64, value| {
+        let write = handle.write_transfer(&row(to), &Memory::packed(), vec![value; 100]);
+        write.unwrap().wait()
+    };
+    fill(&handle, 5, 5).unwrap();
+    // Two bytes of the first row in turn, for longer than anybody waits.
+    let two = |at| Batch::data(Place::at(at), Place::at(at), 1);
+    let pair = batch::Pattern::Vector(vec![two(0), two(1)]);
+    let endless = Batch::repeated(Place::at(7), Place::at(0), 1_000_000_000_000, pair);
+    let endless = batch::Plan::new(&[endless], 1).unwrap();
+    let mut endless = handle.write_batch_transfer(endless, vec![9; 2]).unwrap();
+    endless.start().unwrap();
+    while number(&client, "/transfers_running") == 0 {
+        std::thread::yield_now();
+    }
+
+    let second = house.client(options());
+    let (_, own) = create(&second, "b", spec("u1", &[8, 100], "aligned"));
+    fill(&own, 0, 3).unwrap();
+    own.flush().unwrap();
+    let beside = second.open(ino, WRITE, None).unwrap();
+    let mut seen = beside
+        .read_transfer(&row(5), &Memory::packed(), vec![0; 100])
+        .unwrap();
+    seen.start().unwrap();
+    assert_eq!(seen.wait().unwrap(), [5; 100]);
+    fill(&beside, 6, 6).unwrap();
+    // The first one goes on as well.
+    let (_, another) = create(&client, "c", spec("u1", &[8, 100], "aligned"));
+    another.write(0, &[4; 100]).unwrap();
+    another.flush().unwrap();
+    assert_eq!(number(&client, "/transfers_running"), 1);
+
+    // Its row is waited for, and what is seen is what its end left there.
+    let recalled = number(&client, "/rights_recalled");
+    let mut waits = beside
+        .read_transfer(&row(0), &Memory::packed(), vec![9; 100])
+        .unwrap();
+    waits.start().unwrap();
+    while number(&client, "/rights_recalled") == recalled {
+        std::thread::yield_now();
+    }
+    assert!(!waits.test());
+    endless.cancel();
+    let end = endless.wait().unwrap_err();
+    assert!(matches!(end.error, FsError::Cancelled), "{end}");
+    assert_eq!(waits.wait().unwrap(), [0; 100]);
+    let all = read_all(&beside);
+    assert_eq!(all[..500], [0; 500]);
+    assert_eq!(all[500..], [[5; 100], [6; 100], [0; 100]].concat());
+    for handle in [own, beside] {
+        handle.release().unwrap();
+    }
+    second.stop().unwrap();
+    for handle in [handle, another] {
+        handle.release().unwrap();
+    }
     client.stop().unwrap();
     house.close();
 }

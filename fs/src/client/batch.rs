@@ -22,7 +22,7 @@ use super::flush::Scope;
 use super::geometry::{Geometry, moved};
 use super::handle::Handle;
 use super::object::Object;
-use super::rights::{By, Cells, Op};
+use super::rights::{Cells, Op};
 use super::{Client, FORM_TRIES};
 
 /// Pieces that are looked at one by one, at most.
@@ -116,8 +116,7 @@ impl Handle {
             let op = {
                 let needs = |geometry: &Geometry, size| request.needs(geometry, size);
                 let mode = RightMode::Read;
-                self.client
-                    .enter(&self.object, By::Program, mode, None, &needs)?
+                self.client.enter_long(&self.object, mode, None, &needs)?
             };
             if self.read_batch_in(&op, &mut request)? {
                 return Ok(());

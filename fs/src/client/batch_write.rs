@@ -27,7 +27,7 @@ use super::geometry::{Geometry, moved};
 use super::grid_io::GridChunk;
 use super::handle::{Handle, Want, Written};
 use super::object::ends_of;
-use super::rights::{By, Span};
+use super::rights::Span;
 use super::transfer::scope;
 use super::write::too_big;
 
@@ -107,9 +107,8 @@ impl Handle {
             if self.client.over_budget() {
                 self.client.relieve(&self.object)?;
             }
-            let op = self.client.enter(
+            let op = self.client.enter_long(
                 &self.object,
-                By::Program,
                 RightMode::Write,
                 Some(Span::of(span.0, span.1 - span.0)),
                 &needs,

@@ -11,8 +11,8 @@ use super::{
     DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockLife, LockNews,
     LockReply, LockTicket, LostLocks, MAX_RELEASE, MdError, Metadata, NewObject, Op, Pass, Passed,
     Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, RightAsk,
-    RightGive, RightNews, RightReply, RightTicket, RightsBegun, RightsLife, ServerInfo, SetAttr,
-    Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, Unflushed,
+    RightGive, RightKept, RightNews, RightReply, RightTicket, RightsBegun, RightsLife, ServerInfo,
+    SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, Unflushed,
     XattrFlags,
 };
 
@@ -661,9 +661,9 @@ impl Md {
         expect!(self.call(op)?, Reply::RightNews(news) => news)
     }
 
-    /// Says that the session has no rights and keeps nothing that would need one.
-    pub fn reset_rights(&self) -> Result<RightsBegun, MdError> {
-        expect!(self.call(Op::ResetRights)?, Reply::RightsBegun(begun) => begun)
+    /// Says that the session has no rights and keeps nothing that would need one, but for `kept`.
+    pub fn reset_rights(&self, kept: Vec<RightKept>) -> Result<RightsBegun, MdError> {
+        expect!(self.call(Op::ResetRights { kept })?, Reply::RightsBegun(begun) => begun)
     }
 
     /// Attributes of an inode, with what other sessions have written and not flushed.

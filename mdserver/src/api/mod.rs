@@ -42,9 +42,9 @@ pub use reply::{
     Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare, StatFs,
 };
 pub use right::{
-    MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, RightArea, RightAsk, RightEvent, RightEventKind, RightGive,
-    RightGrant, RightMode, RightNews, RightRecall, RightReply, RightSerial, RightTicket,
-    RightsBegun, RightsLife, Unflushed,
+    MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, MAX_RIGHTS_KEPT, RightArea, RightAsk, RightEvent,
+    RightEventKind, RightGive, RightGrant, RightKept, RightMode, RightNews, RightRecall,
+    RightReply, RightSerial, RightTicket, RightsBegun, RightsLife, Unflushed,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TAGS_PAGE, TagChange, TagsPage};

@@ -8,7 +8,7 @@ use super::bounded;
 use super::defaults::DefaultsChange;
 use super::find::Find;
 use super::lock::{HeldLocks, LockAsk, LockLife, LockTicket};
-use super::right::{RightAsk, RightGive, RightTicket, RightsLife, Unflushed};
+use super::right::{RightAsk, RightGive, RightKept, RightTicket, RightsLife, Unflushed};
 use super::spec::SpecChange;
 use super::tags::TagChange;
 use super::tiling::{Stored, StoredChunk};
@@ -534,9 +534,14 @@ pub enum Op {
         /// How long to wait for one; cut to ten seconds.
         wait_ms: u32,
     },
-    /// Says that the session has no rights and keeps nothing that would need one; a new life begins. Reply
-    /// `RightsBegun`.
-    ResetRights,
+    /// Says that the session has no rights, and keeps nothing that would need one, but for these; a new life begins,
+    /// and in it has them, as if they had been granted before its first grant. Reply `RightsBegun`.
+    ResetRights {
+        /// All of them: the session had a right to each in the life that is over. None where it is not known
+        /// whether it had.
+        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHTS_KEPT }>")]
+        kept: Vec<RightKept>,
+    },
     /// Attributes of an inode, with what other sessions have written and not flushed. Reply `Entry`.
     Stat {
         /// Inode.
@@ -641,7 +646,7 @@ impl Op {
                     | Self::ReclaimLocks { .. }
                     | Self::AskRight { .. }
                     | Self::GiveRights { .. }
-                    | Self::ResetRights
+                    | Self::ResetRights { .. }
             )
     }
 }

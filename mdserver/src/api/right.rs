@@ -13,6 +13,8 @@ use super::types::{Ino, Time};
 pub const MAX_RIGHT_BOXES: usize = 64;
 /// Most areas in one [`super::Op::GiveRights`].
 pub const MAX_RIGHT_GIVES: usize = 1024;
+/// Most areas in one [`super::Op::ResetRights`].
+pub const MAX_RIGHTS_KEPT: usize = 1024;
 
 /// What a right lets a mount do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -144,8 +146,8 @@ pub struct RightEvent {
 pub enum RightNews {
     /// What came after the events that the caller has; nothing when the time was over.
     Events(Vec<RightEvent>),
-    /// The life is over: the session has to give up everything and then say so
-    /// ([`super::Op::ResetRights`]).
+    /// The life is over: the session has to give up everything but what it needs for what still runs, and then
+    /// say so ([`super::Op::ResetRights`]).
     Reset,
 }
 
@@ -160,6 +162,18 @@ pub struct RightGive {
     /// What stays of it.
     pub keep: Option<RightMode>,
     /// Of which cells.
+    pub area: RightArea,
+}
+
+/// What a session takes along into its next life: it had a right to it in the one that is over, and something runs
+/// there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RightKept {
+    /// Object.
+    pub ino: Ino,
+    /// What it may do.
+    pub mode: RightMode,
+    /// With which cells.
     pub area: RightArea,
 }
 

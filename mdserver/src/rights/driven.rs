@@ -19,8 +19,8 @@ use super::home::Home;
 use super::ops;
 use super::session::{Number, Pending};
 use crate::api::{
-    Entry, Ino, MdError, Reply, RightAsk, RightEventKind, RightGive, RightNews, RightReply,
-    RightTicket, RightsBegun, RightsLife,
+    Entry, Ino, MdError, Reply, RightAsk, RightEventKind, RightGive, RightKept, RightNews,
+    RightReply, RightTicket, RightsBegun, RightsLife,
 };
 
 /// A mistake of the home.
@@ -220,10 +220,13 @@ impl Driven {
     pub fn reset(
         &mut self,
         (session, seq, done_below): (SessionId, u64, u64),
+        kept: Vec<RightKept>,
     ) -> Result<RightsBegun, MdError> {
         self.check(session)?;
         let number = Number { seq, done_below };
-        match ops::reset_in(&mut self.home.enter(), session, number, seq)? {
+        let areas = kept.iter().map(|kept| Area::from_wire(&kept.area));
+        let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
+        match ops::reset_in(&mut self.home.enter(), session, number, seq, kept, areas)? {
             Reply::RightsBegun(begun) => Ok(begun),
             other => Err(MdError::Protocol(format!("{other:?}"))),
         }

@@ -20,7 +20,7 @@ use slabfs_model::SessionId;
 use super::area::Area;
 use super::session::{Heard, Mine, Number, Pending};
 use super::sizes::Questions;
-use super::table::{Ask, Granted, Table, Told};
+use super::table::{Ask, Granted, Kept, Table, Told};
 use crate::api::{Ino, MdError, Reply, RightGive, RightTicket, RightsBegun, RightsLife};
 
 /// Most asks of a session that may wait.
@@ -121,7 +121,7 @@ impl Home {
             mine.wake.notify_all();
             state.table.withdraw(session);
         }
-        state.questions.leave(session);
+        state.questions.leave(session, |_| false);
         self.changed(state);
     }
 
@@ -133,7 +133,7 @@ impl Home {
             mine.wake.notify_all();
             state.table.forget(session);
         }
-        state.questions.leave(session);
+        state.questions.leave(session, |_| false);
         self.changed(&mut state);
     }
 
@@ -302,16 +302,38 @@ impl Inside<'_> {
         self.home.changed(state);
     }
 
-    /// Begins a life of a session that has nothing. `seq`: the number of the request that says so.
-    pub(super) fn reset(&mut self, session: SessionId, seq: u64) -> Result<RightsBegun, MdError> {
+    /// Begins a life of a session that has nothing but `kept`. `seq`: the number of the request that says so.
+    pub(super) fn reset(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        mut kept: Vec<Kept>,
+    ) -> Result<RightsBegun, MdError> {
         let state = &mut *self.state;
         if !state.mine(session)?.resets(seq) {
             // A copy that was long on its way. The session has begun anew since, and may have rights.
             return Err(MdError::Stale);
         }
-        state.table.forget(session);
-        state.questions.leave(session);
+        if !state.table.may_keep(session, &kept) {
+            let text = "what the session says that it keeps goes against what others have";
+            tracing::error!(%session, "{text}");
+            return Err(MdError::Invalid(text.into()));
+        }
         let begun = state.begin(session);
+        if begun.alone {
+            // It may do everything, and will say what it keeps when it may not any more.
+            kept.clear();
+        }
+        // Who wants to know the size of what it keeps has not been told: that event was of the life before.
+        let again = state
+            .questions
+            .leave(session, |ino| kept.iter().any(|it| it.ino == ino));
+        state.table.begin_anew(session, kept);
+        if let Some(mine) = state.in_life(session) {
+            for (question, ino) in again {
+                mine.tell(Pending::Size { ino, question });
+            }
+        }
         self.home.changed(state);
         Ok(begun)
     }
@@ -333,7 +355,7 @@ impl State {
         mine.is_some_and(|mine| !mine.over && mine.life == life)
     }
 
-    /// Begins a life of a session that has nothing.
+    /// Begins a life of a session.
     fn begin(&mut self, session: SessionId) -> RightsBegun {
         self.before.remove(&session);
         self.latest = RightsLife(self.latest.0 + 1);

@@ -19,7 +19,9 @@
 //! - **Lives.** What both know holds for a life. Requests name theirs, and do nothing when it is over. One that
 //!   was alone in its life may keep anything, so its end makes everybody wait until it has begun anew
 //!   ([`crate::api::Op::ResetRights`]) or is closed; the same is so for all sessions that were there before
-//!   the home was started. A copy of an older request to begin anew is refused.
+//!   the home was started. A copy of an older request to begin anew is refused. What a session says that it keeps
+//!   beyond the end of a life, it had in that one: so it goes against nobody's right, and it is taken in before
+//!   anybody who waits is served.
 //! - **A request that comes again does nothing again**: as with locks, its reply is kept until the session says
 //!   that it has it.
 //! - **No thread of the service is held for good.** Polls end after ten seconds, questions for sizes after

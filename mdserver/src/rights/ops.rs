@@ -9,10 +9,10 @@ use super::area::Area;
 use super::home::{Asked, Inside};
 use super::session::{Heard, Number, Pending};
 use super::sizes::merge;
-use super::table::{Ask, Granted};
+use super::table::{Ask, Granted, Kept};
 use crate::api::{
     Entry, Ino, Kind, MdError, Reply, RightAsk, RightEvent, RightEventKind, RightGive, RightGrant,
-    RightNews, RightReply, RightTicket, RightsLife, Unflushed,
+    RightKept, RightNews, RightReply, RightTicket, RightsLife, Unflushed,
 };
 use crate::core::{Core, Ctx, State};
 use crate::sessions::session_of;
@@ -135,23 +135,33 @@ pub(super) fn give_in(
 }
 
 /// [`crate::api::Op::ResetRights`].
-pub(crate) fn reset(core: &Core, ctx: &Ctx) -> Result<Reply, MdError> {
+pub(crate) fn reset(core: &Core, ctx: &Ctx, kept: Vec<RightKept>) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
+    let areas = kept.iter().map(|kept| Area::from_wire(&kept.area));
+    let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
     let (_state, mut home) = enter(core, session)?;
-    reset_in(&mut home, session, number(ctx), ctx.seq)
+    reset_in(&mut home, session, number(ctx), ctx.seq, kept, areas)
 }
 
-/// The same at a home. `seq`: the number of the request, also of one of which no reply is kept.
+/// The same at a home. `seq`: the number of the request, also of one of which no reply is kept; `areas`: those of
+/// `kept`.
 pub(super) fn reset_in(
     home: &mut Inside<'_>,
     session: SessionId,
     number: Number,
     seq: u64,
+    kept: Vec<RightKept>,
+    areas: Vec<Area>,
 ) -> Result<Reply, MdError> {
     if let Some(reply) = home.answered(session, number)? {
         return Ok(reply);
     }
-    let reply = Reply::RightsBegun(home.reset(session, seq)?);
+    let kept = kept.into_iter().zip(areas).map(|(kept, area)| Kept {
+        ino: kept.ino,
+        mode: kept.mode,
+        area,
+    });
+    let reply = Reply::RightsBegun(home.reset(session, seq, kept.collect())?);
     home.keep(session, number, &reply);
     Ok(reply)
 }

@@ -22,14 +22,16 @@ pub(super) struct Questions {
 
 #[derive(Debug, Clone)]
 struct Question {
+    ino: Ino,
     missing: BTreeSet<SessionId>,
     answers: Vec<Unflushed>,
 }
 
 impl Questions {
-    fn ask(&mut self, missing: BTreeSet<SessionId>) -> u64 {
+    fn ask(&mut self, ino: Ino, missing: BTreeSet<SessionId>) -> u64 {
         self.last += 1;
         let question = Question {
+            ino,
             missing,
             answers: Vec::new(),
         };
@@ -49,11 +51,21 @@ impl Questions {
         missing
     }
 
-    /// A session has nothing to tell any more.
-    pub(super) fn leave(&mut self, session: SessionId) {
-        for question in self.open.values_mut() {
-            question.missing.remove(&session);
+    /// A session has nothing to tell any more but of objects that it `keeps`; says which questions these are.
+    pub(super) fn leave(
+        &mut self,
+        session: SessionId,
+        keeps: impl Fn(Ino) -> bool,
+    ) -> Vec<(u64, Ino)> {
+        let mut again = Vec::new();
+        for (&number, question) in &mut self.open {
+            if keeps(question.ino) && question.missing.contains(&session) {
+                again.push((number, question.ino));
+            } else {
+                question.missing.remove(&session);
+            }
         }
+        again
     }
 }
 
@@ -69,7 +81,8 @@ impl Home {
         let until = Instant::now() + patience;
         let mut inside = self.enter();
         let state = &mut inside.state;
-        // One that was alone may have written without a right. It flushes all before it begins anew.
+        // One that was alone may have written without a right. Before it begins anew it flushes all but what it
+        // keeps, and of that it is asked.
         while state.in_life(session).is_some() && state.unknown_beside(session) {
             if state.closing() || Instant::now() >= until {
                 tracing::warn!(%session, %ino, "sizes are told without sessions that do not begin anew");
@@ -81,7 +94,7 @@ impl Home {
         if missing.is_empty() {
             return Vec::new();
         }
-        let question = state.questions.ask(missing.clone());
+        let question = state.questions.ask(ino, missing.clone());
         for &writer in &missing {
             if let Some(writer) = state.in_life(writer) {
                 writer.tell(Pending::Size { ino, question });

@@ -40,6 +40,14 @@ pub(super) struct Ask {
     pub(super) ticket: RightTicket,
 }
 
+/// A right that a session takes along when it begins anew.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) ino: Ino,
+    pub(super) mode: RightMode,
+    pub(super) area: Area,
+}
+
 /// A right that was granted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Granted {
@@ -224,16 +232,45 @@ impl Table {
 
     /// Takes everything of a session away; its grants count from 1 again.
     pub(super) fn forget(&mut self, session: SessionId) {
-        let Some(present) = self.sessions.remove(&session) else {
-            return;
+        self.begin_anew(session, Vec::new());
+    }
+
+    /// Whether nothing that a session says that it keeps goes against what others have.
+    pub(super) fn may_keep(&self, session: SessionId, kept: &[Kept]) -> bool {
+        let collides = |kept: &Kept| {
+            let held = self
+                .objects
+                .get(&kept.ino)
+                .into_iter()
+                .flat_map(|it| &it.held);
+            let mut others = held.filter(|(by, _)| **by != session);
+            others.any(|(_, held)| held.against(kept.mode).overlaps(&kept.area))
         };
+        !kept.iter().any(collides)
+    }
+
+    /// A session has `kept` and nothing else; its grants count from 1 again. Those that wait are served when that is
+    /// known, and not before: they may wait for just what it keeps.
+    pub(super) fn begin_anew(&mut self, session: SessionId, kept: Vec<Kept>) {
+        let present = self.sessions.remove(&session).unwrap_or_default();
         self.told.retain(|(by, _)| *by != session);
-        for ino in present.inos {
-            if let Some(object) = self.objects.get_mut(&ino) {
+        let mut inos = present.inos;
+        for ino in &inos {
+            if let Some(object) = self.objects.get_mut(ino) {
                 object.queue.retain(|(by, _)| *by != session);
                 object.held.remove(&session);
             }
-            self.drop_empty(ino);
+        }
+        for Kept { ino, mode, area } in kept {
+            let object = self.objects.entry(ino).or_default();
+            let held = object.held.entry(session).or_default();
+            held.add(RightSerial::default(), mode, &area);
+            self.sessions.entry(session).or_default().inos.insert(ino);
+            inos.insert(ino);
+        }
+        for ino in inos {
+            self.tidy(session, ino);
+            self.watch(session, ino);
             self.settle(ino);
         }
     }

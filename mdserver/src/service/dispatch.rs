@@ -157,7 +157,7 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
             seen,
             wait_ms,
         } => rights::events(core, ctx, life, seen, wait_ms),
-        Op::ResetRights => rights::reset(core, ctx),
+        Op::ResetRights { kept } => rights::reset(core, ctx, kept),
         Op::Stat { ino } => rights::stat(core, ctx, ino),
         Op::TellSize {
             question,

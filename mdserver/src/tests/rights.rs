@@ -11,7 +11,7 @@ use super::support::*;
 use crate::Service;
 use crate::api::{
     Commit, Ino, Kind, Md, MdError, Metadata, Op, ROOT, Reply, Request, RightArea, RightAsk,
-    RightEvent, RightEventKind, RightGive, RightGrant, RightMode, RightNews, RightReply,
+    RightEvent, RightEventKind, RightGive, RightGrant, RightKept, RightMode, RightNews, RightReply,
     RightSerial, RightTicket, RightsBegun, RightsLife, Time, Unflushed,
 };
 use RightMode::{Read, Write};
@@ -59,7 +59,13 @@ fn ask_of(ino: Ino, mode: RightMode, area: RightArea) -> RightAsk {
 
 impl Mount {
     fn reset(&mut self) {
-        self.begun = self.md.reset_rights().unwrap();
+        self.begun = self.md.reset_rights(Vec::new()).unwrap();
+    }
+
+    /// Begins anew with this.
+    fn keep(&mut self, ino: Ino, mode: RightMode, area: RightArea) {
+        let kept = vec![RightKept { ino, mode, area }];
+        self.begun = self.md.reset_rights(kept).unwrap();
     }
 
     fn ask(&self, ino: Ino, mode: RightMode, area: RightArea) -> RightReply {
@@ -150,7 +156,7 @@ fn one_that_was_alone_gives_up_everything_before_another_gets_anything() {
             ..commit_of(&one.md, ino)
         };
         one.md.commit(grown).unwrap();
-        let begun = one.md.reset_rights().unwrap();
+        let begun = one.md.reset_rights(Vec::new()).unwrap();
         assert!(!begun.alone && begun.life > two.begun.life);
         let grant = two.hears_grant(0);
         assert_eq!((grant.area, grant.entry.attr.size), (RightArea::All, 100));
@@ -158,6 +164,35 @@ fn one_that_was_alone_gives_up_everything_before_another_gets_anything() {
     });
     one.reset();
     assert!(one.begun.alone, "the only one again");
+}
+
+/// What runs on a mount that was alone is not waited for: it keeps its rights, and others get everything else.
+#[test]
+fn who_was_alone_keeps_what_it_says_and_others_get_the_rest() {
+    let service = service();
+    let mut one = mount(&service);
+    let (ino, other) = (file(&one.md, "a"), file(&one.md, "b"));
+    let two = mount(&service);
+    two.queued(ino, Write, line(0, 1));
+    two.queued(other, Write, line(0, 1));
+    one.keep(ino, Write, RightArea::All);
+    assert!(!one.begun.alone);
+    // Once more, as when no reply came in time: in between nobody gets what is kept.
+    one.keep(ino, Write, RightArea::All);
+    let grant = two.hears_grant(0);
+    assert_eq!((grant.entry.attr.ino, grant.area), (other, RightArea::All));
+    assert_eq!(one.hears_recall(0), (line(0, 1), None));
+    // What was kept is given like what was granted.
+    one.give(ino, None, line(0, 1));
+    assert_eq!(two.hears_grant(1).area, line(0, 1));
+    // Nobody keeps what another one has.
+    let kept = |mode, area| vec![RightKept { ino, mode, area }];
+    let wrong = one.md.reset_rights(kept(Read, line(0, 5)));
+    assert!(matches!(wrong, Err(MdError::Invalid(_))), "{wrong:?}");
+    one.keep(ino, Read, line(1, 5));
+    two.queued(ino, Write, line(3, 1));
+    assert_eq!(one.hears_recall(0), (line(3, 1), None));
+    two.granted(ino, Read, line(3, 1));
 }
 
 #[test]
@@ -248,7 +283,10 @@ fn asks_that_make_no_sense_are_refused() {
     let local = attach(&service);
     let wrong = local.ask_right(one.begun.life, ask_of(ino, Read, RightArea::All));
     assert!(matches!(wrong, Err(MdError::Invalid(_))), "not strict");
-    assert!(matches!(local.reset_rights(), Err(MdError::Invalid(_))));
+    assert!(matches!(
+        local.reset_rights(Vec::new()),
+        Err(MdError::Invalid(_))
+    ));
     assert!(matches!(
         local.right_events(one.begun.life, 0, NOW),
         Err(MdError::Invalid(_))
@@ -301,8 +339,8 @@ fn a_request_that_comes_again_does_nothing_again() {
     assert_eq!(service.call_remote(give), Ok(Reply::Done));
     two.queued(ino, Read, line(0, 1));
     // Of two to begin anew, the older one comes last.
-    let older = request(103, 101, Op::ResetRights);
-    let newer = service.call_remote(request(104, 101, Op::ResetRights));
+    let older = request(103, 101, Op::ResetRights { kept: Vec::new() });
+    let newer = service.call_remote(request(104, 101, Op::ResetRights { kept: Vec::new() }));
     let Ok(Reply::RightsBegun(begun)) = newer else {
         panic!("{newer:?}");
     };
@@ -456,13 +494,29 @@ fn sizes_are_those_of_who_writes() {
         let stat = scope.spawn(|| three.md.stat(ino).unwrap());
         question(&one, 2);
         two.md.detach(true).unwrap();
-        one.md.reset_rights().unwrap();
+        one.md.reset_rights(Vec::new()).unwrap();
         assert_eq!(stat.join().unwrap().attr.size, 0);
     });
     assert_eq!(
         three.md.stat(slabfs_model::ObjectId(99)),
         Err(MdError::NotFound)
     );
+}
+
+#[test]
+fn a_size_is_asked_again_of_who_begins_anew_and_keeps_the_object() {
+    let service = service();
+    let (mut one, two) = two(&service);
+    let ino = file(&one.md, "a");
+    one.granted(ino, Write, line(0, 10));
+    std::thread::scope(|scope| {
+        let stat = scope.spawn(|| two.md.stat(ino).unwrap());
+        let asked = question(&one, 0);
+        one.keep(ino, Write, line(0, 10));
+        assert_eq!(question(&one, 0), asked);
+        one.md.tell_size(asked, unflushed(10, 0)).unwrap();
+        assert_eq!(stat.join().unwrap().attr.size, 10);
+    });
 }
 
 #[test]
@@ -536,7 +590,9 @@ fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
     };
     let news = send(&service, one, 0, poll);
     assert_eq!(news, Ok(Reply::RightNews(RightNews::Reset)));
-    let Ok(Reply::RightsBegun(begun)) = send(&service, one, 1001, Op::ResetRights) else {
+    let Ok(Reply::RightsBegun(begun)) =
+        send(&service, one, 1001, Op::ResetRights { kept: Vec::new() })
+    else {
         panic!("not begun");
     };
     assert!(!begun.alone);
@@ -545,7 +601,7 @@ fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
     send(&service, two, 0, heartbeat(true)).unwrap();
     send(&service, commit, 0, heartbeat(false)).unwrap();
     assert_eq!(three.poll(0, NOW), []);
-    send(&service, two, 1000, Op::ResetRights).unwrap();
+    send(&service, two, 1000, Op::ResetRights { kept: Vec::new() }).unwrap();
     // In their order; the one is recalled for the other at once.
     let events = three.poll(0, NOW);
     assert!(matches!(
@@ -561,7 +617,7 @@ fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
             }
         ]
     ));
-    let wrong = send(&service, commit, 1000, Op::ResetRights);
+    let wrong = send(&service, commit, 1000, Op::ResetRights { kept: Vec::new() });
     assert!(matches!(wrong, Err(MdError::Invalid(_))));
 }
 
@@ -623,7 +679,7 @@ fn one_that_died_shortly_before_a_restart_is_waited_for() {
     // Twice: what is known of it is not used up by a start.
     let service = again(service, dir.path());
     let service = again(service, dir.path());
-    send(&service, next, 1000, Op::ResetRights).unwrap();
+    send(&service, next, 1000, Op::ResetRights { kept: Vec::new() }).unwrap();
     let one = mount(&service);
     one.queued(ino, Write, RightArea::All);
     assert_eq!(one.poll(0, NOW), [], "what it wrote may come yet");

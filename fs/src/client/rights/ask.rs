@@ -35,7 +35,7 @@ impl Client {
         state.held.let_in();
         loop {
             if state.held.take_begun(id) {
-                return Ok(Some(own.listed(id, turn, &want, false)));
+                return Ok(Some(own.listed(id, turn, &want)));
             }
             let phase = own.clock.phase();
             let over = match phase {

@@ -16,7 +16,7 @@
 //! "Used" is what operations of programs touched lately: it stays when more is given than has to be. Lately is
 //! counted in givings, not in time: who does not use what others ask for again and again gives all of it.
 
-use slabfs_mdserver::api::RightMode;
+use slabfs_mdserver::api::{RightArea, RightMode};
 
 use super::cells::Cells;
 use super::spans::{Span, Spans};
@@ -440,6 +440,19 @@ impl Held {
     pub(super) fn own_all(&mut self) {
         self.read = Cells::All;
         self.write = Cells::All;
+    }
+
+    /// What is held, as it travels.
+    pub(super) fn to_wire(&self) -> Vec<(RightMode, RightArea)> {
+        let areas = |mode, cells: &Cells| {
+            let areas = cells.to_wire().into_iter();
+            areas.map(move |area| (mode, area)).collect::<Vec<_>>()
+        };
+        let mut all = areas(RightMode::Write, &self.write);
+        if self.read != self.write {
+            all.extend(areas(RightMode::Read, &self.read));
+        }
+        all
     }
 
     /// Nothing is held any more.

@@ -9,7 +9,7 @@
 //! | off | does as it likes: the mount is in mode `commit` |
 //! | alone | is counted, and nothing else: no other strict mount is there |
 //! | shared | begins if what it needs is held, and else asks the home for it and waits |
-//! | closed | waits: a life is over, and the next one has not begun |
+//! | closed | waits: a life is over, and the next one has not begun; what runs goes on into that |
 //!
 //! In all phases a program's write and the kernel's pages of the same bytes exclude each other: see
 //! `beside_pages`.

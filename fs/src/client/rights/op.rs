@@ -13,10 +13,17 @@ use super::super::object::Object;
 use super::cells::Cells;
 use super::held::{By, OpId, Want};
 use super::spans::Span;
-use super::{Own, State};
+use super::{Own, Phase, State};
 
 /// Before an ask that the home had no room for is made again.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long an operation may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lasting {
+    Short,
+    Long,
+}
 
 /// An operation that has begun; it ends when this is dropped.
 #[derive(Debug)]
@@ -37,7 +44,7 @@ enum Kind {
         own: Arc<Own>,
         id: OpId,
         turn: u64,
-        /// Nothing if it has everything.
+        /// Nothing where nobody knows of rights.
         has: Option<(RightMode, Cells)>,
     },
 }
@@ -120,17 +127,26 @@ impl Own {
         self.alone.load(Ordering::SeqCst) > 0 || self.counts_writes()
     }
 
+    /// Whether operations run that are only counted, of a life alone that is over, in whose way it may be if no more
+    /// than `keep` stays: nobody knows which cells they touch.
+    pub(super) fn counts_against(&self, keep: Option<RightMode>) -> bool {
+        match keep {
+            None => self.counts_any(),
+            Some(_) => self.counts_writes(),
+        }
+    }
+
     /// Whether writes run that are only counted.
     pub(super) fn counts_writes(&self) -> bool {
         self.writing.load(Ordering::SeqCst) > 0
     }
 
-    pub(super) fn listed(self: &Arc<Self>, id: OpId, turn: u64, want: &Want, all: bool) -> Op {
+    pub(super) fn listed(self: &Arc<Self>, id: OpId, turn: u64, want: &Want) -> Op {
         Op(Kind::Listed {
             own: self.clone(),
             id,
             turn,
-            has: (!all).then(|| (want.mode, want.area.clone())),
+            has: (self.clock.phase() != Phase::Off).then(|| (want.mode, want.area.clone())),
         })
     }
 
@@ -149,12 +165,11 @@ impl Own {
                 return None;
             }
         }
-        let free = self.clock.is_free();
-        let id = match free {
+        let id = match self.clock.is_free() {
             true => state.held.begin_alone(want)?,
             false => state.held.begin(want)?,
         };
-        Some(self.listed(id, turn, want, free))
+        Some(self.listed(id, turn, want))
     }
 }
 
@@ -173,13 +188,37 @@ impl Client {
         span: Option<Span>,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
     ) -> Result<Op, FsError> {
+        self.enter_as(object, by, mode, span, needs, Lasting::Short)
+    }
+
+    /// [`Client::enter`] for a program's operation that may take long: it is listed with its cells also where this
+    /// mount is alone, so that one that comes meanwhile gets all others.
+    pub(in crate::client) fn enter_long(
+        &self,
+        object: &Object,
+        mode: RightMode,
+        span: Option<Span>,
+        needs: &dyn Fn(&Geometry, u64) -> Cells,
+    ) -> Result<Op, FsError> {
+        self.enter_as(object, By::Program, mode, span, needs, Lasting::Long)
+    }
+
+    fn enter_as(
+        &self,
+        object: &Object,
+        by: By,
+        mode: RightMode,
+        span: Option<Span>,
+        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        lasting: Lasting,
+    ) -> Result<Op, FsError> {
         if self.is_free(by, mode) {
             return Ok(Op::FREE);
         }
         let own = &object.own;
         let until = Instant::now() + self.others_timeout();
         loop {
-            if by == By::Program
+            if self.is_counted(by, lasting)
                 && let Some(op) = own.enter_alone(mode)
             {
                 return Ok(op);
@@ -230,11 +269,34 @@ impl Client {
         span: Option<Span>,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
     ) -> Option<Op> {
+        self.enter_now_as(object, by, mode, span, needs, Lasting::Short)
+    }
+
+    /// [`Client::enter_long`] without waiting.
+    pub(in crate::client) fn enter_long_now(
+        &self,
+        object: &Object,
+        mode: RightMode,
+        span: Option<Span>,
+        needs: &dyn Fn(&Geometry, u64) -> Cells,
+    ) -> Option<Op> {
+        self.enter_now_as(object, By::Program, mode, span, needs, Lasting::Long)
+    }
+
+    fn enter_now_as(
+        &self,
+        object: &Object,
+        by: By,
+        mode: RightMode,
+        span: Option<Span>,
+        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        lasting: Lasting,
+    ) -> Option<Op> {
         if self.is_free(by, mode) {
             return Some(Op::FREE);
         }
         let own = &object.own;
-        if by == By::Program
+        if self.is_counted(by, lasting)
             && let Some(op) = own.enter_alone(mode)
         {
             return Some(op);
@@ -266,6 +328,12 @@ impl Client {
     /// or written over.
     fn is_free(&self, by: By, mode: RightMode) -> bool {
         !self.rights.strict() && by == By::Program && mode == RightMode::Read
+    }
+
+    /// Whether an operation is only counted as long as this mount is alone. In mode `commit` nobody ever wants to know
+    /// more.
+    fn is_counted(&self, by: By, lasting: Lasting) -> bool {
+        by == By::Program && (lasting == Lasting::Short || !self.rights.strict())
     }
 
     /// Takes over the form that came with a grant, and forgets what the block cache holds beside what was

@@ -142,7 +142,7 @@ impl Client {
         }
         state.held.close(closing.clone());
         own.changed.notify_all();
-        while state.held.is_busy() && !over() {
+        while (state.held.is_busy() || own.counts_against(closing.keep)) && !over() {
             own.changed.wait(&mut state);
         }
         if over() {

@@ -4,6 +4,12 @@
 //! was started anew; and a mount ends it itself when it does not know what it has. Then nothing begins any more,
 //! all is taken back as if it had been recalled, and the home is told that nothing is held.
 //!
+//! But nobody waits for what runs, which may be a write of hours: an object on which something does is taken along
+//! as it is. What was held of it is held in the next life, in which it can be recalled like anything else; the home is
+//! told so in the same breath (`RightKept`), so nobody is granted any of it in between. What was only
+//! counted may touch all of its object, so the recalls of that object wait for it ([`Own::counts_against`]); what was
+//! listed (all that may take long: `Client::enter_long`) has its cells.
+//!
 //! When the session is lost nothing has to be told, and nothing can be flushed: what is held is forgotten
 //! ([`Client::lose_rights`]), and another life begins with another session.
 
@@ -11,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use slabfs_mdserver::api::{MdError, RightsBegun, RightsLife};
+use slabfs_mdserver::api::{MAX_RIGHTS_KEPT, MdError, RightKept, RightsBegun, RightsLife};
 
 use super::super::Client;
 use super::state::everything;
@@ -37,7 +43,7 @@ impl Rights {
 }
 
 impl Client {
-    /// Ends a life: gives up everything, says so, and begins another one.
+    /// Ends a life: gives up everything but what runs needs, says so, and begins another one.
     pub(super) fn reset_rights(&self, life: RightsLife) {
         let turn = self.rights.clock.turn();
         let Some(alone) = self.rights.close(life) else {
@@ -51,10 +57,13 @@ impl Client {
             own.changed.notify_all();
         }
         let mut taken = Vec::new();
+        let mut kept = Vec::new();
         for own in &owns {
             if turn == self.rights.clock.turn() {
-                self.take_all_back(own);
-                taken.push(own);
+                let room = MAX_RIGHTS_KEPT - kept.len();
+                let keeps = self.take_back_or_keep(own, room);
+                taken.push((own, keeps.is_some()));
+                kept.extend(keeps.into_iter().flatten());
             }
         }
         if alone
@@ -63,13 +72,15 @@ impl Client {
         {
             self.pause(KEPT);
         }
-        let begun = self.tell_reset(turn);
+        let begun = self.tell_reset(turn, &kept);
         let lost = turn != self.rights.clock.turn();
-        for own in taken {
+        for (own, keeps) in taken {
             let mut state = own.state.lock();
-            match lost {
+            // Under the lock: a session that is lost from here on takes away what is kept, after this.
+            match turn != self.rights.clock.turn() {
                 // What is held by now is of another session, and so is what may have been recalled since.
                 true => state.held.reopen(),
+                false if keeps && begun.is_some() => state.begin_with_kept(),
                 false => state.begin_life(),
             }
             state.work_ends();
@@ -88,8 +99,9 @@ impl Client {
         self.rights.stir();
     }
 
-    /// Waits for what has begun on an object, lets its pages be dropped, flushes it and forgets what was read.
-    fn take_all_back(&self, own: &Arc<Own>) {
+    /// Lets the pages of an object be dropped, flushes it and forgets what was read. Where something runs nothing of
+    /// that is done, and what is held stays, which is said then, unless it is more than there is `room` for.
+    fn take_back_or_keep(&self, own: &Arc<Own>, room: usize) -> Option<Vec<RightKept>> {
         let mut state = own.state.lock();
         while state.working {
             own.changed.wait(&mut state);
@@ -98,19 +110,23 @@ impl Client {
         state.held.close(everything());
         own.changed.notify_all();
         while state.held.is_busy() || own.counts_any() {
+            if let Some(kept) = state.kept(own.ino).filter(|kept| kept.len() <= room) {
+                return Some(kept);
+            }
             own.changed.wait(&mut state);
         }
         drop(self.drop_pages(own, state));
-        let Some(object) = own.object() else { return };
+        let object = own.object()?;
         self.bring_out_for_others(&object, RightsLife::UNKNOWN);
         object.epoch.fetch_add(1, Ordering::AcqRel);
         self.cache().forget_object(object.ino);
+        None
     }
 
-    /// Says that nothing is held. Nothing when there is nobody to say it to.
-    fn tell_reset(&self, turn: u64) -> Option<RightsBegun> {
+    /// Says that nothing is held but `kept`. Nothing when there is nobody to say it to.
+    fn tell_reset(&self, turn: u64, kept: &[RightKept]) -> Option<RightsBegun> {
         while turn == self.rights.clock.turn() && !self.rights.stopping() {
-            match self.md.reset_rights() {
+            match self.md.reset_rights(kept.to_vec()) {
                 Ok(begun) => return Some(begun),
                 Err(MdError::SessionLost) => {
                     self.suspect();

@@ -8,12 +8,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use slabfs_mdserver::api::{
-    Entry, Ino, RightArea, RightAsk, RightGive, RightGrant, RightMode, RightRecall, RightSerial,
-    RightTicket, RightsLife,
+    Entry, Ino, RightArea, RightAsk, RightGive, RightGrant, RightKept, RightMode, RightRecall,
+    RightSerial, RightTicket, RightsLife,
 };
 
 use super::cells::Cells;
 use super::held::{By, Closing, Held, Want};
+
+/// Most areas of one object that are taken along into the next life.
+const MOST_KEPT: usize = 4;
 
 /// See the module's head.
 #[derive(Debug, Default, Clone)]
@@ -185,10 +188,25 @@ impl State {
         }
     }
 
+    /// What of the object goes into the next life, where something runs that nobody waits for: all that is held.
+    /// Nothing where that does not fit: it is waited for then.
+    pub(super) fn kept(&self, ino: Ino) -> Option<Vec<RightKept>> {
+        let kept = |(mode, area)| RightKept { ino, mode, area };
+        let kept: Vec<RightKept> = self.held.to_wire().into_iter().map(kept).collect();
+        (self.open && kept.len() <= MOST_KEPT).then_some(kept)
+    }
+
     /// Nothing is held, and the home has heard so.
     pub(super) fn begin_life(&mut self) {
-        self.recalls.clear();
         self.held.lose();
+        self.begin_with_kept();
+    }
+
+    /// What is held by now was held in the life before, and the home has heard so. It is less than was said where
+    /// the object was closed meanwhile, and nothing of what was recalled in the life before is left to do.
+    pub(super) fn begin_with_kept(&mut self) {
+        self.recalls.clear();
+        self.held.reopen();
         self.gave = RightSerial::default();
     }
 

@@ -340,7 +340,7 @@ impl Client {
         }
         let life = self.life();
         let needs = |geometry: &Geometry, size| group.needs(geometry, size);
-        let op = self.enter_now(object, By::Program, group.mode(), group.span(), &needs)?;
+        let op = self.enter_long_now(object, group.mode(), group.span(), &needs)?;
         let touched = group.touched(&*object.geometry.try_read()?);
         let turn = object.whole.try_begin_all(group.writes, touched)?;
         let geometry = object.geometry.try_read()?;
@@ -370,7 +370,7 @@ impl Client {
                 self.refresh(object)?;
             }
             let needs = |geometry: &Geometry, size| group.needs(geometry, size);
-            let op = self.enter(object, By::Program, group.mode(), group.span(), &needs)?;
+            let op = self.enter_long(object, group.mode(), group.span(), &needs)?;
             let touched = group.touched(&object.geometry.read());
             let turn = object.whole.begin_all(group.writes, touched);
             let geometry = object.geometry.read();

@@ -8,7 +8,8 @@ use std::path::Path;
 use serde::Serialize;
 use slabfs_mdserver::api::{
     Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, RightArea, RightAsk, RightGive,
-    RightMode, RightSerial, RightTicket, RightsLife, SetAttr, SpecChange, TagChange, XattrFlags,
+    RightKept, RightMode, RightSerial, RightTicket, RightsLife, SetAttr, SpecChange, TagChange,
+    XattrFlags,
 };
 use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId, Tag};
 use slabfs_objstore::wire::messages::{
@@ -209,7 +210,13 @@ fn metadata() {
             question: 1,
             unflushed: None,
         },
-        Op::ResetRights,
+        Op::ResetRights {
+            kept: vec![RightKept {
+                ino,
+                mode: RightMode::Write,
+                area: boxes(),
+            }],
+        },
     ];
     for (called, ops) in [
         ("rights", &rights[..]),

@@ -73,6 +73,10 @@ enum Slip {
     ServesWhenLapsed,
     /// Does not begin anew when its life is over.
     StaysInItsLife,
+    /// Goes into another life while something runs, and does not say what that needs.
+    ForgetsWhatRuns,
+    /// Gives, in another life, what an operation touches that was only counted while the mount was alone.
+    GivesWhatIsCounted,
 }
 
 /// How far the search goes.
@@ -93,6 +97,8 @@ struct Bounds {
     flushes: u8,
     /// Mounts close the object in the end.
     closes: bool,
+    /// Operations of a mount that is alone are listed, as long ones are; else they are only counted.
+    long: bool,
     flaw: Option<Flaw>,
     slip: Option<Slip>,
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use slabfs_mdserver::api::{
-    Ino, RightAsk, RightGive, RightMode, RightRecall, RightSerial, RightTicket, RightsBegun,
-    RightsLife,
+    Ino, RightAsk, RightGive, RightKept, RightMode, RightRecall, RightSerial, RightTicket,
+    RightsBegun, RightsLife,
 };
 use slabfs_model::{ObjectId, SessionId};
 
@@ -12,7 +12,7 @@ use super::super::Phase;
 use super::super::cells::Cells;
 use super::super::held::{By, Closing, OpId, Want};
 use super::super::state::{Line, State, everything, givings};
-use super::{Doing, Slip, cell_area};
+use super::{Bounds, Doing, Slip, cell_area};
 
 /// The object.
 pub(super) const INO: Ino = ObjectId(1);
@@ -59,7 +59,7 @@ pub(super) enum Asking {
     /// For the operation with this number.
     Right(RightAsk, usize),
     Give(Vec<RightGive>),
-    Reset,
+    Reset(Vec<RightKept>),
     Cancel(RightTicket),
     Release,
 }
@@ -117,6 +117,8 @@ struct Recall {
 struct Reset {
     turn: u8,
     at: Taking,
+    /// What the object keeps, if something runs.
+    kept: Option<Vec<RightKept>>,
 }
 
 /// What a mount wants of the world.
@@ -154,6 +156,7 @@ pub(super) struct Mount {
     pub(super) cached: Vec<Option<u8>>,
     pub(super) rank: usize,
     pub(super) closed: bool,
+    long: bool,
     slip: Option<Slip>,
 }
 
@@ -202,7 +205,7 @@ impl std::hash::Hash for Mount {
 }
 
 impl Mount {
-    pub(super) fn new(programs: &[Doing], cells: usize, slip: Option<Slip>) -> Mount {
+    pub(super) fn new(programs: &[Doing], bounds: &Bounds) -> Mount {
         let op = |&what: &Doing| Op {
             what,
             stage: Stage::New,
@@ -229,12 +232,13 @@ impl Mount {
             calls: Vec::new(),
             recall: None,
             reset: None,
-            dirty: vec![None; cells],
-            flying: vec![false; cells],
-            cached: vec![None; cells],
+            dirty: vec![None; bounds.cells],
+            flying: vec![false; bounds.cells],
+            cached: vec![None; bounds.cells],
             rank: 1,
             closed: false,
-            slip,
+            long: bounds.long,
+            slip: bounds.slip,
         }
     }
 
@@ -261,6 +265,17 @@ impl Mount {
             Phase::Shared => self.own.held.holds(&want),
             _ => false,
         }
+    }
+
+    /// Whether an operation runs in a cell, in this mode or one that is more.
+    pub(super) fn runs_in(&self, mode: RightMode, cell: usize) -> bool {
+        self.ops.iter().any(|op| match &op.stage {
+            Stage::Running(_, want, turn) => {
+                let there = want.area.overlaps(&cell_area(cell, self.rank));
+                *turn == self.turn && want.mode >= mode && there
+            }
+            _ => false,
+        })
     }
 
     pub(super) fn is_alone(&self) -> bool {
@@ -325,7 +340,8 @@ impl Mount {
             span: None,
         };
         self.ops[at].stage = if self.phase == Phase::Alone {
-            Stage::Running(None, want, self.turn)
+            let id = self.long.then(|| self.own.held.begin_alone(&want));
+            Stage::Running(id.flatten(), want, self.turn)
         } else if let Some(id) = self.own.held.begin(&want) {
             Stage::Running(Some(id), want, self.turn)
         } else {
@@ -484,7 +500,7 @@ impl Mount {
                 self.reopen();
                 None
             }
-            (Asking::Reset, answer) => {
+            (Asking::Reset(_), answer) => {
                 self.told_reset(answer);
                 None
             }
@@ -501,17 +517,35 @@ impl Mount {
         }
         match answer {
             Answer::Begun(life, alone) => {
-                self.own.begin_life();
+                match reset.kept.is_some() {
+                    true => self.own.begin_with_kept(),
+                    false => self.own.begin_life(),
+                }
                 self.own.work_ends();
                 self.begin(RightsBegun { life, alone });
             }
             Answer::SessionLost => self.lost_reset(),
             _ => {
-                let told = self.call(RightsLife(0), Asking::Reset);
-                let at = Taking::Told(told);
+                let at = Taking::Told(self.call_reset(&reset));
                 self.reset = Some(Reset { at, ..reset });
             }
         }
+    }
+
+    fn call_reset(&mut self, reset: &Reset) -> u64 {
+        let kept = match self.slip {
+            Some(Slip::ForgetsWhatRuns) => Vec::new(),
+            _ => reset.kept.clone().unwrap_or_default(),
+        };
+        self.call(RightsLife(0), Asking::Reset(kept))
+    }
+
+    /// Whether operations run that are only counted, in whose way it is if no more than `keep` stays.
+    fn counts_against(&self, keep: Option<RightMode>) -> bool {
+        self.ops.iter().any(|op| match &op.stage {
+            Stage::Running(None, want, _) => keep.is_none() || want.mode == RightMode::Write,
+            _ => false,
+        })
     }
 
     fn lost_reset(&mut self) {
@@ -592,15 +626,22 @@ impl Mount {
                 self.own.held.close(recall.closing.clone());
                 Taking::Busy
             }),
-            Taking::Busy => (!self.own.held.is_busy()).then(|| {
+            Taking::Busy if self.own.held.is_busy() => None,
+            Taking::Busy
+                if self.counts_against(recall.closing.keep)
+                    && self.slip != Some(Slip::GivesWhatIsCounted) =>
+            {
+                None
+            }
+            Taking::Busy => Some({
                 let dirty = self.dirty_cells();
                 if !dirty.overlaps(&recall.closing.area) {
                     recall.kept = dirty;
-                    return Taking::Tell;
-                }
-                match self.slip {
-                    Some(Slip::GivesWithoutFlush) => Taking::Tell,
-                    _ => Taking::Flush,
+                    Taking::Tell
+                } else if self.slip == Some(Slip::GivesWithoutFlush) {
+                    Taking::Tell
+                } else {
+                    Taking::Flush
                 }
             }),
             Taking::Flush => self.is_flushed(out).then_some(Taking::Tell),
@@ -640,10 +681,10 @@ impl Mount {
             self.reset = Some(Reset {
                 turn: self.turn,
                 at: Taking::Wait,
+                kept: None,
             });
             return true;
         };
-        let alone_runs = |op: &Op| matches!(op.stage, Stage::Running(None, ..));
         let next = match reset.at {
             Taking::Told(_) => None,
             Taking::Wait => (!self.own.working).then(|| {
@@ -651,8 +692,13 @@ impl Mount {
                 self.own.held.close(everything());
                 Taking::Busy
             }),
-            Taking::Busy => (!self.own.held.is_busy() && !self.ops.iter().any(alone_runs))
-                .then_some(Taking::Flush),
+            Taking::Busy => match self.own.held.is_busy() || self.counts_against(None) {
+                true => {
+                    reset.kept = self.own.kept(INO);
+                    reset.kept.is_some().then_some(Taking::Tell)
+                }
+                false => Some(Taking::Flush),
+            },
             Taking::Flush => self.is_flushed(out).then(|| {
                 self.cached.fill(None);
                 Taking::Tell
@@ -661,7 +707,7 @@ impl Mount {
                 self.lost_reset();
                 return true;
             }
-            Taking::Tell => Some(Taking::Told(self.call(RightsLife(0), Asking::Reset))),
+            Taking::Tell => Some(Taking::Told(self.call_reset(&reset))),
         };
         let moved = next.is_some();
         if let Some(next) = next {

@@ -37,6 +37,7 @@ impl Model for Bounds {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(CONFLICT, |_, world: &World| !world.rights_collide()),
+            Property::always(RUNS, |_, world: &World| !world.runs_against()),
             Property::always(HIDDEN, |_, world: &World| !world.hides_data()),
             Property::always(OLD, |_, world: &World| world.wrong != Some(Wrong::Old)),
             Property::always(LATE, |_, world: &World| world.wrong != Some(Wrong::Late)),
@@ -54,18 +55,22 @@ impl Model for Bounds {
             Property::sometimes(BACK, |_, world: &World| {
                 world.came_back && !world.somebody_waits()
             }),
+            Property::sometimes(PASSED, |_, world: &World| world.passed),
         ]
     }
 }
 
 const CONFLICT: &str = "no two mounts have rights that go against each other";
+const RUNS: &str = "nobody has a right that goes against what runs on another mount";
 const HIDDEN: &str = "nobody may read what another mount has not brought out";
 const OLD: &str = "a read sees the last write";
 const LATE: &str = "nothing of a session that is over is stored where others have rights";
 const STUCK: &str = "nobody waits for ever";
+const ALWAYS: [&str; 6] = [CONFLICT, RUNS, HIDDEN, OLD, LATE, STUCK];
 const GIVEN: &str = "all is done, and something was given";
 const ANEW: &str = "all is done, and a life was begun anew";
 const BACK: &str = "all is done, and a session was lost and another begun";
+const PASSED: &str = "what came later does not wait for what ran when it came";
 
 /// One writes and the other reads, and there is no mishap.
 fn pair() -> Bounds {
@@ -85,6 +90,7 @@ fn two(programs: [&[Doing]; 2]) -> Bounds {
         withdrawals: 0,
         flushes: 0,
         closes: false,
+        long: false,
         flaw: None,
         slip: None,
     }
@@ -121,7 +127,7 @@ fn judge(checker: &impl Checker<Bounds>, text: &str, seen: &[&'static str], most
         checker.unique_state_count(),
         checker.max_depth()
     );
-    for name in [CONFLICT, HIDDEN, OLD, LATE, STUCK] {
+    for name in ALWAYS {
         if let Some(path) = checker.discovery(name) {
             let steps: Vec<Step> = path.into_actions();
             panic!("not so: {name}; after {steps:?}; {text}");
@@ -147,8 +153,7 @@ fn fails(bounds: Bounds, wrong: &[&str]) {
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
         .join();
-    let always = [CONFLICT, HIDDEN, OLD, LATE, STUCK];
-    let found: Vec<&str> = always
+    let found: Vec<&str> = ALWAYS
         .into_iter()
         .filter(|name| checker.discovery(name).is_some())
         .collect();
@@ -191,6 +196,57 @@ fn a_mount_comes_later() {
         ..pair()
     };
     holds(bounds, &[ANEW]);
+}
+
+/// What runs then is not waited for.
+#[test]
+fn a_mount_comes_while_something_long_runs() {
+    let later = |programs| Bounds {
+        late: 1,
+        losses: 1,
+        long: true,
+        ..two(programs)
+    };
+    holds(later([&[Write(0)], &[Read(0)]]), &[ANEW]);
+    holds(later([&[Read(0)], &[Write(0)]]), &[ANEW]);
+    holds(later([&[Write(0)], &[Write(1)]]), &[ANEW, PASSED]);
+    // What is only counted lets those pass that read beside a read.
+    let short = Bounds {
+        long: false,
+        ..later([&[Read(0)], &[Read(1)]])
+    };
+    holds(short, &[ANEW, PASSED]);
+}
+
+#[test]
+fn a_mount_comes_and_others_close() {
+    let later = Bounds {
+        late: 1,
+        closes: true,
+        ..pair()
+    };
+    holds(later, &[ANEW]);
+}
+
+#[test]
+fn a_mount_comes_and_a_session_is_lost() {
+    let later = Bounds {
+        late: 1,
+        lapses: 1,
+        ..pair()
+    };
+    holds(later, &[ANEW, BACK]);
+}
+
+#[test]
+fn a_mount_comes_and_the_home_is_started_anew() {
+    let later = Bounds {
+        late: 1,
+        restarts: 1,
+        long: true,
+        ..pair()
+    };
+    holds(later, &[ANEW]);
 }
 
 #[test]
@@ -353,6 +409,18 @@ fn a_mount_that_stays_in_its_life_is_seen() {
 }
 
 #[test]
+fn a_mount_that_does_not_say_what_runs_is_seen() {
+    let later = Bounds { late: 1, ..pair() };
+    fails(slips(Slip::ForgetsWhatRuns, later), &[RUNS]);
+}
+
+#[test]
+fn a_mount_that_gives_what_it_only_counts_is_seen() {
+    let later = Bounds { late: 1, ..pair() };
+    fails(slips(Slip::GivesWhatIsCounted, later), &[RUNS]);
+}
+
+#[test]
 fn a_mount_that_serves_when_it_has_lapsed_is_seen() {
     let lapsed = Bounds {
         lapses: 1,
@@ -392,6 +460,19 @@ fn far_every_mishap_once() {
         ..pair()
     };
     holds_far(bounds, &[GIVEN, ANEW, BACK]);
+}
+
+#[test]
+#[ignore = "takes minutes: tools/soak"]
+fn far_a_mount_comes_while_something_runs() {
+    let later = Bounds {
+        late: 1,
+        long: true,
+        lapses: 1,
+        losses: 1,
+        ..two([&[Write(0), Read(1)], &[Write(1)]])
+    };
+    holds_far(later, &[ANEW, BACK, PASSED]);
 }
 
 #[test]

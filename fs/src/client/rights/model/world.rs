@@ -115,6 +115,9 @@ pub(super) struct World {
     pub(super) resets: u8,
     pub(super) gave: bool,
     pub(super) came_back: bool,
+    /// What ran when the last mount attached, and whether that mount has done something beside it.
+    running: Vec<(usize, usize)>,
+    pub(super) passed: bool,
 }
 
 /// As the search tells states apart.
@@ -196,7 +199,7 @@ fn full(grant: Grant) -> RightGrant {
 impl World {
     /// All mounts that do not come late are attached, and know of each other.
     pub(super) fn new(bounds: &Bounds) -> World {
-        let mount = |program: &Vec<Doing>| Mount::new(program, bounds.cells, bounds.slip);
+        let mount = |program: &Vec<Doing>| Mount::new(program, bounds);
         let mut world = World {
             home: Driven::new(entry(1, 1), bounds.flaw),
             mounts: bounds.programs.iter().map(mount).collect(),
@@ -219,6 +222,8 @@ impl World {
             resets: 0,
             gave: false,
             came_back: false,
+            running: Vec::new(),
+            passed: false,
         };
         for mount in 0..bounds.programs.len() - bounds.late {
             world.step(Step::Attach(mount), bounds);
@@ -339,6 +344,30 @@ impl World {
         up().any(|(at, one)| up().any(|(other, two)| at != other && against(one, two)))
     }
 
+    /// Whether mounts have rights that go against what runs on another one.
+    pub(super) fn runs_against(&self) -> bool {
+        use RightMode::{Read, Write};
+        let against = |one: &Mount, two: &Mount| {
+            let cells = 0..self.disk.len();
+            let mut cells = cells.filter(|&cell| one.runs_in(Read, cell));
+            cells
+                .any(|cell| two.may(Write, cell) || one.runs_in(Write, cell) && two.may(Read, cell))
+        };
+        let mut up = self
+            .mounts
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.serves());
+        up.any(|(at, one)| {
+            let mut others = self
+                .mounts
+                .iter()
+                .enumerate()
+                .filter(|(_, two)| two.serves());
+            others.any(|(other, two)| at != other && against(one, two))
+        })
+    }
+
     /// Whether somebody may read what another one has not brought out, and could yet.
     pub(super) fn hides_data(&self) -> bool {
         let lives = |one: &Mount| one.serves() && self.home.lives(one.session);
@@ -359,6 +388,17 @@ impl World {
             .any(|(at, one)| lives(one) && hides(at, one))
     }
 
+    /// Notes what runs when a mount attaches.
+    fn note_running(&mut self) {
+        let mounts = self.mounts.iter().enumerate();
+        let running = mounts.flat_map(|(at, mount)| {
+            let ops = mount.ops.iter().enumerate();
+            let running = ops.filter(|(_, op)| matches!(op.stage, Stage::Running(..)));
+            running.map(move |(op, _)| (at, op))
+        });
+        self.running = running.collect();
+    }
+
     /// Takes a step, and what follows of itself.
     pub(super) fn step(&mut self, step: Step, bounds: &Bounds) {
         match step {
@@ -366,6 +406,7 @@ impl World {
                 let (session, begun) = self.home.attach();
                 let rank = self.home.rank();
                 self.mounts[at].attached(session, begun, rank);
+                self.note_running();
             }
             Step::Enter(at, op) => self.mounts[at].enter(op),
             Step::Leave(at, op) => self.leave(at, op),
@@ -520,9 +561,11 @@ impl World {
 
     fn leave(&mut self, at: usize, op: usize) {
         let what = self.mounts[at].ops[op].what;
+        self.running.retain(|&running| running != (at, op));
         if !self.mounts[at].leave(op) {
             return;
         }
+        self.passed |= self.running.iter().any(|&(mount, _)| mount != at);
         match what {
             Doing::Read(cell) => {
                 self.find_out(cell);
@@ -601,9 +644,9 @@ impl World {
                 let given = self.home.give(by, call.life, gives.clone());
                 given.map(|()| Answer::Done)
             }
-            Asking::Reset => {
+            Asking::Reset(kept) => {
                 self.resets = (self.resets + 1).min(3);
-                let begun = self.home.reset(by);
+                let begun = self.home.reset(by, kept.clone());
                 begun.map(|begun| Answer::Begun(begun.life, begun.alone))
             }
             Asking::Cancel(ticket) => {
