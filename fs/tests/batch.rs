@@ -729,7 +729,7 @@ fn large_batches_are_cut_where_messages_are_full() {
     house.close();
 }
 
-/// What lies in more chunks than anybody plans is refused, and the error says what to do; less of it is done.
+/// A batch in more chunks than anybody plans is refused, and the error says what to do; less of it is done.
 #[test]
 fn a_plan_is_bounded() {
     const ALL: u64 = 3_000_000;
@@ -756,11 +756,19 @@ fn a_plan_is_bounded() {
     says(write.unwrap().wait().map(drop).map_err(FsError::from));
     let whole = slabfs_model::Hyperslab::whole(&[ALL]);
     let memory = slabfs_fs::client::transfer::Memory::packed();
-    let read = handle.read_transfer(&whole, &memory, vec![0; ALL as usize]);
-    says(read.unwrap().wait().map(drop).map_err(FsError::from));
     // A third of it.
     handle.write_batch(&plan, 0..300, &bytes).unwrap();
     handle.read_batch(&plan, 0..300, &mut bytes).unwrap();
+    // A selection is read in several requests.
+    let read = handle.read_transfer(&whole, &memory, vec![9; ALL as usize]);
+    let read = read.unwrap().wait().map_err(FsError::from).unwrap();
+    // What nobody wrote is fill.
+    let written = |at: usize| match at.is_multiple_of(1000) && at < 300_000 {
+        true => 1,
+        false => 7,
+    };
+    let mut bytes = read.into_iter().enumerate();
+    assert!(bytes.all(|(at, byte)| byte == written(at)));
     handle.release().unwrap();
     house.close();
 }

@@ -766,3 +766,49 @@ fn a_server_that_is_away_fails_its_own() {
     client.stop().unwrap();
     house.close();
 }
+
+/// Columns, and over them every second row: what is left of the columns lies in more parts than one request may have.
+#[test]
+fn what_lies_in_very_many_parts_is_read_in_several_requests() {
+    const ROWS: usize = 2050;
+    const COLUMNS: usize = 1040;
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 1);
+    let client = house.client(ClientOptions::default());
+    let dims = [ROWS as u64, COLUMNS as u64];
+    let (_, handle) = create(&client, "a", spec("u1", &dims, "aligned"));
+    let write = |at: [u64; 2], shape: [u64; 2], value: usize| {
+        let bytes = vec![value as u8; (shape[0] * shape[1]) as usize];
+        let to = slab(&at, &shape);
+        handle
+            .write_transfer(&to, &Memory::packed(), bytes)
+            .unwrap()
+    };
+    let columns = (0..COLUMNS).map(|at| write([0, at as u64], [dims[0], 1], at % 127));
+    let rows = (0..ROWS).step_by(2);
+    let rows = rows.map(|at| write([at as u64, 0], [1, dims[1]], 128 + at % 127));
+    for end in wait_all(columns.chain(rows)).unwrap() {
+        end.unwrap();
+    }
+    let read = handle
+        .read_transfer(
+            &slab(&[0, 0], &dims),
+            &Memory::packed(),
+            vec![9; ROWS * COLUMNS],
+        )
+        .unwrap();
+    let bytes = read.wait().unwrap();
+    for (number, row) in bytes.chunks(COLUMNS).enumerate() {
+        let expected = (0..COLUMNS).map(|at| match number % 2 {
+            0 => 128 + number % 127,
+            _ => at % 127,
+        });
+        assert!(
+            row.iter().map(|&byte| byte as usize).eq(expected),
+            "row {number}"
+        );
+    }
+    handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}

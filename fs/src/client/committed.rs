@@ -45,6 +45,9 @@ pub(super) struct Laid {
 
 impl Client {
     /// Finds the chunks of `slab`.
+    ///
+    /// # Errors
+    /// Also when these are too many parts for one request.
     pub(super) fn plan(
         &self,
         object: &Object,
@@ -52,14 +55,34 @@ impl Client {
         slab: &Hyperslab,
         plan: &mut Committed,
     ) -> Result<(), FsError> {
+        match self.plan_if_few(object, geometry, slab, plan)? {
+            true => Ok(()),
+            false => Err(too_many()),
+        }
+    }
+
+    /// The same; false, and nothing planned, where it takes several requests ([`Client::read_committed`]).
+    pub(super) fn plan_if_few(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slab: &Hyperslab,
+        plan: &mut Committed,
+    ) -> Result<bool, FsError> {
         if let Some(grid) = &geometry.grid {
-            return self.plan_grid(object, geometry, grid, slab, plan);
+            if has_many_parts(grid, slab) {
+                return Ok(false);
+            }
+            self.plan_grid(object, geometry, grid, slab, plan)?;
+            return Ok(true);
         }
         self.with_tiling(object, geometry, |tiling| {
             let mut parts = Vec::new();
-            tiling
-                .plan_within(slab, MOST_PARTS, &mut parts, &mut plan.holes)
-                .map_err(|_| too_many())?;
+            let planned = tiling.plan_within(slab, MOST_PARTS, &mut parts, &mut plan.holes);
+            if planned.is_err() {
+                plan.holes.clear();
+                return Ok(false);
+            }
             for part in parts {
                 match &part.record.value {
                     Stored::Fill => push_holes(&part.want, &mut plan.holes),
@@ -73,7 +96,7 @@ impl Client {
                     }),
                 }
             }
-            Ok(())
+            Ok(true)
         })?
     }
 
@@ -104,7 +127,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads what is committed of `slab`, packed, into `out`.
+    /// Reads what is committed of `slab`, packed, into `out`: in as many requests as it takes.
     pub(super) fn read_committed(
         &self,
         object: &Object,
@@ -113,7 +136,9 @@ impl Client {
         out: &mut [u8],
     ) -> Result<(), FsError> {
         let mut plan = Committed::default();
-        self.plan(object, geometry, slab, &mut plan)?;
+        if !self.plan_if_few(object, geometry, slab, &mut plan)? {
+            return self.read_halves(object, geometry, slab, out);
+        }
         for piece in &plan.pieces {
             self.ensure_known(piece.server)?;
         }
@@ -127,6 +152,32 @@ impl Client {
         let found: Vec<bool> = requests.iter().map(|request| request.found).collect();
         drop(requests);
         self.settle_read(geometry, &plan, slab, laid, &found, out)
+    }
+
+    /// Reads the two halves of what lies in too many parts. They are one behind the other when they are packed.
+    fn read_halves(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slab: &Hyperslab,
+        mut out: &mut [u8],
+    ) -> Result<(), FsError> {
+        let shape = slab.packed_shape();
+        let Some(axis) = shape.iter().position(|&len| len > 1) else {
+            return Err(too_many());
+        };
+        let half = shape[axis] / 2;
+        for (from, len) in [(0, half), (half, shape[axis] - half)] {
+            let mut region = Region::whole(&shape);
+            region.offset[axis] = from;
+            region.shape[axis] = len;
+            for (packed, cells) in slab.parts(&region) {
+                let (own, rest) = out.split_at_mut(packed.volume() as usize);
+                self.read_committed(object, geometry, &cells, own)?;
+                out = rest;
+            }
+        }
+        Ok(())
     }
 
     /// A chunk of a grid that is not on a server which is being emptied may be elsewhere by now: then the
@@ -221,26 +272,30 @@ pub(super) const MOST_PARTS: usize = 1 << 20;
 pub(super) fn too_many() -> FsError {
     FsError::Invalid(format!(
         "what is asked for lies in more than {MOST_PARTS} parts of chunks; ask for less at once: smaller selections, \
-         or several batches. Where writes over each other made so many, they become fewer when the object's chunks have \
-         been merged"
+         or several batches. Where writes over each other made so many, a copy of the object has fewer"
     ))
 }
 
 /// The parts of a grid's chunks that are together `slab`.
 pub(super) fn grid_parts(grid: &Grid, slab: &Hyperslab) -> Result<Vec<GridPart>, FsError> {
     let mut parts = Vec::new();
+    if has_many_parts(grid, slab) {
+        return Err(too_many());
+    }
+    grid.plan(slab, &mut parts);
+    Ok(parts)
+}
+
+/// Whether a slab lies in more chunks of a grid than one request may have.
+fn has_many_parts(grid: &Grid, slab: &Hyperslab) -> bool {
     let Some(bounds) = slab.bounds() else {
-        return Ok(parts);
+        return false;
     };
     let places = (0..bounds.rank()).map(|axis| {
         let chunk = grid.chunk[axis].max(1);
         (bounds.end(axis) - 1) / chunk - bounds.offset[axis] / chunk + 1
     });
-    if places.fold(1u64, u64::saturating_mul) > MOST_PARTS as u64 {
-        return Err(too_many());
-    }
-    grid.plan(slab, &mut parts);
-    Ok(parts)
+    places.fold(1u64, u64::saturating_mul) > MOST_PARTS as u64
 }
 
 impl Committed {

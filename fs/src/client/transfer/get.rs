@@ -24,6 +24,8 @@ struct Item<'a> {
     newer: Newer,
     plan: Committed,
     laid: Option<Laid>,
+    /// It lies in so many parts that it takes several requests of its own.
+    many: bool,
     convert: Option<Conversion>,
     verdict: Option<Verdict>,
 }
@@ -123,6 +125,7 @@ impl Client {
             newer: Newer::default(),
             plan: Committed::default(),
             laid: None,
+            many: false,
             convert: None,
             verdict: None,
         };
@@ -135,14 +138,16 @@ impl Client {
             if item.newer.covers {
                 return Ok(());
             }
-            self.plan(object, geometry, slab, &mut item.plan)?;
+            item.many = !self.plan_if_few(object, geometry, slab, &mut item.plan)?;
             item.plan
                 .pieces
                 .iter()
                 .try_for_each(|piece| self.ensure_known(piece.server))
         });
         match planned {
-            Ok(()) => item.laid = (!item.newer.covers).then(|| item.plan.lay(slab)),
+            Ok(()) => {
+                item.laid = (!item.newer.covers && !item.many).then(|| item.plan.lay(slab));
+            }
             Err(error) => item.verdict = Some(Verdict::from(error)),
         }
         item
@@ -184,6 +189,7 @@ impl Client {
                 continue;
             }
             let read = match laid {
+                None if item.many => self.read_committed(item.object, item.geometry, slab, out),
                 None => Ok(()),
                 Some(laid) if failed.is_none() => {
                     self.settle_read(item.geometry, &item.plan, slab, laid, own, out)
