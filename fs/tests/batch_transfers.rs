@@ -280,11 +280,17 @@ fn a_running_batch_is_cancelled() {
 /// wait for ends when it is cancelled.
 #[test]
 fn endless_repetitions_end() {
+    for layout in ["aligned", "grid:4,100"] {
+        endless_repetitions_end_in(layout);
+    }
+}
+
+fn endless_repetitions_end_in(layout: &str) {
     const OFTEN: u64 = 1_000_000_000_000;
     let dir = tempfile::tempdir().unwrap();
     let house = House::open(dir.path(), 1);
     let client = house.client(ClientOptions::default());
-    let (_, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
+    let (_, handle) = create(&client, "a", spec("u1", &[8, 100], layout));
     let endless = |inner: batch::Pattern| {
         let file = Place::at(7);
         let memory = Place::at(0);
@@ -310,7 +316,10 @@ fn endless_repetitions_end() {
     never.cancel();
     let end = never.wait().unwrap_err();
     assert!(matches!(end.error, FsError::Cancelled), "{end}");
-    assert_eq!(&read_all(&handle)[6..9], [0, 9, 0]);
+    // In chunks nothing is seen of what was not done; in place it may be.
+    if layout == "aligned" {
+        assert_eq!(&read_all(&handle)[6..9], [0, 9, 0]);
+    }
     handle.release().unwrap();
     client.stop().unwrap();
     house.close();

@@ -294,11 +294,14 @@ impl Client {
             .iter()
             .zip(&pieces.of)
             .map(|(item, (_, grid))| (&item.batch, &pieces.grid[grid.clone()]));
-        let Err(error) = self.write_as_one(&pieces.chunks, &pieces.grid, grid) else {
-            return;
-        };
         let mut away = Vec::new();
-        note_away(&mut away, &error);
+        // What is long is sent by itself, and so is what goes with it.
+        if !items.iter().any(|item| item.batch.is_long()) {
+            match self.write_as_one(&pieces.chunks, &pieces.grid, grid) {
+                Ok(()) => return,
+                Err(error) => note_away(&mut away, &error),
+            }
+        }
         for (at, item) in items.iter().enumerate() {
             if item.verdict.is_some() || verdicts[at].is_some() {
                 continue;
@@ -311,6 +314,9 @@ impl Client {
                 Some(error) => {
                     self.discard_new(chunks);
                     Err(error.into())
+                }
+                None if item.batch.is_long() => {
+                    self.write_long_batch(item.begun, &item.batch, grid)
                 }
                 None => self.send_chunks(item.geometry, chunks).and_then(|()| {
                     let sent = self.write_as_one(&[], grid, [(&item.batch, grid)]);

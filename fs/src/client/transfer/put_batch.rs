@@ -1,6 +1,6 @@
 //! Writes of batches among others.
 //!
-//! A grid takes a batch in place, as it is; a selection that goes with one is a pattern of its packed bytes, so that one
+//! A grid takes a batch in place, as it is, but for what is written again and again to one place; a selection that goes with one is a pattern of its packed bytes, so that one
 //! message a server has them in their order.
 //!
 //! An `aligned` object gets chunks. The pieces of a batch are put in order, a portion of them at a time, of two places
@@ -9,6 +9,9 @@
 //! they are dense enough in is read and written back with them as one chunk. That needs a right to write the whole
 //! range, so it is only done where rights are kept between mounts or nobody else is there, and where no other write that
 //! goes with this one touches the same rows: its bytes are not there yet to be read.
+//!
+//! A batch into a grid that is *long* is sent a portion of its bytes after the other, so that it ends when it is cancelled
+//! and no message has more of it than fits.
 //!
 //! Memory: a portion's pieces, at most [`PORTION`] of 24 bytes and what is made of them, and the bytes that are sent.
 
@@ -45,6 +48,10 @@ const A_SLAB: u64 = 512;
 /// The longest range that is packed as one.
 const RANGE: u64 = 4 << 20;
 
+/// A batch into a grid of more bytes is long, and is sent in portions of so many.
+const LONG: u64 = 256 << 20;
+const SENT_AT_A_TIME: u64 = 16 << 20;
+
 /// How the bytes of a transfer are sent.
 pub(super) enum Sent<'a> {
     /// By the parts of its selection.
@@ -65,6 +72,16 @@ pub(super) struct InPlace<'a> {
     /// All its bytes lie in these.
     boxes: Vec<Region>,
     memory: Cow<'a, [u8]>,
+}
+
+impl Sent<'_> {
+    /// Whether it takes so long that it is sent by itself, in portions.
+    pub(super) fn is_long(&self) -> bool {
+        match self {
+            Sent::InPlace(sent) => sent.packed.end - sent.packed.start > LONG,
+            Sent::Selection | Sent::Chunks(_) => false,
+        }
+    }
 }
 
 impl Batched {
@@ -101,7 +118,7 @@ impl Client {
         boxes_of_run(&cells, from, to - from, &mut boxes);
         Sent::InPlace(InPlace {
             pattern: batch.plan.clone(),
-            packed: batch.packed.clone(),
+            packed: shown_of(batch),
             base: batch.base,
             cells,
             boxes,
@@ -165,6 +182,36 @@ impl Client {
                     });
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Sends a long batch into its chunks, older bytes first.
+    pub(super) fn write_long_batch(
+        &self,
+        begun: &Begun,
+        sent: &Sent<'_>,
+        parts: &[GridPart<'_>],
+    ) -> Result<(), FsError> {
+        let Sent::InPlace(sent) = sent else {
+            return Ok(());
+        };
+        let mut from = sent.packed.start;
+        while from < sent.packed.end {
+            if begun.is_cancelled() {
+                return Err(FsError::Cancelled);
+            }
+            let to = sent.packed.end.min(from + SENT_AT_A_TIME);
+            let portion = Sent::InPlace(InPlace {
+                pattern: sent.pattern.clone(),
+                packed: from..to,
+                base: sent.base,
+                cells: sent.cells.clone(),
+                boxes: Vec::new(),
+                memory: Cow::Borrowed(&*sent.memory),
+            });
+            self.write_batches(&[], [(&portion, parts)])?;
+            from = to;
         }
         Ok(())
     }
@@ -268,6 +315,19 @@ fn shown(run: &batch::Run) -> Range<i64> {
     match run.file_stride {
         0 => (count - 1).max(0)..count,
         _ => 0..count,
+    }
+}
+
+/// The packed bytes of a batch that are seen when all are written, where it is nothing but repetitions in one place.
+fn shown_of(batch: &Batched) -> Range<u64> {
+    let packed = batch.packed.clone();
+    let mut runs = batch.plan.runs_within(0..i64::MAX as u64, packed.clone());
+    match (runs.next(), runs.next()) {
+        (Some(run), None) if run.count > 1 && run.file_stride == 0 => {
+            let from = run.packed + (run.count - 1) * run.bytes;
+            from..from + run.bytes
+        }
+        _ => packed,
     }
 }
 

@@ -170,6 +170,13 @@ impl Group {
                     if result.as_ref().is_err_and(FsError::is_loss) {
                         client.suspect();
                     }
+                    // What went wrong then matters to nobody any more.
+                    let cancelled = result.is_err() && begun.is_cancelled();
+                    let result = if cancelled {
+                        Err(FsError::Cancelled)
+                    } else {
+                        result
+                    };
                     ended.push((begun, result));
                 }
                 Verdict::Again => again.push(begun),
