@@ -19,8 +19,8 @@ const MAGIC: [u8; 4] = *b"SLBW";
 ///
 /// 1: the first one. 2: what changes grid chunks says for which session. 3: rights between mounts.
 /// 4: several batches in a message, and files for new chunks. 5: files of chunks to be read, and sums with those that were
-/// filled.
-pub const VERSIONS: (u16, u16) = (5, 5);
+/// filled. 6: mounts whose life is over say what they keep.
+pub const VERSIONS: (u16, u16) = (6, 6);
 
 /// The most files beside one reply; the kernel takes 253.
 pub const MAX_FILES: usize = 64;
