@@ -10,8 +10,13 @@
 //! A queue has entries. An entry is a header and a buffer for the largest request or answer, at home in memory
 //! that this module maps. It is at the kernel, which puts a request in it when there is one, or here, from then
 //! until the request has been answered. Requests that are answered late, like those that wait for a lock, keep
-//! theirs, so a queue gets one more whenever the last one that was at the kernel came here: a request that
+//! theirs, so a queue gets more whenever the last one that was at the kernel came here: a request that
 //! would let others go on always finds one. Entries cost address space, and memory when they are used.
+//!
+//! The kernel gives what waits in a queue, because there was no entry, only to one that comes with an answer, not to one that is
+//! new. So after new ones a request is asked for that is answered at once ([`Ring::nudge`]: what
+//! FUSE_NOTIFY_RETRIEVE brings), and again as long as its entry comes back with something that waited. Such a request goes to
+//! the queue of the processor that it is asked for on, so rings are for those who may run on all processors.
 //!
 //! # Answers
 //! Only the thread of a ring may hand its entries over. Another one that answers leaves the answer in a
@@ -32,6 +37,7 @@
 
 use std::cell::Cell;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::io::IoSlice;
@@ -66,11 +72,14 @@ use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
 use crate::Filesystem;
+use crate::INodeNo;
 use crate::InitFlags;
 use crate::KernelConfig;
 use crate::channel::Channel;
 use crate::channel::ChannelSender;
 use crate::ll::fuse_abi::fuse_in_header;
+use crate::ll::fuse_abi::fuse_notify_code;
+use crate::ll::fuse_abi::fuse_opcode;
 use crate::ll::fuse_abi::fuse_out_header;
 use crate::passthrough::BackingId;
 use crate::reply::ReplySender;
@@ -90,6 +99,21 @@ const ANSWERED: u64 = u64::MAX;
 /// The header's part of an entry, in bytes, before the buffer: the kernel writes at its begin, and what lies at its end
 /// goes on in the buffer.
 const HEAD: usize = 4096;
+
+/// Which request [`Ring::nudge`] asks for: the kernel's own numbers count from zero, and are even.
+const NUDGE: u64 = 1 << 62;
+
+/// Asks for pages that the kernel has (`struct fuse_notify_retrieve_out` and its header).
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct Retrieve {
+    header: fuse_out_header,
+    unique: u64,
+    node: u64,
+    offset: u64,
+    size: u32,
+    padding: u32,
+}
 
 /// The header of an entry (`struct fuse_uring_req_header`).
 #[repr(C)]
@@ -146,7 +170,7 @@ pub(crate) fn ask_for(config: &mut KernelConfig) -> Option<usize> {
         info!("The kernel does not offer requests through io_uring");
         return None;
     }
-    if let Err(error) = processors().and(ring(false).map(drop)) {
+    if let Err(error) = possible() {
         warn!("Requests do not come through io_uring: {error}");
         config.requested.remove(InitFlags::FUSE_OVER_IO_URING);
         return None;
@@ -169,7 +193,7 @@ pub(crate) fn rings(
         .filter(|&cpu| all.is_set(cpu) == Ok(true))
         .collect();
     let loops = if stay { allowed.len() } else { loops };
-    let shares = share(loops, &processors()?, &allowed);
+    let shares = share(loops, &processors("possible")?, &allowed);
     let rings = shares
         .into_iter()
         .enumerate()
@@ -182,10 +206,22 @@ pub(crate) fn rings(
         .collect()
 }
 
-/// The processors that there may ever be, as the kernel counts them. Each has a queue.
-fn processors() -> io::Result<Vec<u16>> {
-    let path = "/sys/devices/system/cpu/possible";
-    list(&fs::read_to_string(path)?)
+/// Says why there can be no rings here.
+fn possible() -> io::Result<()> {
+    let all = sched_getaffinity(Pid::from_raw(0))?;
+    let online = processors("online")?;
+    if !online.iter().all(|&cpu| all.is_set(cpu.into()) == Ok(true)) {
+        return Err(io::Error::other(
+            "this process may not run on all processors",
+        ));
+    }
+    processors("possible").and(ring(false).map(drop))
+}
+
+/// The processors that are `online`, or that are ever `possible`: each of these has a queue.
+fn processors(which: &str) -> io::Result<Vec<u16>> {
+    let path = format!("/sys/devices/system/cpu/{which}");
+    list(&fs::read_to_string(&path)?)
         .ok_or_else(|| io::Error::other(format!("{path} is no list of processors")))
 }
 
@@ -308,6 +344,25 @@ impl Entry {
             .copy_from_slice(&header.in_out[..size_of::<fuse_in_header>()]);
         row[size_of::<fuse_in_header>()..head].copy_from_slice(&header.op_in[..own]);
         Some(row)
+    }
+
+    /// If the request is what [`Ring::nudge`] has asked for, puts an answer.
+    /// The entry must be here.
+    fn answer_nudge(&self) -> bool {
+        // SAFETY: it is here.
+        let header = unsafe { self.header() };
+        let asked = fuse_in_header::read_from_prefix(&header.in_out)
+            .is_ok_and(|(fixed, _)| fixed.opcode == fuse_opcode::FUSE_NOTIFY_REPLY as u32);
+        if asked {
+            let done = fuse_out_header {
+                len: size_of::<fuse_out_header>() as u32,
+                error: 0,
+                unique: header.entry.commit_id,
+            };
+            header.in_out[..size_of::<fuse_out_header>()].copy_from_slice(done.as_bytes());
+            header.entry.payload = 0;
+        }
+        asked
     }
 
     /// Puts an answer where the kernel takes it from; `EIO` if it is longer than there is room for.
@@ -604,7 +659,7 @@ impl Ring {
         mut event_loop: SessionEventLoop<FS>,
     ) -> io::Result<()> {
         self.begin()?;
-        let mut completed = Vec::new();
+        let mut completed = VecDeque::new();
         while self.there > 0 {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
@@ -612,7 +667,7 @@ impl Ring {
                 Err(error) => return Err(error),
             }
             completed.extend(self.ring.completion());
-            for done in completed.drain(..) {
+            while let Some(done) = completed.pop_front() {
                 if done.user_data() == ANSWERED {
                     if !cqueue::more(done.flags()) {
                         self.listen()?;
@@ -640,12 +695,19 @@ impl Ring {
                     }
                 }
                 if left == 0 {
-                    match self.add(place) {
-                        Ok(number) => self.register(number)?,
-                        Err(error) => warn!(
-                            "Requests wait until others are answered: no memory for more: {error}"
-                        ),
+                    self.grow(place)?;
+                }
+                if entry.answer_nudge() {
+                    self.commit(Answer { number, kept: None })?;
+                    self.ring.submit()?;
+                    completed.extend(self.ring.completion());
+                    let again = |done: &cqueue::Entry| {
+                        done.user_data() == number as u64 && done.result() >= 0
+                    };
+                    if completed.iter().any(again) {
+                        self.nudge(place);
                     }
+                    continue;
                 }
                 answer(entry, &mut event_loop)?;
                 while let Some(answer) = ANSWERS.with_borrow_mut(Vec::pop) {
@@ -654,6 +716,62 @@ impl Ring {
             }
         }
         Ok(())
+    }
+
+    /// Makes half as many more entries for the queue at `place` as it has, and sees to it that what waits there gets
+    /// them.
+    fn grow(&mut self, place: usize) -> io::Result<()> {
+        let queue = self.queues[place].0;
+        let has = self.entries.iter().filter(|entry| entry.queue == queue);
+        for _ in 0..has.count().div_ceil(2) {
+            match self.add(place) {
+                Ok(number) => self.register(number)?,
+                Err(error) => {
+                    warn!("Requests wait until others are answered: no memory for more: {error}");
+                    break;
+                }
+            }
+        }
+        self.nudge(place);
+        Ok(())
+    }
+
+    /// Asks the kernel for a request in the queue at `place`: for the pages of none of the bytes of the root.
+    fn nudge(&self, place: usize) {
+        let nudge = || -> io::Result<()> {
+            let mut own = CpuSet::new();
+            own.set(self.queues[place].0.into())?;
+            let this = Pid::from_raw(0);
+            let usual = sched_getaffinity(this)?;
+            let elsewhere = usual != own;
+            if elsewhere {
+                sched_setaffinity(this, &own)?;
+            }
+            let retrieve = Retrieve {
+                header: fuse_out_header {
+                    len: size_of::<Retrieve>() as u32,
+                    error: fuse_notify_code::FUSE_NOTIFY_RETRIEVE as i32,
+                    unique: 0,
+                },
+                unique: NUDGE,
+                node: INodeNo::ROOT.0,
+                offset: 0,
+                size: 0,
+                padding: 0,
+            };
+            let asked = self
+                .shared
+                .sender
+                .send(&[IoSlice::new(retrieve.as_bytes())]);
+            if elsewhere {
+                sched_setaffinity(this, &usual)?;
+            }
+            asked
+        };
+        if let Err(error) = nudge() {
+            // Mostly the end of the connection.
+            debug!("What waits in a queue cannot be brought on: {error}");
+        }
     }
 }
 
@@ -701,7 +819,6 @@ mod tests {
     use super::*;
     use crate::dev_fuse::DevFuse;
     use crate::ll::AnyRequest;
-    use crate::ll::fuse_abi::fuse_opcode;
 
     const UNIQUE: u64 = 7;
 
