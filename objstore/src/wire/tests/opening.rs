@@ -113,7 +113,8 @@ fn versions_without_overlap() {
     let (_dir, addr) = place();
     let _serving = echo_at(&addr, ServeOptions::default());
     let mut stream = raw(&addr);
-    let mut hello = vec![6, 0, 8, 0];
+    let version = VERSION as u8;
+    let mut hello = vec![version + 1, 0, version + 3, 0];
     hello.extend([7; 32]);
     stream
         .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
@@ -122,20 +123,21 @@ fn versions_without_overlap() {
     assert_eq!(kind, frame::kind::REFUSE);
     let text = String::from_utf8(control[2..].to_vec()).unwrap();
     assert!(
-        text.contains("speaks 6 to 8") && text.contains("5 to 5"),
+        text.contains(&format!("speaks {} to {}", version + 1, version + 3))
+            && text.contains(&format!("{version} to {version}")),
         "{text}"
     );
     assert!(closed(&mut stream));
-    // A newer client that still speaks version 5 is welcome.
+    // A newer client that still speaks this version is welcome.
     let mut stream = raw(&addr);
-    hello[..4].copy_from_slice(&[4, 0, 7, 0]);
+    hello[..4].copy_from_slice(&[version - 1, 0, version + 2, 0]);
     stream
         .write_all(&frame(0, frame::kind::HELLO, &hello, 0))
         .unwrap();
     let (kind, control) = read_frame(&mut stream).unwrap();
     assert_eq!(
         (kind, &control[..4]),
-        (frame::kind::CHALLENGE, &[5, 0, 0, 0][..])
+        (frame::kind::CHALLENGE, &[version, 0, 0, 0][..])
     );
 }
 
