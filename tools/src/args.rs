@@ -95,10 +95,10 @@ pub(crate) struct MountArgs {
     /// Threads that answer the kernel (default: one a processor, at least 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
-    /// Take requests from /dev/fuse, although the kernel offers them through io_uring (if its parameter
-    /// fuse.enable_uring is on)
+    /// Take requests through io_uring, if the kernel offers that (its parameter fuse.enable_uring); experimental:
+    /// programs can come to a standstill
     #[arg(long)]
-    pub(crate) no_io_uring: bool,
+    pub(crate) io_uring: bool,
 }
 
 /// Least time to wait for a server.

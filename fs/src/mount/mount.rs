@@ -53,7 +53,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             threads: None,
-            io_uring: true,
+            io_uring: false,
             workers: 128,
             read_only: false,
             allow_other: nix::unistd::geteuid().is_root(),

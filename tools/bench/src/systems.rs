@@ -33,8 +33,8 @@ pub(crate) enum Kind {
     Ext4,
     /// `slabfs up`: everything in one process.
     Up,
-    /// The same with requests from /dev/fuse in any case.
-    UpDevFuse,
+    /// The same with requests through io_uring, where the kernel offers that.
+    UpUring,
     /// slabfs as three processes over Unix sockets.
     Split,
 }
@@ -49,14 +49,14 @@ impl Kind {
             Kind::Bindfs => "bindfs",
             Kind::Ext4 => "ext4",
             Kind::Up => "up",
-            Kind::UpDevFuse => "up-dev-fuse",
+            Kind::UpUring => "up-uring",
             Kind::Split => "split",
         }
     }
 
     /// Whether arrays are more than files here.
     pub(crate) fn is_slabfs(self) -> bool {
-        matches!(self, Kind::Up | Kind::UpDevFuse | Kind::Split)
+        matches!(self, Kind::Up | Kind::UpUring | Kind::Split)
     }
 }
 
@@ -206,11 +206,11 @@ impl Starter {
                 ensure!(status.success(), "bindfs failed ({status})");
                 Ok((mountpoint, None))
             }
-            Kind::Up | Kind::UpDevFuse => {
+            Kind::Up | Kind::UpUring => {
                 let mountpoint = self.mountpoint(name)?;
                 let data = self.work.join(format!("{name}-data"));
                 let args: &[&str] = match kind {
-                    Kind::UpDevFuse => &["up", "--no-io-uring", "--data"],
+                    Kind::UpUring => &["up", "--io-uring", "--data"],
                     _ => &["up", "--data"],
                 };
                 let pid = self.slabfs(name, args, &[&data, &mountpoint])?;

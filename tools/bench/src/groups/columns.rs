@@ -41,7 +41,7 @@ pub(crate) fn run(
     let measured = |system: &&System| {
         matches!(
             system.kind,
-            Kind::Bindfs | Kind::Up | Kind::UpDevFuse | Kind::Split
+            Kind::Bindfs | Kind::Up | Kind::UpUring | Kind::Split
         )
     };
     for system in systems.in_turn(round).filter(measured) {
