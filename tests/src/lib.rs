@@ -46,7 +46,6 @@ pub mod mpi;
 pub mod network;
 pub mod poll;
 pub mod random;
-pub mod rings;
 pub mod service;
 pub mod soak;
 pub mod starter;

@@ -37,9 +37,6 @@ impl Service {
     pub fn start(dir: &Path, name: &str, args: &[String]) -> Service {
         let mut command = Command::new(crate::binary::path());
         command.args(args).env_remove("RUST_LOG");
-        if matches!(args[0].as_str(), "up" | "mount") && crate::rings::wanted() {
-            command.arg("--io-uring");
-        }
         Service::start_command(dir, name, command)
     }
 

@@ -95,10 +95,6 @@ pub(crate) struct MountArgs {
     /// Threads that answer the kernel (default: one a processor, at least 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
-    /// Take requests through io_uring, if the kernel offers that (its parameter fuse.enable_uring); experimental:
-    /// programs can come to a standstill
-    #[arg(long)]
-    pub(crate) io_uring: bool,
 }
 
 /// Least time to wait for a server.

@@ -87,7 +87,7 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
         );
     }
     match std::fs::metadata(path) {
-        Err(error) if slabfs_fs::mount::is_stale(&error) => return Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
             "the mount point {0} does not exist; create it with `mkdir {0}`",
             path.display()

@@ -403,7 +403,6 @@ fn mount_options(args: &MountArgs) -> MountOptions {
         allow_other: args.allow_other || usual.allow_other,
         fsname: source_name(),
         threads: args.threads.map(usize::from),
-        io_uring: args.io_uring,
         ..usual
     }
 }

@@ -270,7 +270,7 @@ pub(crate) fn explain(path: &Path, error: std::io::Error) -> anyhow::Error {
     let outside = refused_selection(path);
     let path = path.display();
     match error.raw_os_error() {
-        _ if slabfs_fs::mount::is_stale(&error) => anyhow!(
+        Some(libc::ENOTCONN) => anyhow!(
             "the mount that {path} is on has lost its process; take it away with `slabfs umount` and start it again"
         ),
         Some(libc::EINVAL) if outside.is_some() => {

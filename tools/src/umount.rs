@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return take_away(&left.at);
     }
     let full = match args.mountpoint.canonicalize() {
-        Err(error) if slabfs_fs::mount::is_stale(&error) => {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
             return take_away(&args.mountpoint);
         }
         result => result.map_err(|error| crate::onmount::explain(&args.mountpoint, error))?,

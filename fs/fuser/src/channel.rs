@@ -92,11 +92,6 @@ impl ChannelSender {
         Ok(())
     }
 
-    #[cfg(target_os = "linux")]
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-
     pub(crate) fn open_backing(&self, fd: BorrowedFd<'_>) -> std::io::Result<BackingId> {
         BackingId::create(&self.0, fd)
     }

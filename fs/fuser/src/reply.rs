@@ -33,15 +33,11 @@ use crate::ll::reply::DirEntryPlus;
 use crate::ll::reply::Response;
 use crate::ll::{self};
 use crate::passthrough::BackingId;
-#[cfg(target_os = "linux")]
-use crate::uring::RingSender;
 
 /// Generic reply callback to send data
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum ReplySender {
     Channel(ChannelSender),
-    #[cfg(target_os = "linux")]
-    Ring(RingSender),
     #[cfg(test)]
     Assert(AssertSender),
     #[cfg(test)]
@@ -53,8 +49,6 @@ impl ReplySender {
     pub(crate) fn send(&self, data: &[IoSlice<'_>]) -> std::io::Result<()> {
         match self {
             ReplySender::Channel(sender) => sender.send(data),
-            #[cfg(target_os = "linux")]
-            ReplySender::Ring(sender) => sender.send(data),
             #[cfg(test)]
             ReplySender::Assert(sender) => sender.send(data),
             #[cfg(test)]
@@ -69,8 +63,6 @@ impl ReplySender {
     pub(crate) fn open_backing(&self, fd: BorrowedFd<'_>) -> std::io::Result<BackingId> {
         match self {
             ReplySender::Channel(sender) => sender.open_backing(fd),
-            #[cfg(target_os = "linux")]
-            ReplySender::Ring(sender) => sender.open_backing(fd),
             #[cfg(test)]
             ReplySender::Assert(_) => unreachable!(),
             #[cfg(test)]
@@ -82,8 +74,6 @@ impl ReplySender {
     pub(crate) unsafe fn wrap_backing(&self, id: u32) -> BackingId {
         match self {
             ReplySender::Channel(sender) => unsafe { sender.wrap_backing(id) },
-            #[cfg(target_os = "linux")]
-            ReplySender::Ring(sender) => unsafe { sender.wrap_backing(id) },
             #[cfg(test)]
             ReplySender::Assert(_) => unreachable!(),
             #[cfg(test)]
@@ -93,7 +83,7 @@ impl ReplySender {
 }
 
 #[cfg(test)]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct AssertSender {
     expected: Vec<u8>,
 }

@@ -15,6 +15,7 @@ use crate::Filesystem;
 use crate::PollNotifier;
 use crate::RenameFlags;
 use crate::Request;
+use crate::channel::ChannelSender;
 use crate::forget_one::ForgetOne;
 use crate::ll;
 use crate::ll::Errno;
@@ -31,15 +32,15 @@ use crate::session::SessionEventLoop;
 /// Request data structure
 #[derive(Debug)]
 pub(crate) struct RequestWithSender<'a> {
-    /// Sends the reply
-    sender: ReplySender,
+    /// Channel sender for sending the reply
+    ch: ChannelSender,
     /// Parsed request
     pub(crate) request: ll::AnyRequest<'a>,
 }
 
 impl<'a> RequestWithSender<'a> {
     /// Create a new request from the given data
-    pub(crate) fn new(sender: ReplySender, data: &'a [u8]) -> Option<RequestWithSender<'a>> {
+    pub(crate) fn new(ch: ChannelSender, data: &'a [u8]) -> Option<RequestWithSender<'a>> {
         let request = match ll::AnyRequest::try_from(data) {
             Ok(request) => request,
             Err(err) => {
@@ -48,7 +49,7 @@ impl<'a> RequestWithSender<'a> {
             }
         };
 
-        Some(Self { sender, request })
+        Some(Self { ch, request })
     }
 
     /// Dispatch request to the given filesystem.
@@ -306,7 +307,7 @@ impl<'a> RequestWithSender<'a> {
                     x.offset(),
                     ReplyDirectory::new(
                         self.request.unique(),
-                        self.sender.clone(),
+                        ReplySender::Channel(self.ch.clone()),
                         x.size() as usize,
                     ),
                 );
@@ -483,7 +484,7 @@ impl<'a> RequestWithSender<'a> {
                     x.offset(),
                     ReplyDirectoryPlus::new(
                         self.request.unique(),
-                        self.sender.clone(),
+                        ReplySender::Channel(self.ch.clone()),
                         x.size() as usize,
                     ),
                 );
@@ -556,7 +557,7 @@ impl<'a> RequestWithSender<'a> {
     /// Create a reply object for this request that can be passed to the filesystem
     /// implementation and makes sure that a request is replied exactly once
     pub(crate) fn reply<T: Reply>(&self) -> T {
-        Reply::new(self.request.unique(), self.sender.clone())
+        Reply::new(self.request.unique(), ReplySender::Channel(self.ch.clone()))
     }
 
     /// Returns a Request reference for this request

@@ -52,8 +52,6 @@ use crate::reply::Reply;
 use crate::reply::ReplyRaw;
 use crate::reply::ReplySender;
 use crate::request::RequestWithSender;
-#[cfg(target_os = "linux")]
-use crate::uring;
 
 /// The max size of write requests from the kernel. The absolute minimum is 4k,
 /// FUSE recommends at least 128k, max 16M. The FUSE default is 16M on macOS
@@ -144,8 +142,6 @@ pub struct Session<FS: Filesystem> {
     /// FUSE protocol version, as reported by the kernel.
     /// The field is set to `Some` when the init message is received.
     pub(crate) proto_version: Option<Version>,
-    /// The largest request or answer in bytes, if the kernel has been told that requests come through `io_uring`.
-    io_uring: Option<usize>,
     pub(crate) config: Config,
 }
 
@@ -193,7 +189,6 @@ impl<FS: Filesystem> Session<FS> {
             allowed: options.acl,
             session_owner: geteuid(),
             proto_version: None,
-            io_uring: None,
             config: options.clone(),
         };
 
@@ -222,7 +217,6 @@ impl<FS: Filesystem> Session<FS> {
             allowed: acl,
             session_owner: geteuid(),
             proto_version: None,
-            io_uring: None,
             config,
         };
 
@@ -261,7 +255,6 @@ impl<FS: Filesystem> Session<FS> {
             allowed,
             session_owner,
             proto_version: _,
-            io_uring,
             config,
         } = self;
 
@@ -299,46 +292,29 @@ impl<FS: Filesystem> Session<FS> {
         }
         channels.push(ch);
 
-        #[cfg(target_os = "linux")]
-        let rings = match io_uring {
-            Some(room) => uring::rings(&channels[0], room, n_threads, config.own_processors)?,
-            None => Vec::new(),
-        };
-        #[cfg(not(target_os = "linux"))]
-        let _ = io_uring;
-
         let mut threads = Vec::with_capacity(n_threads);
-        let event_loop = |thread_name: &str, ch| SessionEventLoop {
-            thread_name: thread_name.to_owned(),
-            filesystem: filesystem.clone(),
-            ch,
-            allowed,
-            session_owner,
-            #[cfg(target_os = "linux")]
-            own_processor: None,
-        };
-
-        #[cfg(target_os = "linux")]
-        for (i, ring) in rings.into_iter().enumerate() {
-            let thread_name = format!("fuser-ring-{i}");
-            let event_loop = event_loop(&thread_name, channels[0].clone());
-            let builder = thread::Builder::new().name(thread_name);
-            threads.push(builder.spawn(move || ring.serve(event_loop))?);
-        }
-
         #[cfg(target_os = "linux")]
         let row = Arc::new(own_processor::Row::default());
 
         for (i, ch) in channels.into_iter().enumerate() {
             let thread_name = format!("fuser-{i}");
-            #[cfg_attr(not(target_os = "linux"), expect(unused_mut))]
-            let mut event_loop = event_loop(&thread_name, ch);
-            #[cfg(target_os = "linux")]
-            if config.own_processors {
-                event_loop.own_processor = OwnProcessor::new(row.clone(), i, n_threads);
-            }
-            let builder = thread::Builder::new().name(thread_name);
-            threads.push(builder.spawn(move || event_loop.event_loop())?);
+            let event_loop = SessionEventLoop {
+                thread_name: thread_name.clone(),
+                filesystem: filesystem.clone(),
+                ch,
+                allowed,
+                session_owner,
+                #[cfg(target_os = "linux")]
+                own_processor: config
+                    .own_processors
+                    .then(|| OwnProcessor::new(row.clone(), i, n_threads))
+                    .flatten(),
+            };
+            threads.push(
+                thread::Builder::new()
+                    .name(thread_name)
+                    .spawn(move || event_loop.event_loop())?,
+            );
         }
 
         let mut reply: io::Result<()> = Ok(());
@@ -467,11 +443,6 @@ impl<FS: Filesystem> Session<FS> {
             // Remember the ABI version supported by kernel and mark the session initialized.
             self.proto_version = Some(v);
 
-            #[cfg(target_os = "linux")]
-            if self.config.io_uring {
-                self.io_uring = uring::ask_for(&mut config);
-            }
-
             // Log capability status for debugging
             for bit in 0..64 {
                 let bitflags = InitFlags::from_bits_retain(1 << bit);
@@ -529,11 +500,6 @@ impl<FS: Filesystem> Session<FS> {
         }
     }
 
-    /// Whether requests come through `io_uring` (`Config::io_uring`)
-    pub fn io_uring(&self) -> bool {
-        self.io_uring.is_some()
-    }
-
     /// Returns an object that can be used to send notifications to the kernel
     pub fn notifier(&self) -> Notifier {
         Notifier::new(self.ch.sender())
@@ -568,23 +534,6 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
 }
 
 impl<FS: Filesystem> SessionEventLoop<FS> {
-    /// Has the filesystem answer a request. Returns whether it was the last one.
-    #[cfg_attr(not(target_os = "linux"), expect(clippy::needless_pass_by_ref_mut))]
-    pub(crate) fn answer(&mut self, req: &RequestWithSender<'_>) -> bool {
-        #[cfg(target_os = "linux")]
-        if let Some(own_processor) = &mut self.own_processor {
-            let request = &req.request;
-            own_processor.note(request.opcode(), request.bytes_of_data());
-        }
-        let last = matches!(req.request.operation(), Ok(Operation::Destroy(_)));
-        if last {
-            req.reply::<ReplyEmpty>().ok();
-        } else {
-            req.dispatch(self);
-        }
-        last
-    }
-
     #[cfg_attr(not(target_os = "linux"), expect(unused_mut))]
     fn event_loop(mut self) -> io::Result<()> {
         // Buffer for receiving requests from the kernel. Only one is allocated and
@@ -595,14 +544,19 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
             // Read the next request from the given channel to kernel driver
             // The kernel driver makes sure that we get exactly one request per read
             match self.ch.receive_retrying(buf) {
-                Ok(size) => match RequestWithSender::new(
-                    ReplySender::Channel(self.ch.sender()),
-                    &buf[..size],
-                ) {
+                Ok(size) => match RequestWithSender::new(self.ch.sender(), &buf[..size]) {
                     // Dispatch request
                     Some(req) => {
-                        if self.answer(&req) {
+                        #[cfg(target_os = "linux")]
+                        if let Some(own_processor) = &mut self.own_processor {
+                            let request = &req.request;
+                            own_processor.note(request.opcode(), request.bytes_of_data());
+                        }
+                        if let Ok(Operation::Destroy(_)) = req.request.operation() {
+                            req.reply::<ReplyEmpty>().ok();
                             return Ok(());
+                        } else {
+                            req.dispatch(&self)
                         }
                     }
                     // Quit loop on illegal request

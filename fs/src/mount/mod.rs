@@ -55,4 +55,3 @@ mod viewed;
 
 pub use error::MountError;
 pub use mount::{Mount, MountOptions, Running};
-pub use point::is_stale;

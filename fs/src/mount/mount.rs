@@ -37,8 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct MountOptions {
     /// Threads that take requests from the kernel; `None`: one a processor, two at least.
     pub threads: Option<usize>,
-    /// Take requests through `io_uring` where the kernel offers that, by one more thread on each processor.
-    pub io_uring: bool,
     /// Threads for requests that wait for a server or a disk.
     pub workers: usize,
     /// Programs may only read.
@@ -53,7 +51,6 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             threads: None,
-            io_uring: false,
             workers: 128,
             read_only: false,
             allow_other: nix::unistd::geteuid().is_root(),
@@ -120,7 +117,6 @@ impl Mount {
             Ok(session) => session,
             Err(error) => return Err(undo(point, error)),
         };
-        let io_uring = session.io_uring();
         shared.inval.connect(session.notifier());
         let caches: Arc<dyn Caches> = shared.clone();
         shared.client.set_caches(Arc::downgrade(&caches));
@@ -143,7 +139,7 @@ impl Mount {
             });
         match spawned {
             Ok(thread) => {
-                tracing::info!(point = %point.display(), io_uring, "mounted");
+                tracing::info!(point = %point.display(), "mounted");
                 Ok(Running {
                     point,
                     device,
@@ -194,7 +190,6 @@ fn config(options: &MountOptions) -> Config {
     config.n_threads = Some(options.threads.unwrap_or(processors).clamp(2, MOST_THREADS));
     config.clone_fd = true;
     config.own_processors = true;
-    config.io_uring = options.io_uring;
     config
 }
 

@@ -56,13 +56,8 @@ pub(super) fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Whether a look at a path of a mount failed because the mount's process is gone. The kernel takes the queues of a
-/// process apart a while after its end (some ten milliseconds), and aborts what comes to them until then.
-pub fn is_stale(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ENOTCONN | libc::ECONNABORTED)
-    )
+fn is_stale(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
 /// A line of the table of mounts.

@@ -28,7 +28,6 @@ mod guide;
 mod hangs;
 mod history;
 mod hunt;
-mod io_uring;
 mod journal;
 mod lent;
 mod library;

@@ -25,16 +25,12 @@ pub(crate) enum Kind {
     Null,
     /// A FUSE filesystem that keeps files in memory with one copy.
     Memory,
-    /// The same with requests through io_uring, where the kernel offers that.
-    MemoryUring,
     /// bindfs over the directory in which the others keep their data.
     Bindfs,
     /// A plain directory of the disk.
     Ext4,
     /// `slabfs up`: everything in one process.
     Up,
-    /// The same with requests through io_uring, where the kernel offers that.
-    UpUring,
     /// slabfs as three processes over Unix sockets.
     Split,
 }
@@ -45,18 +41,16 @@ impl Kind {
         match self {
             Kind::Null => "null",
             Kind::Memory => "memory",
-            Kind::MemoryUring => "memory-uring",
             Kind::Bindfs => "bindfs",
             Kind::Ext4 => "ext4",
             Kind::Up => "up",
-            Kind::UpUring => "up-uring",
             Kind::Split => "split",
         }
     }
 
     /// Whether arrays are more than files here.
     pub(crate) fn is_slabfs(self) -> bool {
-        matches!(self, Kind::Up | Kind::UpUring | Kind::Split)
+        matches!(self, Kind::Up | Kind::Split)
     }
 }
 
@@ -183,15 +177,11 @@ impl Starter {
         let name = kind.name();
         match kind {
             Kind::Ext4 => Ok((self.disk.clone(), None)),
-            Kind::Null | Kind::Memory | Kind::MemoryUring => {
+            Kind::Null | Kind::Memory => {
                 let mountpoint = self.mountpoint(name)?;
                 let own = std::env::current_exe().context("finding this program")?;
                 let mut command = Command::new(own);
-                match kind {
-                    Kind::MemoryUring => command.args(["fs", "memory", "--io-uring"]),
-                    _ => command.args(["fs", name]),
-                };
-                command.arg(&mountpoint);
+                command.args(["fs", name]).arg(&mountpoint);
                 let pid = spawn(command, name)?;
                 Ok((mountpoint, Some(pid)))
             }
@@ -206,14 +196,10 @@ impl Starter {
                 ensure!(status.success(), "bindfs failed ({status})");
                 Ok((mountpoint, None))
             }
-            Kind::Up | Kind::UpUring => {
+            Kind::Up => {
                 let mountpoint = self.mountpoint(name)?;
-                let data = self.work.join(format!("{name}-data"));
-                let args: &[&str] = match kind {
-                    Kind::UpUring => &["up", "--io-uring", "--data"],
-                    _ => &["up", "--data"],
-                };
-                let pid = self.slabfs(name, args, &[&data, &mountpoint])?;
+                let data = self.work.join("up-data");
+                let pid = self.slabfs(name, &["up", "--data"], &[&data, &mountpoint])?;
                 Ok((mountpoint, Some(pid)))
             }
             Kind::Split => {

@@ -43,9 +43,7 @@ pub(crate) fn of(case: &Case) -> Vec<Target> {
         ("seq", 1024, 4, "read") => null(0.55, 0.20),
         ("seq", 1024, 4, "sustained") => null(0.45, 0.20),
         ("iops", _, _, "read") => vec![ratio(Kind::Up, Kind::Null, 0.80)],
-        ("meta", _, _, "create") => [Kind::Up, Kind::UpUring]
-            .map(|system| ratio(system, Kind::Memory, 0.6))
-            .to_vec(),
+        ("meta", _, _, "create") => vec![ratio(Kind::Up, Kind::Memory, 0.6)],
         ("meta", _, _, "unlink") => vec![ratio(Kind::Up, Kind::Memory, 0.5)],
         ("columns", _, _, "both") => vec![ratio(Kind::Up, Kind::Bindfs, 3.0)],
         ("memory", _, _, "peak") => [Kind::Up, Kind::Split]

@@ -23,10 +23,6 @@ pub struct Config {
     /// for each request and each answer. A thread that is started while a request is answered begins on that
     /// processor too. On Linux.
     pub own_processors: bool,
-    /// Requests come through `io_uring`, if the kernel offers that (Linux 6.14, and its parameter
-    /// `fuse.enable_uring`): it has a queue for each processor, so that a request is answered beside the program that waits for it.
-    /// There are more event loops for these queues: with `own_processors` one on each processor, else `n_threads`.
-    pub io_uring: bool,
 }
 
 /// Mount options accepted by the FUSE filesystem type

@@ -18,9 +18,6 @@ use nix::sys::signal::{SigSet, Signal};
 /// Which filesystem to serve, and where.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FsArgs {
-    /// Requests come through io_uring, where the kernel offers that.
-    #[arg(long)]
-    io_uring: bool,
     kind: FsKind,
     mountpoint: PathBuf,
 }
@@ -46,12 +43,8 @@ pub(crate) fn serve(args: &FsArgs) -> anyhow::Result<()> {
         FsKind::Memory => "slabfs-bench-memory",
     };
     let filesystem = ops::BenchFs::new(args.kind);
-    let session = fuser::spawn_mount(
-        filesystem,
-        &args.mountpoint,
-        &settings::session(name, args.io_uring),
-    )
-    .with_context(|| format!("cannot mount {}", args.mountpoint.display()))?;
+    let session = fuser::spawn_mount(filesystem, &args.mountpoint, &settings::session(name))
+        .with_context(|| format!("cannot mount {}", args.mountpoint.display()))?;
     println!("ready: {}", args.mountpoint.display());
     std::io::stdout().flush().context("writing to stdout")?;
     signals.wait().context("waiting for a signal")?;

@@ -18,7 +18,7 @@ pub(super) fn open_flags() -> FopenFlags {
 }
 
 /// Threads, descriptors and mount options of a session.
-pub(super) fn session(name: &str, io_uring: bool) -> Config {
+pub(super) fn session(name: &str) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(name.to_owned()),
@@ -30,8 +30,6 @@ pub(super) fn session(name: &str, io_uring: bool) -> Config {
     config.acl = SessionACL::Owner;
     config.n_threads = Some(threads());
     config.clone_fd = true;
-    config.io_uring = io_uring;
-    config.own_processors = io_uring;
     config
 }
 

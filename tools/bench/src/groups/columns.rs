@@ -38,12 +38,7 @@ pub(crate) fn run(
     let (side, cuts) = if args.quick { (4096, 8) } else { (16_384, 32) };
     let blocks = tiling(side, cuts);
     // A null filesystem has no bytes to be checked, and memory and disk say nothing that bindfs does not.
-    let measured = |system: &&System| {
-        matches!(
-            system.kind,
-            Kind::Bindfs | Kind::Up | Kind::UpUring | Kind::Split
-        )
-    };
+    let measured = |system: &&System| matches!(system.kind, Kind::Bindfs | Kind::Up | Kind::Split);
     for system in systems.in_turn(round).filter(measured) {
         let path = system.dir.join("columns");
         let access = Access {
