@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use crate::network::{self, Network};
-use crate::{Area, Service, mounts};
+use crate::{Area, Service, mounts, poll};
 
 /// A metadata server, data servers and mounts over unix sockets, or over TCP with a key.
 #[derive(Debug)]
@@ -339,6 +339,19 @@ impl Cluster {
     pub fn end_mount(&mut self, i: usize) -> (i32, String) {
         let service = self.mounts[i].take();
         service.signal(nix::sys::signal::Signal::SIGTERM);
+        (service.wait(), service.log())
+    }
+
+    /// Tells mount `i` to stop, and tells it again before it has; how it ended, and its log.
+    ///
+    /// # Panics
+    /// When it does not listen, or does not end.
+    pub fn cut_mount_off(&mut self, i: usize) -> (i32, String) {
+        let service = self.mounts[i].take();
+        for said in ["SIGTERM: stopping", "SIGTERM again: hurrying"] {
+            service.signal(nix::sys::signal::Signal::SIGTERM);
+            poll::until_true(said, || service.log().contains(said));
+        }
         (service.wait(), service.log())
     }
 

@@ -24,7 +24,8 @@ pub fn detach(path: &Path) {
         if !is_mounted(path) {
             return;
         }
-        if umount2(path, MntFlags::MNT_DETACH).is_err() {
+        // By force, so that what waits for a daemon that has hung or died gets an error.
+        if umount2(path, MntFlags::MNT_DETACH | MntFlags::MNT_FORCE).is_err() {
             let helper = std::process::Command::new("fusermount3")
                 .arg("-uz")
                 .arg("--")

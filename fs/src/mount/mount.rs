@@ -6,7 +6,9 @@
 //! released are released, which flushes them. Stopping the client afterwards is the owner's.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -309,12 +311,24 @@ impl Running {
     }
 
     /// Lets the kernel write back what programs have changed in mapped files.
+    ///
+    /// A process of its own asks for that. The kernel does not end a thread that waits for its own mount's answer, so
+    /// that of this process would keep the device open when the process is killed or cut off, and everything that uses
+    /// the mount would wait for ever.
     fn write_back(&self) {
-        let synced = std::fs::File::open(&self.point)
-            .and_then(|root| nix::unistd::syncfs(&root).map_err(io::Error::from));
-        if let Err(error) = synced {
-            tracing::warn!(%error, "changes of mapped files may not all be written back");
-        }
+        let synced = Command::new("sync")
+            .args(["-f", "--"])
+            .arg(&self.point)
+            .stdin(Stdio::null())
+            // A signal for the daemon's group is not for it.
+            .process_group(0)
+            .output();
+        let error = match synced {
+            Ok(output) if output.status.success() => return,
+            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(error) => format!("cannot run sync: {error}"),
+        };
+        tracing::warn!("changes of mapped files may not all be written back: {error}");
     }
 }
 

@@ -1,9 +1,11 @@
 //! A data server that answers nothing (stopped, not dead) holds up what needs it, and nothing else: names
-//! and other objects of the mount go on, however many requests wait.
+//! and other objects of the mount go on, however many requests wait. And a mount that is cut off while all
+//! services are gone lets its programs go.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::sys::signal::Signal;
 use nix::unistd::Whence;
@@ -175,4 +177,49 @@ fn looks_at_objects_whose_size_is_changing() {
     for path in &paths {
         assert_eq!(path.metadata().expect("metadata").len(), 20_000);
     }
+}
+
+/// A daemon that asked its own mount for something could not end before it had answered itself.
+#[test]
+fn a_mount_that_is_cut_off_while_its_services_are_gone() {
+    needs_mount!();
+    // What programs still use is not simply unmounted. (Closed after the mount is gone: to close it would hang with it.)
+    let used;
+    let mut cluster = cluster();
+    let (root, kept) = (cluster.mnt(0), cluster.at(0, "kept"));
+    used = file::open_new(&kept);
+    cluster.kill_md();
+    let looks = Arc::new(AtomicU64::new(0));
+    // Not of a scope: if it hangs, the cluster takes the mount away from under it.
+    let looker = std::thread::spawn({
+        let looks = Arc::clone(&looks);
+        move || {
+            loop {
+                looks.fetch_add(1, Ordering::SeqCst);
+                if let Err(error) = root.metadata() {
+                    break error;
+                }
+            }
+        }
+    });
+    let (mut last, mut same) = (0, 0);
+    poll::until_true("a look at the root that waits", || {
+        let now = looks.load(Ordering::SeqCst);
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        same == 100
+    });
+    let (status, log) = cluster.cut_mount_off(0);
+    assert_eq!(status, 1, "{log}");
+    assert!(
+        log.contains("cut off before everything was flushed"),
+        "{log}"
+    );
+    poll::until_true("the end of that look", || looker.is_finished());
+    let error = looker.join().expect("looked").raw_os_error();
+    assert!(
+        matches!(error, Some(libc::ECONNABORTED | libc::ENOTCONN)),
+        "{error:?}"
+    );
+    drop(used);
 }
