@@ -5,8 +5,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::{Area, Outcome, binary, tool};
+
+/// Under valgrind, on a busy machine.
+const CHECKED: Duration = Duration::from_secs(600);
 
 /// Where the library lies; built from the sources as they are now, once.
 ///
@@ -117,9 +121,13 @@ impl Program {
         command
             .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
             .args(["--errors-for-leak-kinds=definite,indirect,possible"])
+            // Its threads run one at a time, and without this the busy ones keep the heartbeat of a session
+            // waiting until the session is lost.
+            .arg("--fair-sched=try")
             .arg(&self.path)
             .args(args)
             .env("LD_LIBRARY_PATH", prefix().join("lib"));
-        tool::run(&mut command)
+        tool::run_within(&mut command, CHECKED)
+            .unwrap_or_else(|| panic!("`{command:?}` does not end"))
     }
 }
