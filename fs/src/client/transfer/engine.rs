@@ -13,6 +13,7 @@ use std::task::Waker;
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::api::Ino;
+use slabfs_objstore::wire::MAX_PAYLOAD;
 
 use super::super::Client;
 use super::super::error::FsError;
@@ -24,9 +25,8 @@ use super::run;
 /// What a transfer costs beside its bytes, in what is bounded: its state, and that of its parts.
 const EACH: u64 = 4 << 10;
 
-/// Bytes of a batch for each data server: messages about so large find warm memory on both sides, and larger
-/// regions go alone, which a data server sends from where they lie.
-const A_SERVER: u64 = 4 << 20;
+/// Bytes of a batch for each data server: as many as a message may have.
+const A_SERVER: u64 = MAX_PAYLOAD as u64;
 
 /// The transfers of a client; see the module's head.
 #[derive(Debug, Default)]
