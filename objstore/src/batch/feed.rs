@@ -3,50 +3,13 @@
 
 use std::ops::Range;
 
-use parking_lot::Mutex;
-use slabfs_model::batch::{Cursor, Plan, unpack};
+use slabfs_model::batch::{Cursor, Plan, Steps};
 
-use super::Share;
-use crate::wire::{Incoming, WireResult};
+use super::{Memory, Share};
 
 /// Pieces of this length in the caller's buffer are received where they belong: shorter ones cost more calls than
 /// their bytes are worth.
 const STRAIGHT: u64 = 32 << 10;
-
-/// The caller's buffer. Several servers' bytes come at the same time and lie anywhere in it; each [`PART`] of them
-/// is taken apart at a stretch.
-///
-/// [`PART`]: super::PART
-#[derive(Debug)]
-pub(crate) struct Memory<'a> {
-    bytes: Mutex<&'a mut [u8]>,
-    /// Where it begins in the memory that the plan names.
-    base: u64,
-}
-
-impl<'a> Memory<'a> {
-    pub(crate) fn new(bytes: &'a mut [u8], base: u64) -> Memory<'a> {
-        Memory {
-            bytes: Mutex::new(bytes),
-            base,
-        }
-    }
-
-    /// Receives bytes where they belong. The buffer is held for as long as bytes that have come are copied, and
-    /// not while others are waited for.
-    pub(crate) fn receive(&self, place: Range<u64>, incoming: &mut Incoming<'_>) -> WireResult<()> {
-        let mut at = (place.start - self.base) as usize;
-        let end = (place.end - self.base) as usize;
-        while at < end {
-            let got = incoming.read_ready(&mut self.bytes.lock()[at..end])?;
-            at += got;
-            if got == 0 {
-                incoming.wait()?;
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Where the bytes of some shares go, one behind the other.
 #[derive(Debug)]
@@ -70,21 +33,17 @@ impl<'a, 'b: 'a, S: Iterator<Item = &'a Share<'b>>> Feed<'a, S> {
 
     /// Takes bytes apart; false if these are more than the shares have.
     pub(crate) fn give(&mut self, mut bytes: &[u8], memory: &Memory<'_>) -> bool {
-        let mut held = memory.bytes.lock();
         while !bytes.is_empty() {
             let Some(part) = self.take(bytes.len() as u64) else {
                 return false;
             };
             let (packed, rest) = bytes.split_at(part.bytes() as usize);
             bytes = rest;
-            let run = part.run;
-            unpack(
-                packed,
-                &mut held,
-                (run.memory - memory.base) as usize,
-                run.memory_stride as isize,
-                run.bytes as usize,
-            );
+            let source = Steps {
+                at: 0,
+                stride: part.run.bytes as isize,
+            };
+            memory.put(packed, source, &part.run);
         }
         true
     }

@@ -2,11 +2,13 @@
 //!
 //! Client and server make the same [`Share`] from a message and go through it in the same order, so that a message
 //! carries no list of pieces. Bytes move in [`PART`]s that stay in the cache: `window` packs pieces out of a
-//! chunk, `patching` puts them into one, `feed` takes them apart into the caller's buffer.
+//! chunk, `patching` puts them into one, `feed` takes them apart into the caller's buffer, which is `memory`. Where chunk
+//! and buffer are in one process, `window` copies from one to the other.
 //!
 //! Deliberately elsewhere: the order itself (`model::batch`), messages (`wire`), sockets (`server`, `client`).
 
 mod feed;
+mod memory;
 mod patching;
 mod window;
 
@@ -15,9 +17,10 @@ use std::time::Instant;
 
 use slabfs_model::batch::{Cursor, Parts, Plan, Rows};
 
-pub(crate) use feed::{Feed, Memory};
+pub(crate) use feed::Feed;
+pub(crate) use memory::Memory;
 pub(crate) use patching::Patching;
-pub(crate) use window::{Window, is_there, read_window};
+pub(crate) use window::{Window, carry_window, is_there, read_window};
 
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};

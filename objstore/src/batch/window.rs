@@ -1,10 +1,11 @@
-//! A window: pieces that lie close together in a chunk are packed from one look at it, or put into it by one change.
+//! A window: pieces that lie close together in a chunk are packed or copied from one look at it, or put into it by one
+//! change.
 
-use slabfs_model::batch::{Cursor, Part, pack, unpack};
+use slabfs_model::batch::{Cursor, Part, Steps, pack, unpack};
 use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{Coords, Hyperslab, Region};
 
-use super::{GAP, SPAN, Share};
+use super::{GAP, Memory, SPAN, Share};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{ChunkSource, Patch};
@@ -101,6 +102,17 @@ impl Window {
             );
         }
     }
+
+    /// Copies the pieces out of the bytes of the chunk that the window reaches over.
+    fn carry(&self, chunk: &[u8], memory: &Memory<'_>) {
+        for part in &self.parts {
+            let source = Steps {
+                at: (part.chunk - self.from) as usize,
+                stride: part.run.file_stride as isize,
+            };
+            memory.put(chunk, source, &part.run);
+        }
+    }
 }
 
 /// The boxes of a chunk of this shape that are, one behind the other, its bytes `from..to`.
@@ -119,25 +131,51 @@ fn boxes(shape: &[u64], from: u64, to: u64, boxes: &mut Vec<Region>) -> Result<(
     Ok(())
 }
 
-/// Packs a window of a chunk into `out`, which has exactly its bytes. `scratch` has [`SPAN`] bytes.
+/// Packs a window of a chunk into `out`, which has exactly its bytes. `scratch` is room for what does not lie together.
 pub(crate) fn read_window(
     store: &(impl ChunkSource + ?Sized),
     share: &Share<'_>,
     window: &Window,
-    scratch: &mut [u8],
+    scratch: &mut Vec<u8>,
     out: &mut [u8],
+) -> Result<()> {
+    look_at(store, share, window, scratch, &mut |bytes| {
+        window.pack(bytes, out);
+    })
+}
+
+/// Copies a window of a chunk to where its pieces belong.
+pub(crate) fn carry_window(
+    store: &(impl ChunkSource + ?Sized),
+    share: &Share<'_>,
+    window: &Window,
+    scratch: &mut Vec<u8>,
+    memory: &Memory<'_>,
+) -> Result<()> {
+    look_at(store, share, window, scratch, &mut |bytes| {
+        window.carry(bytes, memory);
+    })
+}
+
+/// Gives `f` what a window reaches over: where it lies, or read into `scratch`.
+fn look_at(
+    store: &(impl ChunkSource + ?Sized),
+    share: &Share<'_>,
+    window: &Window,
+    scratch: &mut Vec<u8>,
+    f: &mut dyn FnMut(&[u8]),
 ) -> Result<()> {
     let mut found = Vec::with_capacity(4);
     boxes(&share.form.shape, window.from, window.to, &mut found)?;
-    let span = (window.to - window.from) as usize;
     if let [one] = &found[..] {
         let slab = Hyperslab::from_region(one);
-        let shown = store.show(share.name, share.form, &slab, &mut |bytes| {
-            window.pack(bytes, out);
-        })?;
-        if shown {
+        if store.show(share.name, share.form, &slab, f)? {
             return Ok(());
         }
+    }
+    let span = (window.to - window.from) as usize;
+    if scratch.len() < span {
+        scratch.resize(span, 0);
     }
     let mut at = 0;
     for one in &found {
@@ -146,7 +184,7 @@ pub(crate) fn read_window(
         store.read(share.name, share.form, &slab, &mut scratch[at..at + len])?;
         at += len;
     }
-    window.pack(&scratch[..span], out);
+    f(&scratch[..span]);
     Ok(())
 }
 

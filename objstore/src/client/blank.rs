@@ -20,9 +20,10 @@ use crate::wire::{MAX_FILES, Pool, Until, WireResult};
 /// Smaller chunks are sent: two requests in place of one cost more than the copies.
 pub(super) const FROM: u64 = 1 << 20;
 
-/// What is written and then summed, whole blocks: it is still in the processor's cache the second time. Written first,
-/// since reading it from memory costs nothing while the file's pages are written to memory.
-const AT_ONCE: u64 = 8 * SUMMED;
+/// The bytes of a chunk are written up to each multiple of this in the file, and then summed: one call for a huge page of
+/// memory, and they are still in the processor's cache the second time. Written first, since reading them from memory costs
+/// nothing while the file's pages are written to memory.
+const AT_ONCE: u64 = 2 << 20;
 
 /// A whole chunk, and where its bytes lie.
 pub(super) struct Filling<'a> {
@@ -127,28 +128,26 @@ fn write(chunk: &Filling<'_>, places: &[Place], file: &File, steady: bool) -> io
     if steady {
         sums.reserve_exact(total.div_ceil(SUMMED) as usize);
     }
-    for from in (0..total).step_by(AT_ONCE as usize) {
-        let until = total.min(from + AT_ONCE);
-        let mut begin = 0;
-        for place in places {
-            let (first, end) = (begin.max(from), (begin + place.len).min(until));
-            if first < end {
-                write_part(
-                    file,
-                    place.at + (first - begin),
-                    &chunk.data,
-                    first,
-                    end - first,
-                )?;
+    let (mut begin, mut done, mut summed) = (0, 0, 0);
+    for place in places {
+        let end = begin + place.len;
+        while done < end {
+            let at = place.at + (done - begin);
+            let len = (end - done).min(AT_ONCE - at % AT_ONCE);
+            write_part(file, at, &chunk.data, done, len)?;
+            done += len;
+            let whole = if done == total {
+                done
+            } else {
+                done / SUMMED * SUMMED
+            };
+            if steady && summed < whole {
+                let blocks = part(&chunk.data, summed, whole - summed);
+                sums.extend(sums_of_blocks(&blocks, SUMMED));
+                summed = whole;
             }
-            begin += place.len;
         }
-        if steady {
-            sums.extend(sums_of_blocks(
-                &part(&chunk.data, from, until - from),
-                SUMMED,
-            ));
-        }
+        begin = end;
     }
     Ok(sums)
 }

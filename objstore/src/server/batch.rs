@@ -13,7 +13,7 @@ use slabfs_model::batch::{Plan, Rows};
 use super::check;
 use super::handler::{decode, encode};
 use crate::batch::{
-    PART, Patching, Patience, SPAN, Share, TRAILER, Window, is_there, read_window, trailer,
+    PART, Patching, Patience, Share, TRAILER, Window, is_there, read_window, trailer,
 };
 use crate::error::{Result, StoreError};
 use crate::store::ChunkStore;
@@ -50,14 +50,14 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let found = asked.iter().map(|asked| (&asked.found, asked.bytes));
     // The same bytes as `BatchFound`s.
     let control = encode(&Answer::Ok(found.collect::<Vec<_>>()))?;
-    if spare.len() < PART + SPAN as usize {
-        spare.resize(PART + SPAN as usize, 0);
+    if spare.len() < PART {
+        spare.resize(PART, 0);
     }
-    let (out, scratch) = spare.split_at_mut(PART);
+    let out = &mut spare[..PART];
     let mut packing = Packing {
         store,
         asked: &asked,
-        scratch,
+        scratch: Vec::new(),
         next: (0, 0),
         cursor: None,
         window: Window::default(),
@@ -152,7 +152,7 @@ fn share<'a>(item: &'a BatchItem, cells: &[u64]) -> Result<Share<'a>> {
 struct Packing<'a> {
     store: &'a dyn ChunkStore,
     asked: &'a [Asked<'a>],
-    scratch: &'a mut [u8],
+    scratch: Vec<u8>,
     /// The request, and the share of it, that come next.
     next: (usize, usize),
     cursor: Option<(slabfs_model::batch::Cursor<'a>, &'a Share<'a>)>,
@@ -171,7 +171,7 @@ impl Packing<'_> {
                 self.patience.check()?;
                 let end = at + self.window.bytes();
                 let into = &mut out[at..end];
-                read_window(self.store, share, &self.window, self.scratch, into)?;
+                read_window(self.store, share, &self.window, &mut self.scratch, into)?;
                 at = end;
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Answers the messages of mounts from a chunk store.
 
-use std::{io::IoSlice, sync::Arc};
+use std::{fs::File, io::IoSlice, ops::Range, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::SessionId;
@@ -12,8 +12,8 @@ use crate::{
     name::ChunkName,
     store::ChunkStore,
     wire::{
-        Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError,
-        WireResult,
+        Call, Handler, Listener, MAX_CONTROL, MAX_FILES, MAX_PAYLOAD, ServeOptions, Serving,
+        WireError, WireResult,
         messages::{
             Answer, BatchWrites, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
             ReadItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
@@ -194,7 +194,7 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
     }
 }
 
-/// Reads pieces into the connection's buffer, or sends a single large one from its mapping.
+/// Reads pieces into the connection's buffer; large ones of immutable chunks are sent from where they lie.
 fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let checked = decode::<Vec<ReadItem>>(call.control).and_then(|items| {
         let sizes = sizes(&items)?;
@@ -219,24 +219,77 @@ fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         return read_one(store, call, item, bytes as usize);
     }
     let Call { spare, reply, .. } = call;
-    let total = sizes.iter().sum::<u64>() as usize;
-    if spare.len() < total {
-        spare.resize(total, 0);
-    }
     let mut at = 0;
     let mut pieces = Vec::with_capacity(items.len());
+    let mut parts: Vec<Part> = Vec::new();
+    let mut files = 0;
+    let may_lend = |item: &ReadItem, bytes: u64| {
+        matches!(item.name, ChunkName::Free(_)) && bytes >= LEND_FROM as u64
+    };
+    let copied = items.iter().zip(&sizes);
+    let copied = copied.filter(|&(item, &bytes)| !may_lend(item, bytes));
+    let room = copied.map(|(_, &bytes)| bytes as usize).sum();
+    if spare.len() < room {
+        spare.resize(room, 0);
+    }
     for (item, bytes) in items.iter().zip(sizes) {
-        let out = &mut spare[at..at + bytes as usize];
+        let is_lent = may_lend(item, bytes) && files < MAX_FILES;
+        let bytes = bytes as usize;
+        if is_lent {
+            let mut lent = None;
+            // What is wrong with the chunk is found again below, and told.
+            let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
+                let file = part.file.try_clone().ok();
+                lent = file.map(|file| Part::File(file, part.at, part.len));
+            });
+            if let Some(lent) = lent {
+                files += 1;
+                parts.push(lent);
+                pieces.push(Found::Yes);
+                continue;
+            }
+        }
+        if spare.len() < at + bytes {
+            spare.resize(at + bytes, 0);
+        }
+        let out = &mut spare[at..at + bytes];
         let found = found(store.read(&item.name, &item.form, &item.slab, out));
         if found == Found::Yes {
-            at += bytes as usize;
+            match parts.last_mut() {
+                Some(Part::Copied(range)) => range.end += bytes,
+                _ => parts.push(Part::Copied(at..at + bytes)),
+            }
+            at += bytes;
         }
         pieces.push(found);
     }
-    reply.send(
-        &encode(&ReadReply { pieces })?,
-        &[IoSlice::new(&spare[..at])],
-    )
+    let control = encode(&ReadReply { pieces })?;
+    if files == 0 {
+        return reply.send(&control, &[IoSlice::new(&spare[..at])]);
+    }
+    let total = parts.iter().map(Part::len).sum();
+    let mut outgoing = reply.begin(&control, total)?;
+    parts.iter().try_for_each(|part| match part {
+        Part::Copied(range) => outgoing.give(&spare[range.clone()]),
+        Part::File(file, at, len) => outgoing.give_file(file, *at, *len),
+    })
+}
+
+/// A part of a reply.
+enum Part {
+    /// These bytes of the connection's buffer.
+    Copied(Range<usize>),
+    /// So many bytes from there in a file, which stays although the chunk may be deleted meanwhile.
+    File(File, u64, u64),
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Part::Copied(range) => range.len() as u64,
+            Part::File(_, _, len) => *len,
+        }
+    }
 }
 
 /// Sends an immutable chunk's cells from where they lie, if the store can show them.

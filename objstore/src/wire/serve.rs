@@ -158,11 +158,7 @@ impl<'a> Replier<'a> {
 
     /// Sends the reply; the payload is a part of a file, which the kernel sends without a copy.
     pub fn send_file(self, control: &[u8], file: &File, at: u64, len: u64) -> WireResult<()> {
-        let outgoing = self.begin(control, len)?;
-        let until = outgoing.until;
-        outgoing.connection.send_file(file, at, len, until)?;
-        *outgoing.sent = Sent::All;
-        Ok(())
+        self.begin(control, len)?.give_file(file, at, len)
     }
 
     /// Whether files can go with the reply.
@@ -223,11 +219,26 @@ impl Outgoing<'_> {
             return Err(self.connection.protocol(text));
         };
         self.connection.send_more(bytes, self.until)?;
+        self.given(left);
+        Ok(())
+    }
+
+    /// Sends a part of a file as more of the payload, at most [`Outgoing::left`]; the kernel sends it without a copy.
+    pub fn give_file(&mut self, file: &File, at: u64, len: u64) -> WireResult<()> {
+        let Some(left) = self.left.checked_sub(len) else {
+            let text = "a reply is longer than it said".into();
+            return Err(self.connection.protocol(text));
+        };
+        self.connection.send_file(file, at, len, self.until)?;
+        self.given(left);
+        Ok(())
+    }
+
+    fn given(&mut self, left: u64) {
         self.left = left;
         if left == 0 {
             *self.sent = Sent::All;
         }
-        Ok(())
     }
 }
 

@@ -114,6 +114,7 @@ impl Handle {
                 base,
                 span,
             }),
+            buffered: false,
         })
     }
 }

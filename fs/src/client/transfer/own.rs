@@ -111,13 +111,14 @@ impl Handle {
         if writes {
             self.check()?;
         }
-        let dtype = {
+        let (dtype, packed) = {
             let geometry = self.object.geometry.read();
             shaped(&geometry, slab)?;
-            geometry.info.dtype
+            let packed = geometry.grid.is_some() || !geometry.info.codec.is_none();
+            (geometry.info.dtype, packed)
         };
         let memory = memory.fit(len, &slab.packed_shape(), dtype)?;
-        match writes {
+        let converted = match writes {
             true => memory.inward()?,
             false => memory.outward()?,
         };
@@ -130,6 +131,7 @@ impl Handle {
             slab,
             bounds,
             memory,
+            buffered: converted.is_some() || (packed && !writes),
         };
         let fits = |this: &Self| {
             let geometry = this.object.geometry.read();

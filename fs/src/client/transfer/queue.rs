@@ -26,6 +26,7 @@ pub(super) struct Claim {
     pub(super) writes: bool,
     /// The box around what it selects of the object; nothing is in the way of an empty one.
     pub(super) bounds: Option<Region>,
+    /// What it counts for in a batch.
     pub(super) bytes: u64,
 }
 

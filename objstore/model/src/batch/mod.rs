@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 pub use check::Plan;
 pub use flat::{Flat, FlatNode, FlatWhat};
 pub use overlap::MAX_LISTED;
-pub use pack::{pack, unpack};
+pub use pack::{Steps, carry, pack, unpack};
 pub use parts::{Cursor, Part, Parts};
 pub use rows::{Misfit, Row, Rows};
 pub use walk::{Run, Runs};

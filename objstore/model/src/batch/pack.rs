@@ -1,7 +1,50 @@
-//! Packing equal pieces at equal steps, and taking them apart: the loops in which a batch spends its time.
+//! Packing equal pieces at equal steps, taking them apart, and carrying them from steps to other steps: the loops in
+//! which a batch spends its time.
 //!
 //! Small sizes have loops of their own, in which a piece is a load and a store; pieces without gaps are one copy.
 //! A stride may be negative or 0.
+
+/// Where equal pieces lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    /// Where the first begins.
+    pub at: usize,
+    /// From each to the next; of one piece it means nothing.
+    pub stride: isize,
+}
+
+/// Copies `count` pieces of `bytes` from `from`, where they lie by `source`, into `to`, where they lie by `target`, in
+/// turn.
+///
+/// # Panics
+/// Where a piece lies outside `from` or `to`, or `bytes` is 0.
+pub fn carry(from: &[u8], source: Steps, to: &mut [u8], target: Steps, bytes: usize, count: usize) {
+    if count == 1 || target.stride == bytes as isize {
+        let to = &mut to[target.at..target.at + bytes * count];
+        return pack(from, source.at, source.stride, bytes, to);
+    }
+    if source.stride == bytes as isize {
+        let from = &from[source.at..source.at + bytes * count];
+        return unpack(from, to, target.at, target.stride, bytes);
+    }
+    match bytes {
+        1 => carry_by::<1>(from, source, to, target, count),
+        2 => carry_by::<2>(from, source, to, target, count),
+        4 => carry_by::<4>(from, source, to, target, count),
+        8 => carry_by::<8>(from, source, to, target, count),
+        16 => carry_by::<16>(from, source, to, target, count),
+        32 => carry_by::<32>(from, source, to, target, count),
+        64 => carry_by::<64>(from, source, to, target, count),
+        _ => {
+            let (mut out, mut into) = (source.at, target.at);
+            for _ in 0..count {
+                to[into..into + bytes].copy_from_slice(&from[out..out + bytes]);
+                out = out.wrapping_add_signed(source.stride);
+                into = into.wrapping_add_signed(target.stride);
+            }
+        }
+    }
+}
 
 /// Copies `out.len() / bytes` pieces of `bytes` from `from` into `out`, one behind the other; the first begins at `at`,
 /// each `stride` behind the one before.
@@ -72,5 +115,20 @@ fn unpack_by<const BYTES: usize>(packed: &[u8], to: &mut [u8], at: usize, stride
     for piece in packed.as_chunks::<BYTES>().0 {
         to[at..at + BYTES].copy_from_slice(piece);
         at = at.wrapping_add_signed(stride);
+    }
+}
+
+fn carry_by<const BYTES: usize>(
+    from: &[u8],
+    source: Steps,
+    to: &mut [u8],
+    target: Steps,
+    count: usize,
+) {
+    let (mut out, mut into) = (source.at, target.at);
+    for _ in 0..count {
+        to[into..into + BYTES].copy_from_slice(&from[out..out + BYTES]);
+        out = out.wrapping_add_signed(source.stride);
+        into = into.wrapping_add_signed(target.stride);
     }
 }

@@ -6,7 +6,9 @@ use slabfs_model::SessionId;
 use smallvec::SmallVec;
 
 use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sort};
-use crate::batch::{Feed, Memory, PART, SPAN, Share, TRAILER, Window, is_there, read_window, told};
+use crate::batch::{
+    Feed, Memory, PART, SPAN, Share, TRAILER, Window, carry_window, is_there, told,
+};
 use crate::client::Servers;
 use crate::client::counters::touched;
 use crate::client::fanout::{Failure, Message, Request, Sorter, decode, encode, remote_messages};
@@ -217,8 +219,7 @@ impl<'a> Message<'a> for Read<'a, '_> {
 impl Read<'_, '_> {
     fn read_from(&mut self, store: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
         self.found.clear();
-        let mut buffer = vec![0; PART + SPAN as usize];
-        let (out, scratch) = buffer.split_at_mut(PART);
+        let mut scratch = Vec::new();
         for section in &self.sections {
             let number = section.asked.number;
             let mut answer = BatchFound {
@@ -231,19 +232,16 @@ impl Read<'_, '_> {
             }
             let mut bytes = 0;
             let mut window = Window::default();
-            let mut feed = section.feed(&answer);
+            let memory = &self.memories[number];
             let items = section.items.iter().zip(&answer.found);
             for (item, _) in items.filter(|(_, found)| **found) {
                 let mut cursor = item.share.cursor(section.asked.part.plan, &section.packed);
-                while window.take(&mut cursor, PART) {
-                    let out = &mut out[..window.bytes()];
-                    read_window(store, &item.share, &window, scratch, out)
+                while window.take(&mut cursor, SPAN as usize) {
+                    carry_window(store, &item.share, &window, &mut scratch, memory)
                         .map_err(|e| (number, e))?;
-                    bytes += out.len() as u64;
-                    feed.give(out, &self.memories[number]);
+                    bytes += window.bytes() as u64;
                 }
             }
-            drop(feed);
             answer.bytes = bytes;
             self.found.push(answer);
         }

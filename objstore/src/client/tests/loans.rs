@@ -261,3 +261,67 @@ fn batches_are_read_from_files() {
         }
     }
 }
+
+/// Beside a chunk that has no file to lend, pieces are sent: large ones out of their files, others copied, in the order in
+/// which they were asked for.
+#[test]
+fn one_reply_has_parts_of_files_and_copies() {
+    let house = House::new();
+    let (one, two, small) = (house.put(1, LEN), house.put(2, LEN), house.put(3, 1000));
+    let cells = noise(300_000, 77);
+    let rows = form(&[3, 100_000]);
+    let whole = Hyperslab::from_region(&Region::new(&[0, 0], &[3, 100_000]));
+    let slices = [IoSlice::new(&cells)];
+    house.store.write(&grid(0), &rows, &whole, &slices).unwrap();
+    let slab = |from, to| Hyperslab::from_region(&Region::new(&[from], &[to - from]));
+    let (long, short) = (form(&[LEN]), form(&[1000]));
+    // What is there, and what is asked for of it.
+    let all = [
+        (free(3), &short, slab(10, 900), Some(&small[10..900])),
+        (free(1), &long, slab(0, LEN), Some(&one[..])),
+        (grid(0), &rows, whole, Some(&cells[..])),
+        (free(9), &long, slab(0, LEN), None),
+        (free(2), &long, slab(7, 700_000), Some(&two[7..700_000])),
+        (free(2), &long, slab(3, 9), Some(&two[3..9])),
+    ];
+    let read = || {
+        let mut outs: Vec<Vec<u8>> = (all.iter())
+            .map(|(_, _, slab, _)| vec![0xEE; slab.volume() as usize])
+            .collect();
+        let mut pieces: Vec<_> = (all.iter().zip(&mut outs))
+            .map(|((name, form, slab, _), out)| ReadPiece {
+                server: SERVER,
+                name,
+                form,
+                slab,
+                out,
+                found: true,
+            })
+            .collect();
+        let before = house.servers.counters().snapshot().messages;
+        let read = house.servers.read(&mut pieces);
+        let messages = house.servers.counters().snapshot().messages - before;
+        let found: Vec<bool> = pieces.iter().map(|piece| piece.found).collect();
+        (read, messages, found, outs)
+    };
+    let (done, _, found, outs) = read();
+    done.unwrap();
+    for (((_, _, _, wanted), found), out) in all.iter().zip(found).zip(outs) {
+        assert_eq!(found, wanted.is_some());
+        if let Some(wanted) = wanted {
+            assert!(out == *wanted);
+        }
+    }
+    assert!(!house.servers.are_any_lent());
+    // One that is damaged is named, and the connection goes on.
+    let file = OpenOptions::new().write(true).open(house.file(2)).unwrap();
+    let size = file.metadata().unwrap().len();
+    let at = size - LEN + 600_000;
+    file.write_all_at(&[!two[600_000]], at).unwrap();
+    house.store.verify(&free(2)).unwrap_err();
+    let (done, messages, ..) = read();
+    let Err((4, StoreError::Damaged { name, .. })) = done else {
+        panic!("{done:?}");
+    };
+    assert_eq!((name, messages), (free(2), 1));
+}

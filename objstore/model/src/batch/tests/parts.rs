@@ -197,8 +197,10 @@ proptest! {
         bytes in prop_oneof![0usize..7, Just(8), Just(16), Just(31), Just(32), Just(64), Just(100)],
         count in 0usize..20,
         stride in prop_oneof![4 => (-150isize..150).prop_map(Some), 1 => Just(None)],
+        target in prop_oneof![4 => (-150isize..150).prop_map(Some), 1 => Just(None)],
     ) {
         let bytes = bytes.max(1);
+        let target = target.unwrap_or(bytes as isize);
         // None: without gaps.
         let stride = stride.unwrap_or(bytes as isize);
         let from: Vec<u8> = (0..8000u32).map(|at| (at * 7 % 251) as u8).collect();
@@ -212,6 +214,12 @@ proptest! {
             prop_assert_eq!(&packed[piece * bytes..(piece + 1) * bytes], &from[at..at + bytes]);
             expected[at..at + bytes].copy_from_slice(&from[at..at + bytes]);
         }
+        prop_assert_eq!(to, expected);
+        let steps = |stride| Steps { at: 4000, stride };
+        let mut to = vec![0; from.len()];
+        carry(&from, steps(stride), &mut to, steps(target), bytes, count);
+        let mut expected = vec![0; from.len()];
+        unpack(&packed, &mut expected, 4000, target, bytes);
         prop_assert_eq!(to, expected);
     }
 }

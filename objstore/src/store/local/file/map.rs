@@ -20,6 +20,9 @@ use std::sync::{Arc, Weak};
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
 
+/// Mappings begin at multiples of this in the file, so that no huge page of the page cache is cut and mapped in small ones.
+const HUGE: u64 = 2 << 20;
+
 /// Bytes that mappings may hold in memory, in the whole process.
 const RESIDENT_MAX: u64 = 128 << 20;
 
@@ -32,6 +35,8 @@ static HELD: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub(super) struct Map {
     raw: MmapRaw,
+    /// What is mapped in front of the stretch.
+    skip: usize,
     /// Bytes looked at since the pages were last let go, at most the length.
     held: AtomicU64,
     this: Weak<Map>,
@@ -46,12 +51,14 @@ impl Drop for Map {
 impl Map {
     /// Maps `len` bytes from `at` on, a multiple of the page size. The file may be shorter.
     pub(super) fn new(file: &File, at: u64, len: usize) -> io::Result<Arc<Self>> {
+        let skip = (at % HUGE) as usize;
         let raw = MmapOptions::new()
-            .offset(at)
-            .len(len)
+            .offset(at - skip as u64)
+            .len(skip + len)
             .map_raw_read_only(file)?;
         Ok(Arc::new_cyclic(|this| Self {
             raw,
+            skip,
             held: AtomicU64::new(0),
             this: this.clone(),
         }))
@@ -101,14 +108,21 @@ impl Map {
         }
     }
 
+    /// Where a range of the stretch lies in the mapping; none if it goes beyond.
+    fn within(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let from = range.start.checked_add(self.skip)?;
+        let upto = range.end.checked_add(self.skip)?;
+        (from <= upto && upto <= self.raw.len()).then_some(from..upto)
+    }
+
     /// Whether all pages of a range are in memory, so that to look at it waits for no disk; false where that is not known.
     pub(super) fn is_resident(&self, range: Range<usize>) -> bool {
         let page = 4096;
+        let Some(range) = self.within(range).filter(|range| !range.is_empty()) else {
+            return false;
+        };
         let from = range.start / page * page;
         let upto = range.end.next_multiple_of(page).min(self.raw.len());
-        if range.start >= range.end || range.end > self.raw.len() {
-            return false;
-        }
         let mut there = [0u8; 256];
         (from..upto).step_by(page * there.len()).all(|at| {
             let len = (upto - at).min(page * there.len());
@@ -128,9 +142,9 @@ impl Map {
     /// The bytes of a range, after the kernel has brought them in. The caller holds the lock that
     /// keeps the file at least that long, for as long as it uses the bytes.
     pub(super) fn look(&self, range: Range<usize>) -> io::Result<&[u8]> {
-        if range.start > range.end || range.end > self.raw.len() {
+        let Some(range) = self.within(range) else {
             return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        };
         if range.is_empty() {
             return Ok(&[]);
         }

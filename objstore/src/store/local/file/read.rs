@@ -56,10 +56,8 @@ impl FileChunk {
                         map = Some(self.map(state, g)?);
                     }
                     let Some(map) = &map else { continue };
-                    self.check(state, group, map, at..upto)?;
                     let have = (state.len.clamp(at, upto) - at) as usize;
-                    let from = (PAGE + at % GROUP) as usize;
-                    let bytes = self.look(map, at, from..from + have)?;
+                    let bytes = self.checked(state, group, map, at..upto)?;
                     out[..have].copy_from_slice(bytes);
                     out[have..].fill(0);
                 }
@@ -92,9 +90,7 @@ impl FileChunk {
             return Ok(false);
         };
         let map = self.map(state, (offset / GROUP) as usize)?;
-        self.check(state, group, &map, offset..offset + len)?;
-        let from = (PAGE + offset % GROUP) as usize;
-        f(self.look(&map, offset, from..from + len as usize)?);
+        f(self.checked(state, group, &map, offset..offset + len)?);
         Ok(true)
     }
 
@@ -131,15 +127,42 @@ impl FileChunk {
             .filter(|group| (block_of(offset)..=block_of(end - 1)).all(|block| group.has(block))))
     }
 
-    /// Checks the blocks of a range of one group, all of them present, unless that was done lately.
-    fn check(&self, state: &State, group: &Group, map: &Map, range: Range<u64>) -> Result<()> {
+    /// The bytes of a range of one group, as far as the content goes, after [`FileChunk::check`].
+    fn checked<'m>(
+        &self,
+        state: &State,
+        group: &Group,
+        map: &'m Map,
+        range: Range<u64>,
+    ) -> Result<&'m [u8]> {
+        let len = (state.len.clamp(range.start, range.end) - range.start) as usize;
+        // What was summed just now is there: the kernel need not be asked again.
+        if let Some(blocks) = self.check(state, group, map, range.clone())?
+            && len > 0
+        {
+            let from = (range.start % BLOCK) as usize;
+            return Ok(&blocks[from..from + len]);
+        }
+        let from = (PAGE + range.start % GROUP) as usize;
+        self.look(map, range.start, from..from + len)
+    }
+
+    /// Checks the blocks of a range of one group, all of them present, unless that was done lately: then nothing is
+    /// given, else the bytes of the blocks, as far as the content goes.
+    fn check<'m>(
+        &self,
+        state: &State,
+        group: &Group,
+        map: &'m Map,
+        range: Range<u64>,
+    ) -> Result<Option<&'m [u8]>> {
         let now = self.shared.now();
         let blocks = block_of(range.start)..=block_of(range.end - 1);
         if blocks
             .clone()
             .all(|block| group.is_checked(block, now, CHECK_LIFE))
         {
-            return Ok(());
+            return Ok(None);
         }
         let start = range.start / BLOCK * BLOCK;
         let end = range.end.next_multiple_of(BLOCK).min(state.len).max(start);
@@ -150,8 +173,8 @@ impl FileChunk {
                 continue;
             }
             let at = (i * BLOCK as usize).min(bytes.len());
-            let bytes = &bytes[at..bytes.len().min(at + BLOCK as usize)];
-            if group.sum(block) != Some(sum_of(bytes)) {
+            let summed = &bytes[at..bytes.len().min(at + BLOCK as usize)];
+            if group.sum(block) != Some(sum_of(summed)) {
                 let first = start + i as u64 * BLOCK;
                 let number = first / BLOCK;
                 return Err(self.damaged(format!(
@@ -161,7 +184,7 @@ impl FileChunk {
             }
             group.note_checked(block);
         }
-        Ok(())
+        Ok(Some(bytes))
     }
 
     /// Checks all blocks up to `end` that were ever written.
