@@ -379,6 +379,68 @@ fn what_is_started_as_one_goes_in_batches_that_overlap() {
     house.close();
 }
 
+/// Each write that fails has chunks to give up; to tell that server so would be to wait for it again.
+#[test]
+fn a_server_that_is_away_is_waited_for_once_by_all_writes_of_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut house = House::open(dir.path(), 1);
+    let client = house.client(ClientOptions {
+        io_timeout: Duration::from_millis(300),
+        ..ClientOptions::default()
+    });
+    let (_, handle) = create(&client, "rows", spec("u1", &[16, 4096], "aligned"));
+    let write = |rows: std::ops::Range<u64>| {
+        let mut all: Vec<_> = rows
+            .map(|row| {
+                let slab = slab(&[row, 0], &[1, 4096]);
+                let data = vec![1u8; 4096];
+                handle
+                    .write_transfer(&slab, &Memory::packed(), data)
+                    .unwrap()
+            })
+            .collect();
+        start_all(&mut all).unwrap();
+        wait_all(all).unwrap()
+    };
+    for end in write(0..16) {
+        end.unwrap();
+    }
+    house.nodes[0].kill();
+    let socket = house.nodes[0].socket().to_owned();
+    std::fs::remove_file(&socket).ok();
+    // Somebody who lets everybody in and says nothing: who waits for it comes again until the time is over.
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let came = |rows| {
+        let mut came = Vec::new();
+        let ended = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for end in write(rows) {
+                    let error = end.unwrap_err().error;
+                    assert!(error.to_string().contains("data server 1"), "{error}");
+                }
+                ended.store(1, Ordering::SeqCst);
+            });
+            while ended.load(Ordering::SeqCst) == 0 {
+                match listener.accept() {
+                    Ok((stream, _)) => came.push(stream),
+                    Err(_) => std::thread::yield_now(),
+                }
+            }
+        });
+        came.len()
+    };
+    let (one, all) = (came(0..1), came(0..16));
+    assert!(one > 0 && all <= 3 * one, "{one}, {all}");
+    drop(listener);
+    std::fs::remove_file(&socket).unwrap();
+    house.nodes[0].revive();
+    drop(handle);
+    client.stop().unwrap();
+    house.close();
+}
+
 #[test]
 fn overlapping_transfers_run_in_their_order() {
     let dir = tempfile::tempdir().unwrap();

@@ -98,6 +98,12 @@ impl StoreError {
         }
     }
 
+    /// Whether it says that this server does not answer.
+    #[must_use]
+    pub fn is_of(&self, server: ServerId) -> bool {
+        matches!(self, Self::Unavailable { server: of, .. } if *of == server)
+    }
+
     /// An error of the system while `what` was done to `path`: a full disk is [`Self::NoSpace`].
     #[must_use]
     pub fn from_io(what: &str, path: &Path, error: &io::Error) -> Self {

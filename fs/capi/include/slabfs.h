@@ -1006,7 +1006,7 @@ int32_t slabfs_transfer_start(struct slabfs_transfer transfer);
 
 /*
  Starts `count` transfers of one session as one: all that they need of a data server travels in one message (in several
- above 4 MiB), writes first. Each ends with its own result.
+ above 64 MiB), writes first. Each ends with its own result.
 
  `transfers` points to `count` of them.
  */

@@ -175,7 +175,7 @@ pub extern "C" fn slabfs_transfer_start(transfer: slabfs_transfer) -> i32 {
 }
 
 /// Starts `count` transfers of one session as one: all that they need of a data server travels in one message (in several
-/// above 4 MiB), writes first. Each ends with its own result.
+/// above 64 MiB), writes first. Each ends with its own result.
 ///
 /// # Safety
 /// `transfers` points to `count` of them.

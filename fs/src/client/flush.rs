@@ -547,7 +547,7 @@ impl Client {
             sent = self.put_chunks(chunks);
         }
         if let Err(error) = sent {
-            self.discard_new(chunks);
+            self.discard_new_but(chunks, |server| error.is_of(server));
             return Err(error.into());
         }
         Ok(())
@@ -635,11 +635,24 @@ impl Client {
     }
 
     pub(super) fn discard_new(&self, chunks: &[NewChunk<'_>]) {
+        self.discard_new_but(chunks, |_| false);
+    }
+
+    /// The same, but for those on servers that are away: to tell them would be to wait for them once more. What they
+    /// have goes when this session ends.
+    pub(super) fn discard_new_but(
+        &self,
+        chunks: &[NewChunk<'_>],
+        is_away: impl Fn(ServerId) -> bool,
+    ) {
         let names: Vec<(ServerId, ChunkName)> = chunks
             .iter()
+            .filter(|chunk| !is_away(chunk.stored.server))
             .map(|chunk| (chunk.stored.server, chunk.name.clone()))
             .collect();
-        self.discard_chunks(&names);
+        if !names.is_empty() {
+            self.discard_chunks(&names);
+        }
     }
 
     /// Ends a stream's chunk on its server; `None` if nothing whole was ever written to it.

@@ -1,7 +1,12 @@
 //! Answers the messages of mounts from a chunk store.
 
-use std::{fs::File, io::IoSlice, ops::Range, sync::Arc};
+use std::fs::File;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::sys::resource::{Resource, getrlimit};
 use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::SessionId;
 
@@ -12,8 +17,8 @@ use crate::{
     name::ChunkName,
     store::ChunkStore,
     wire::{
-        Call, Handler, Listener, MAX_CONTROL, MAX_FILES, MAX_PAYLOAD, ServeOptions, Serving,
-        WireError, WireResult,
+        Call, Handler, Listener, MAX_CONTROL, MAX_PAYLOAD, ServeOptions, Serving, WireError,
+        WireResult,
         messages::{
             Answer, BatchWrites, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
             ReadItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
@@ -222,7 +227,7 @@ fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let mut at = 0;
     let mut pieces = Vec::with_capacity(items.len());
     let mut parts: Vec<Part> = Vec::new();
-    let mut files = 0;
+    let mut opened: Option<(&ChunkName, Arc<Opened>)> = None;
     let may_lend = |item: &ReadItem, bytes: u64| {
         matches!(item.name, ChunkName::Free(_)) && bytes >= LEND_FROM as u64
     };
@@ -233,17 +238,19 @@ fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         spare.resize(room, 0);
     }
     for (item, bytes) in items.iter().zip(sizes) {
-        let is_lent = may_lend(item, bytes) && files < MAX_FILES;
+        let is_lent = may_lend(item, bytes);
         let bytes = bytes as usize;
         if is_lent {
+            let known = opened.take().filter(|(name, _)| **name == item.name);
+            let mut file = known.map(|(_, file)| file);
             let mut lent = None;
             // What is wrong with the chunk is found again below, and told.
             let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
-                let file = part.file.try_clone().ok();
-                lent = file.map(|file| Part::File(file, part.at, part.len));
+                file = file.take().or_else(|| Opened::again(part.file));
+                lent = (file.clone()).map(|file| Part::File(file, part.at, part.len));
             });
+            opened = file.map(|file| (&item.name, file));
             if let Some(lent) = lent {
-                files += 1;
                 parts.push(lent);
                 pieces.push(Found::Yes);
                 continue;
@@ -264,14 +271,14 @@ fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         pieces.push(found);
     }
     let control = encode(&ReadReply { pieces })?;
-    if files == 0 {
+    if !parts.iter().any(|part| matches!(part, Part::File(..))) {
         return reply.send(&control, &[IoSlice::new(&spare[..at])]);
     }
     let total = parts.iter().map(Part::len).sum();
     let mut outgoing = reply.begin(&control, total)?;
     parts.iter().try_for_each(|part| match part {
         Part::Copied(range) => outgoing.give(&spare[range.clone()]),
-        Part::File(file, at, len) => outgoing.give_file(file, *at, *len),
+        Part::File(file, at, len) => outgoing.give_file(&file.0, *at, *len),
     })
 }
 
@@ -280,7 +287,34 @@ enum Part {
     /// These bytes of the connection's buffer.
     Copied(Range<usize>),
     /// So many bytes from there in a file, which stays although the chunk may be deleted meanwhile.
-    File(File, u64, u64),
+    File(Arc<Opened>, u64, u64),
+}
+
+/// A chunk's file, open once more for a reply. Of all that this process may open these take a small share, so that peers
+/// that do not take their replies keep it from nothing else.
+#[derive(Debug)]
+struct Opened(File);
+
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
+impl Opened {
+    /// Opens it, unless too many are.
+    fn again(file: &File) -> Option<Arc<Opened>> {
+        let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft / 16);
+        if OPENED.fetch_add(1, Ordering::Relaxed) < most
+            && let Ok(file) = file.try_clone()
+        {
+            return Some(Arc::new(Opened(file)));
+        }
+        OPENED.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        OPENED.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Part {
@@ -543,4 +577,23 @@ pub(super) fn encode<T: Serialize>(value: &T) -> WireResult<Vec<u8>> {
         bytes: 0,
         limit: MAX_CONTROL as u64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_open_a_share_of_the_files_that_may_be_open() {
+        let (may, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let all: Vec<_> = (0..may).map_while(|_| Opened::again(&file)).collect();
+        assert!(
+            !all.is_empty() && all.len() as u64 <= may / 16,
+            "{}",
+            all.len()
+        );
+        drop(all);
+        assert!(Opened::again(&file).is_some());
+    }
 }

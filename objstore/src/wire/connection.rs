@@ -26,8 +26,8 @@ use crate::addr::Addr;
 
 /// What is read ahead in one go: a header, most control parts, and small payloads.
 const AHEAD: usize = 8 << 10;
-/// Of a payload buffer no more than this is touched before the bytes for it have come, so that a length in a header alone
-/// costs addresses and no memory; what is made ready so is still in the processor's cache when they come.
+/// A payload buffer grows by at most this much before the bytes for it have come, so that a length in a header alone
+/// costs no memory, and it is still in the processor's cache when they come.
 const GROW: usize = 1 << 20;
 /// Buffers above this are given back once their message is done.
 const KEEP: usize = 8 << 20;
@@ -97,6 +97,7 @@ pub struct Connection {
     peer: String,
     version: u16,
     max_control: usize,
+    max_payload: usize,
     /// Timeouts the kernel holds at present.
     read_timeout: Duration,
     write_timeout: Duration,
@@ -125,16 +126,18 @@ impl Connection {
         let mut connection = Connection::over(stream, peer);
         hello::as_client(&mut connection, key, until)?;
         connection.max_control = MAX_CONTROL;
+        connection.max_payload = MAX_PAYLOAD;
         Ok(connection)
     }
 
-    /// A connection over a fresh stream, not yet opened: only short control parts are received.
+    /// A connection over a fresh stream, not yet opened: only short control parts are received, and no payload.
     pub(super) fn over(stream: Stream, peer: String) -> Connection {
         Connection {
             stream,
             peer,
             version: 0,
             max_control: MAX_OPENING,
+            max_payload: 0,
             read_timeout: Duration::ZERO,
             write_timeout: Duration::ZERO,
             ahead: vec![0; AHEAD].into(),
@@ -178,6 +181,7 @@ impl Connection {
     pub(super) fn opened(&mut self, version: u16) {
         self.version = version;
         self.max_control = MAX_CONTROL;
+        self.max_payload = MAX_PAYLOAD;
     }
 
     /// Sends one frame; the payload leaves from where it lies, in one vectored write where the
@@ -343,8 +347,8 @@ impl Connection {
         let until = Instant::now() + rest;
         let mut bytes = [0; HEADER];
         self.read_exact(&mut bytes, until)?;
-        let header =
-            Header::decode(&bytes, self.max_control, MAX_PAYLOAD).map_err(|e| self.protocol(e))?;
+        let header = Header::decode(&bytes, self.max_control, self.max_payload)
+            .map_err(|e| self.protocol(e))?;
         if header.version != self.version {
             return Err(self.protocol(format!(
                 "a frame of version {} on a connection of version {}",
@@ -374,8 +378,11 @@ impl Connection {
         let mut at = 0;
         while at < len {
             if buffer.len() == at {
-                // All at once: what had come would be copied each time.
-                buffer.reserve_exact(len - at);
+                if at > 0 {
+                    // All at once: what has come would be copied each time. Where there are no addresses for all of
+                    // it, it grows as far as there are.
+                    let _ = buffer.try_reserve_exact(len - at);
+                }
                 buffer.resize(len.min(at + GROW), 0);
             }
             let to = buffer.len().min(len);

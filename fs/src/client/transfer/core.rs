@@ -70,7 +70,7 @@ pub(super) struct Plan {
     pub(super) bounds: Option<Region>,
     pub(super) memory: Fitted,
     /// All its bytes stand in a buffer on their way: a server that reads them from a grid or decodes them, or this
-    /// process that converts them, does so with all that goes in one message.
+    /// process that converts them or gathers them from pieces of memory, does so with all that goes in one message.
     pub(super) buffered: bool,
 }
 

@@ -124,6 +124,8 @@ impl Handle {
         };
         let slab = slab.to_cells(dtype.size()).map_err(invalid)?;
         let bounds = slab.bounds();
+        // What lies in pieces of memory is packed, or taken apart.
+        let buffered = converted.is_some() || memory.run.is_none() || (packed && !writes);
         let plan = Plan {
             handle: self.clone(),
             writes,
@@ -131,7 +133,7 @@ impl Handle {
             slab,
             bounds,
             memory,
-            buffered: converted.is_some() || (packed && !writes),
+            buffered,
         };
         let fits = |this: &Self| {
             let geometry = this.object.geometry.read();
@@ -335,7 +337,7 @@ impl<B> sealed::Sealed for Transfer<B> {
 }
 
 /// Starts transfers of one or several objects of one client as one: all that they need of a data server
-/// travels in one message (in several above 4 MiB), writes first. Each ends with its own result. Waits only for
+/// travels in one message (in several above 64 MiB), writes first. Each ends with its own result. Waits only for
 /// room.
 ///
 /// # Errors

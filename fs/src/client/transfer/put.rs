@@ -117,13 +117,21 @@ pub(super) fn put(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Gro
 fn settle(client: &Client, items: &[Item<'_>], sites: &mut [Site<'_>]) -> Vec<Option<Verdict>> {
     let mut verdicts: Vec<Option<Verdict>> = Vec::new();
     let mut pieces = Pieces::default();
+    // Whom one has waited for in vain, the others do not wait for.
+    let mut in_vain: Option<FsError> = None;
     for site in &*sites {
         for item in &items[site.items.clone()] {
             let begins = (pieces.chunks.len(), pieces.grid.len());
-            let made = match item.verdict {
-                None => client.pieces(site.object, item, &mut pieces),
-                Some(_) => Ok(()),
+            let made = match (&item.verdict, &in_vain) {
+                (Some(_), _) => Ok(()),
+                (None, Some(error)) => Err(error.clone()),
+                (None, None) => client.pieces(site.object, item, &mut pieces),
             };
+            if let Err(error) = &made
+                && error.is_in_vain()
+            {
+                in_vain.get_or_insert_with(|| error.clone());
+            }
             if made.is_err() {
                 pieces.chunks.truncate(begins.0);
                 pieces.grid.truncate(begins.1);
@@ -312,7 +320,8 @@ impl Client {
             let servers = servers.chain(grid.iter().map(|part| part.chunk.server));
             let sent = match first_away(&away, servers) {
                 Some(error) => {
-                    self.discard_new(chunks);
+                    let is_away = |server| away.iter().any(|(of, _)| *of == server);
+                    self.discard_new_but(chunks, is_away);
                     Err(error.into())
                 }
                 None if item.batch.is_long() => {
