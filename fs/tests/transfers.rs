@@ -431,8 +431,9 @@ fn a_server_that_is_away_is_waited_for_once_by_all_writes_of_a_start() {
         });
         came.len()
     };
+    // However often one comes in that time, it is not once for each of the sixteen.
     let (one, all) = (came(0..1), came(0..16));
-    assert!(one > 0 && all <= 3 * one, "{one}, {all}");
+    assert!(one > 0 && all < 12, "{one}, {all}");
     drop(listener);
     std::fs::remove_file(&socket).unwrap();
     house.nodes[0].revive();
