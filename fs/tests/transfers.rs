@@ -6,6 +6,8 @@
 mod sockets;
 
 use std::future::Future;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -327,6 +329,16 @@ fn regions_are_a_message_a_server(row: u64) {
     house.close();
 }
 
+/// In the place of the first server somebody who lets everybody in and says nothing.
+fn silent(house: &mut House) -> (PathBuf, UnixListener) {
+    house.nodes[0].kill();
+    let socket = house.nodes[0].socket().to_owned();
+    std::fs::remove_file(&socket).ok();
+    let listener = UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    (socket, listener)
+}
+
 /// A read sees the write that was started before it and not the one started after it, and nobody waited.
 #[test]
 fn what_is_started_as_one_goes_in_batches_that_overlap() {
@@ -339,12 +351,7 @@ fn what_is_started_as_one_goes_in_batches_that_overlap() {
         ..ClientOptions::default()
     });
     let (_, handle) = create(&client, "rows", spec("u1", &[3, LEN as u64], "aligned"));
-    // Somebody who lets everybody in and says nothing.
-    house.nodes[0].kill();
-    let socket = house.nodes[0].socket().to_owned();
-    std::fs::remove_file(&socket).ok();
-    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    listener.set_nonblocking(true).unwrap();
+    let (socket, listener) = silent(&mut house);
     let mut all: Vec<_> = (0..3u8)
         .map(|row| {
             let slab = slab(&[row.into(), 0], &[1, LEN as u64]);
@@ -405,12 +412,8 @@ fn a_server_that_is_away_is_waited_for_once_by_all_writes_of_a_start() {
     for end in write(0..16) {
         end.unwrap();
     }
-    house.nodes[0].kill();
-    let socket = house.nodes[0].socket().to_owned();
-    std::fs::remove_file(&socket).ok();
-    // Somebody who lets everybody in and says nothing: who waits for it comes again until the time is over.
-    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    listener.set_nonblocking(true).unwrap();
+    // Who waits for it comes again until the time is over.
+    let (socket, listener) = silent(&mut house);
     let came = |rows| {
         let mut came = Vec::new();
         let ended = AtomicUsize::new(0);

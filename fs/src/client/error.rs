@@ -111,7 +111,6 @@ impl FsError {
         }
     }
 
-    /// Whether the object's form changed on the server, so that the request should look again.
     /// Whether the metadata service was waited for in vain.
     pub(super) fn is_in_vain(&self) -> bool {
         matches!(
@@ -120,6 +119,7 @@ impl FsError {
         )
     }
 
+    /// Whether the object's form changed on the server, so that the request should look again.
     pub(super) fn is_stale(&self) -> bool {
         matches!(self, FsError::Md(MdError::Stale))
     }
