@@ -27,6 +27,7 @@ fn batches_and_regions_are_a_message_a_server() {
     let dir = tempfile::tempdir().unwrap();
     let house = House::open(dir.path(), 3);
     let client = house.client(ClientOptions::default());
+    let counted = client.without_upkeep();
     let mut aligned = spec("u1", &[96, 100], "aligned");
     aligned.placement = Some("region".parse().unwrap());
     let (_, aligned) = create(&client, "aligned", aligned);
@@ -132,6 +133,7 @@ fn batches_and_regions_are_a_message_a_server() {
             assert_eq!(got.unwrap(), expected, "round {round}, {at}");
         }
     }
+    drop(counted);
     for (handle, naive) in handles.into_iter().zip(&naive) {
         assert!(&read_all(handle) == naive);
         handle.release().unwrap();

@@ -271,6 +271,7 @@ fn regions_are_a_message_a_server(row: u64) {
     let dir = tempfile::tempdir().unwrap();
     let house = House::open(dir.path(), 3);
     let client = house.client(ClientOptions::default());
+    let counted = client.without_upkeep();
     let mut aligned = spec("u1", &[64, 64, row], "aligned");
     // Places that are leased would have to be leased anew on a slow machine.
     aligned.placement = Some("region".parse().unwrap());
@@ -323,6 +324,7 @@ fn regions_are_a_message_a_server(row: u64) {
         }
         assert_eq!(number(&client, "/metadata_requests") - asked, 0);
     }
+    drop(counted);
     handle.release().unwrap();
     grid.release().unwrap();
     client.stop().unwrap();

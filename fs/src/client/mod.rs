@@ -191,6 +191,8 @@ pub struct Client {
     settling: Mutex<Vec<Settling>>,
     /// Held by whoever works on that list, so that its head stays where it is.
     settling_closed: Mutex<()>,
+    /// Held for each round of what is done without being asked for.
+    upkeep: Mutex<()>,
     /// Releases that the metadata service has not been told yet.
     releases: Mutex<Vec<Ino>>,
     stopping: Mutex<bool>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use slabfs_mdserver::api::{Beat, Md, MdError, Metadata, ServerInfo};
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::{Addr, Moment};
@@ -88,6 +88,7 @@ impl Client {
             places: Mutex::default(),
             settling: Mutex::default(),
             settling_closed: Mutex::default(),
+            upkeep: Mutex::default(),
             listing: Mutex::default(),
             releases: Mutex::default(),
             stopping: Mutex::new(false),
@@ -239,6 +240,7 @@ impl Client {
     fn tidy(&self) {
         let mut settled = Instant::now();
         while !self.pause(ROUND) {
+            let _one = self.upkeep.lock();
             self.flush_old();
             self.tell_releases();
             if settled.elapsed() >= SETTLE_EVERY {
@@ -247,6 +249,13 @@ impl Client {
                 self.settle_open();
             }
         }
+    }
+
+    /// While it is held, nothing is flushed for its age, and what is closed is neither released nor settled in
+    /// the background: every request is one of somebody's operations. For counting them.
+    #[must_use]
+    pub fn without_upkeep(&self) -> MutexGuard<'_, ()> {
+        self.upkeep.lock()
     }
 
     fn flush_old(&self) {
