@@ -95,10 +95,11 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// An object of 64 rows of 64 bytes, all written and stored.
-fn filled(cluster: &Cluster, name: &str, layout: &str) {
-    create(&cluster.at(0, name), "64,64", "u1", &["--layout", layout]);
-    file::write(&cluster.at(0, name), [7; 4096]);
+/// An object of 64 rows of 64 bytes, all written and stored through `mount`.
+fn filled(cluster: &Cluster, mount: usize, name: &str, layout: &str) {
+    let path = cluster.at(mount, name);
+    create(&path, "64,64", "u1", &["--layout", layout]);
+    file::write(&path, [7; 4096]);
 }
 
 fn read(file: &File, offset: u64, len: usize) -> Vec<u8> {
@@ -144,10 +145,12 @@ fn an_object_of_one_mount_costs_one_grant() {
 #[test]
 fn an_object_that_all_read_costs_each_one_grant() {
     needs_mount!();
-    let cluster = Cluster::start(1, 4);
+    let cluster = Cluster::start(1, 5);
     for layout in LAYOUTS {
         let name = &layout[..4];
-        filled(&cluster, name, layout);
+        // Through a mount that is not counted: the kernel tells of a close when it likes, and what has not been
+        // closed is read without an ask by its own mount, and recalled for the others.
+        filled(&cluster, 4, name, layout);
         let files: Vec<File> = (0..4)
             .map(|one| File::open(cluster.at(one, name)).expect("opened"))
             .collect();
@@ -161,14 +164,7 @@ fn an_object_that_all_read_costs_each_one_grant() {
             }
         };
         all_read(0..1);
-        let mut first = counted.take();
-        // The writer has closed it, and may not have told the home yet: then it is asked once for all it had.
-        assert!(
-            first[0].recalled <= 1 && first[0].given == first[0].recalled,
-            "{layout}: {first:?}"
-        );
-        (first[0].recalled, first[0].given) = (0, 0);
-        assert_eq!(first, [Count::ONE_GRANT; 4], "{layout}");
+        assert_eq!(counted.take(), [Count::ONE_GRANT; 4], "{layout}");
         all_read(1..33);
         assert_eq!(counted.take(), [Count::NONE; 4], "{layout}");
     }
