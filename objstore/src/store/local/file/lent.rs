@@ -76,7 +76,10 @@ impl FileChunk {
         };
         let shared = Arc::new(Shared::new(mark, true, false));
         let path = Path::new("a file lent by a data server");
-        Some(Self::assemble(path, file, &shared, state))
+        Some(FileChunk {
+            lent: true,
+            ..Self::assemble(path, file, &shared, state)
+        })
     }
 }
 

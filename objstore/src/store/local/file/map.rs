@@ -2,13 +2,15 @@
 //!
 //! A page of a mapping that the disk cannot give, or that lies behind the end of the file, kills the
 //! process when it is touched. So every look goes through [`Map::look`], which first asks the kernel
-//! to bring the pages in and reports what it says; and nobody cuts the file or punches holes into
+//! to bring the pages in and reports what it says (or whether they are there already); and nobody cuts the file or punches holes into
 //! it while a look lasts, since looks happen under the chunk's lock, shared, and cuts under the same
 //! lock, exclusive. (Kernels before 5.14 cannot be asked; there the lock alone has to do.)
 //!
 //! Pages that were looked at count as memory of this process, though they are the page cache's. They
 //! are let go, oldest mapping first, when all mappings together hold more than [`RESIDENT_MAX`]: a
-//! process that serves large files must not look as large as they are.
+//! process that serves large files must not look as large as they are. Those of files that another
+//! process lends keep theirs: loans are bounded and short (`client/loans`), and what is read again would
+//! have to be mapped again (docs/decisions/lending.md).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,7 +25,7 @@ use parking_lot::Mutex;
 /// Mappings begin at multiples of this in the file, so that no huge page of the page cache is cut and mapped in small ones.
 const HUGE: u64 = 2 << 20;
 
-/// Bytes that mappings may hold in memory, in the whole process.
+/// Bytes that mappings of a store's own files may hold in memory, in the whole process.
 const RESIDENT_MAX: u64 = 128 << 20;
 
 /// The mappings that hold pages, oldest first.
@@ -37,6 +39,8 @@ pub(super) struct Map {
     raw: MmapRaw,
     /// What is mapped in front of the stretch.
     skip: usize,
+    /// Whether it keeps its pages as long as it lives.
+    keeps: bool,
     /// Bytes looked at since the pages were last let go, at most the length.
     held: AtomicU64,
     this: Weak<Map>,
@@ -49,8 +53,9 @@ impl Drop for Map {
 }
 
 impl Map {
-    /// Maps `len` bytes from `at` on, a multiple of the page size. The file may be shorter.
-    pub(super) fn new(file: &File, at: u64, len: usize) -> io::Result<Arc<Self>> {
+    /// Maps `len` bytes from `at` on, a multiple of the page size. The file may be shorter. One that `keeps` its
+    /// pages is not let go of.
+    pub(super) fn new(file: &File, at: u64, len: usize, keeps: bool) -> io::Result<Arc<Self>> {
         let skip = (at % HUGE) as usize;
         let raw = MmapOptions::new()
             .offset(at - skip as u64)
@@ -59,6 +64,7 @@ impl Map {
         Ok(Arc::new_cyclic(|this| Self {
             raw,
             skip,
+            keeps,
             held: AtomicU64::new(0),
             this: this.clone(),
         }))
@@ -66,6 +72,9 @@ impl Map {
 
     /// Notes that a look brings `len` bytes in, and lets go of what is too much.
     fn hold(&self, len: u64) {
+        if self.keeps {
+            return;
+        }
         let most = self.raw.len() as u64;
         let mut before = self.held.load(Ordering::Relaxed);
         let added = loop {
@@ -122,7 +131,18 @@ impl Map {
             return false;
         };
         let from = range.start / page * page;
-        let upto = range.end.next_multiple_of(page).min(self.raw.len());
+        self.is_all_in(from..range.end.next_multiple_of(page).min(self.raw.len()))
+    }
+
+    /// The same of pages of the mapping, from the beginning of one on.
+    fn is_all_in(
+        &self,
+        Range {
+            start: from,
+            end: upto,
+        }: Range<usize>,
+    ) -> bool {
+        let page = 4096;
         let mut there = [0u8; 256];
         (from..upto).step_by(page * there.len()).all(|at| {
             let len = (upto - at).min(page * there.len());
@@ -152,16 +172,20 @@ impl Map {
         let from = range.start / page * page;
         let upto = range.end.next_multiple_of(page).min(self.raw.len());
         self.hold((upto - from) as u64);
-        match self
-            .raw
-            .advise_range(Advice::PopulateRead, from, upto - from)
-        {
-            Ok(()) => {}
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(e) => return Err(e),
+        // To bring pages in costs 120 to 200 ns each, be they mapped or not; to see that they are there and mapped
+        // costs 5 to 8, and to see and map them by touching 90 to 110.
+        if !self.is_all_in(from..upto) {
+            match self
+                .raw
+                .advise_range(Advice::PopulateRead, from, upto - from)
+            {
+                Ok(()) => {}
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
+                Err(e) => return Err(e),
+            }
         }
         // SAFETY: the range lies in the mapping, which lives as long as `self`; its pages were just
-        // brought in, so they exist in the file; and the file is neither cut nor written while the
+        // brought in or found in memory, so they exist in the file; and the file is neither cut nor written while the
         // bytes are used, since both happen under the chunk's lock held exclusively and the caller
         // holds it shared. Other processes stay out of the directory by its lock; one that was lent the file
         // to fill it has closed it before it became a chunk. A file that another store lends is of a sealed chunk,
@@ -194,7 +218,7 @@ mod tests {
     fn what_is_behind_the_end_is_an_error_and_no_signal() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 5000]).unwrap();
-        let map = Map::new(&file, 0, 1 << 20).unwrap();
+        let map = Map::new(&file, 0, 1 << 20, false).unwrap();
         assert_eq!(map.look(4990..5000).unwrap(), [7; 10]);
         assert!(map.look(0..9000).is_err());
         assert!(map.look(0..(1 << 20) + 1).is_err());

@@ -55,6 +55,8 @@ pub(super) struct FileChunk {
     pub(super) path: PathBuf,
     file: File,
     shared: Arc<Shared>,
+    /// Whether the file is another store's, lent for a while.
+    lent: bool,
     state: RwLock<State>,
     maps: Mutex<Vec<(usize, Arc<Map>)>>,
     /// Held while the file is being synced: who finds nothing to do must have waited for who does.
@@ -162,6 +164,7 @@ impl FileChunk {
             path: path.to_owned(),
             file,
             shared: Arc::clone(shared),
+            lent: false,
             state: RwLock::new(state),
             maps: Mutex::default(),
             syncing: Mutex::default(),
@@ -366,7 +369,8 @@ impl FileChunk {
         if let Some((_, map)) = maps.iter().rev().find(|(at, _)| *at == g) {
             return Ok(Arc::clone(map));
         }
-        let map = Map::new(&self.file, page_at(state.area, g), (PAGE + GROUP) as usize)
+        let at = page_at(state.area, g);
+        let map = Map::new(&self.file, at, (PAGE + GROUP) as usize, self.lent)
             .map_err(|e| StoreError::from_io("map", &self.path, &e))?;
         if maps.len() >= KEPT {
             maps.clear();
