@@ -289,11 +289,11 @@ typedef struct slabfs_options {
    */
   const char *host;
   /*
-   How long a call waits for a server that is away, in milliseconds. 0: 30 seconds.
+   How long a call waits for a server that is away, in milliseconds, 100 at least. 0: 30 seconds.
    */
   uint64_t io_timeout_ms;
   /*
-   Bytes of written data that may wait in memory. 0: 128 MiB.
+   Bytes of written data that may wait in memory, 1048576 at least. 0: 128 MiB.
    */
   uint64_t dirty_limit;
   /*

@@ -110,7 +110,7 @@ pub(crate) unsafe fn list<'a, T>(
     }
     if pointer.is_null() {
         return Err(Failure::invalid(format!(
-            "{what} is NULL, and {len} are to be there"
+            "{what} is NULL, and its length is given as {len}"
         )));
     }
     // SAFETY: the caller's; the length is within a limit.

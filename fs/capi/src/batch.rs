@@ -120,23 +120,29 @@ unsafe fn read<E: Element>(
     path: &mut Vec<u32>,
     of: Option<u64>,
 ) -> Result<Vec<Batch>, Failure> {
-    let wrong = |error: BatchError| Failure::new(SLABFS_ETOOLARGE, error.to_string());
     let whose = || match of {
         Some(number) => format!("the vector of element {number} of the batch"),
         None => "the batch".to_owned(),
     };
+    let wrong = |error: BatchError, path: &[u32]| {
+        let failure = Failure::new(SLABFS_ETOOLARGE, format!("{}: {error}", whose()));
+        match of {
+            Some(_) => failure.element(path.to_owned()),
+            None => failure,
+        }
+    };
     if path.len() >= MAX_DEPTH {
-        return Err(wrong(BatchError::TooDeep));
+        return Err(wrong(BatchError::TooDeep, path));
     }
     if n > (MAX_NODES as u64).saturating_sub(*seen) {
-        return Err(wrong(BatchError::TooLarge));
+        return Err(wrong(BatchError::TooLarge, path));
     }
     if n == 0 {
         return Ok(Vec::new());
     }
     if vector.is_null() || !vector.is_aligned() {
         let text = format!(
-            "{} is at {vector:p}, where no vector is, and {n} elements are to be there",
+            "{} is at {vector:p}, where no vector is, and its length is given as {n}",
             whose()
         );
         return Err(match of {
@@ -168,7 +174,7 @@ unsafe fn read<E: Element>(
         ));
         path.pop();
         if *seen > MAX_NODES as u64 {
-            return Err(wrong(BatchError::TooLarge));
+            return Err(wrong(BatchError::TooLarge, path));
         }
     }
     Ok(made)

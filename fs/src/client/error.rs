@@ -47,7 +47,9 @@ pub enum FsError {
     #[error("nothing of that kind at or behind the offset")]
     NoSuchExtent,
     /// The session is over, and what was not flushed in it is lost.
-    #[error("the metadata service gave up this mount's session; what was not flushed is lost")]
+    #[error(
+        "the metadata service gave up the session of this mount or program; what was not flushed is lost"
+    )]
     Lost,
     /// A lock that was taken through the handle is lost with its session.
     #[error(
@@ -56,17 +58,20 @@ pub enum FsError {
     )]
     Unlocked,
     /// The metadata service has not answered, so that others may have what this mount had.
-    #[error("the metadata service has not answered this mount; waited for {0:?}")]
+    #[error("the metadata service has not answered; waited for {0:?}")]
     Lapsed(Duration),
     /// Another mount kept what the request needs.
     #[error("another mount keeps what this needs, or does not answer; waited for {0:?}")]
     Withheld(Duration),
     /// The object was removed while this mount's session was over.
-    #[error("the object was removed while this mount was not attached")]
+    #[error("the object was removed while the session of this mount or program was over")]
     Gone,
     /// The client was stopped: its session was closed, or its mount is ending.
     #[error("the session was closed; connect again")]
     Closed,
+    /// The handle was closed before the transfer was started.
+    #[error("the object was closed before the transfer was started")]
+    Released,
     /// The transfer was cancelled before anything of it was done.
     #[error("the transfer was cancelled")]
     Cancelled,

@@ -253,7 +253,6 @@ impl Client {
 
     /// While it is held, nothing is flushed for its age, and what is closed is neither released nor settled in
     /// the background: every request is one of somebody's operations. For counting them.
-    #[must_use]
     pub fn without_upkeep(&self) -> MutexGuard<'_, ()> {
         self.upkeep.lock()
     }

@@ -180,7 +180,8 @@ fn client_number(error: &FsError) -> Errno {
         | FsError::Unlocked
         | FsError::Lapsed(_)
         | FsError::Withheld(_)
-        | FsError::Closed => Errno::EIO,
+        | FsError::Closed
+        | FsError::Released => Errno::EIO,
         FsError::Gone => Errno::ESTALE,
         FsError::Cancelled => Errno::ECANCELED,
         FsError::NotRepresentable { .. } => Errno::ERANGE,

@@ -65,7 +65,7 @@ impl ConnectOptions {
         self
     }
 
-    /// How long a call waits for a server that is away; 30 s if nothing is said.
+    /// How long a call waits for a server that is away, 100 ms at least; 30 s if nothing is said.
     #[must_use]
     pub fn io_timeout(mut self, time: Duration) -> ConnectOptions {
         self.client.io_timeout = time;
@@ -86,7 +86,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Bytes of written data that may wait in memory before writers wait; 128 MiB if nothing is said.
+    /// Bytes of written data that may wait in memory before writers wait, 1 MiB at least; 128 MiB if nothing is said.
     #[must_use]
     pub fn dirty_limit(mut self, bytes: u64) -> ConnectOptions {
         self.client.dirty_limit = bytes;
@@ -109,6 +109,18 @@ impl ConnectOptions {
 
     /// Attaches.
     pub(super) fn attach(&self) -> Result<Arc<Client>, Error> {
+        if self.client.dirty_limit < 1 << 20 {
+            return Err(Error::invalid(format!(
+                "a dirty limit of {} bytes: give 1 MiB (1048576) or more",
+                self.client.dirty_limit
+            )));
+        }
+        if self.client.io_timeout < Duration::from_millis(100) {
+            return Err(Error::invalid(format!(
+                "an I/O timeout of {:?}: servers that are well may take longer to answer; give 100 ms or more",
+                self.client.io_timeout
+            )));
+        }
         let addr = self.addr()?;
         let key = match (&self.key_file, &addr) {
             (Some(file), _) => {

@@ -46,7 +46,7 @@ pub enum ErrorKind {
     Io,
     /// It was cancelled before anything of it was done.
     Cancelled,
-    /// The session was closed.
+    /// The session was closed, or the object of a transfer before it was started.
     Closed,
 }
 
@@ -132,7 +132,7 @@ impl From<FsError> for Error {
             FsError::ReadOnly(_) => ErrorKind::ReadOnly,
             FsError::NotSupported(_) => ErrorKind::NotSupported,
             FsError::Lost | FsError::Unlocked => ErrorKind::Lost,
-            FsError::Closed => ErrorKind::Closed,
+            FsError::Closed | FsError::Released => ErrorKind::Closed,
             FsError::Gone => ErrorKind::Stale,
             FsError::Unsettled(_) | FsError::Withheld(_) => ErrorKind::Busy,
         };

@@ -1,6 +1,7 @@
 //! Sessions over a filesystem of this process: names, forms, tags, searches and bytes, and who may do what.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::*;
 
@@ -399,4 +400,31 @@ fn a_session_is_not_used_after_its_end() {
         [1; 4]
     );
     assert_eq!(again.servers().unwrap().len(), 1);
+}
+
+#[test]
+fn limits_that_cannot_work_are_refused() {
+    let to = || ConnectOptions::to("unix:/nowhere/at/all");
+    for (options, least) in [
+        (to().io_timeout(Duration::from_millis(1)), "100 ms"),
+        (to().dirty_limit(5), "1 MiB"),
+    ] {
+        let error = Session::connect(&options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains(least), "{error}");
+    }
+}
+
+#[test]
+fn a_transfer_of_an_object_that_is_closed_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::alone(dir.path()).unwrap();
+    let object = session.create("a", &ObjectSpec::array([4], f4())).unwrap();
+    let mut write = object
+        .write_transfer("[:]", &Memory::packed(), vec![1u8; 16])
+        .unwrap();
+    object.close().unwrap();
+    let error = Error::from(write.start().unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    assert!(error.to_string().contains("object was closed"), "{error}");
 }

@@ -138,7 +138,8 @@ impl Conversion {
             index: (number / parts) as u64,
             value: match value {
                 Wide::Int(value) => value.to_string(),
-                Wide::Float(value) => value.to_string(),
+                // With an exponent where digits would go on: 1e300, and not three hundred zeros.
+                Wide::Float(value) => format!("{value:?}").trim_end_matches(".0").to_owned(),
             },
             dtype: self.to,
         })

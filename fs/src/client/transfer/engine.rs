@@ -196,7 +196,7 @@ impl Client {
             }
             // Under the lock: whoever releases a handle says so first, and then looks here for what runs.
             if new().any(|core| core.plan.handle.released.load(Ordering::Acquire)) {
-                return Err(FsError::Invalid("the handle has been released".into()));
+                return Err(FsError::Released);
             }
             let room = self.options.transfer_limit.saturating_sub(state.bytes);
             if state.flying == 0 || bytes <= room {

@@ -341,7 +341,8 @@ impl<B> sealed::Sealed for Transfer<B> {
 /// room.
 ///
 /// # Errors
-/// `Closed` when the client is; `Invalid` when a handle is, or when they are of several clients; none is started then.
+/// `Closed` when the client is; `Released` when a handle is; `Invalid` when they are of several clients. None is started
+/// then.
 pub fn start_all<'t, T: Startable + ?Sized + 't>(
     transfers: impl IntoIterator<Item = &'t mut T>,
 ) -> Result<(), FsError> {
@@ -396,7 +397,7 @@ fn launch(cores: &[&Arc<Core>], waker: Option<&Waker>) -> Result<Started, FsErro
     let ours = |core: &&Arc<Core>| Arc::ptr_eq(&core.plan.handle.client, client);
     if !cores.iter().all(ours) {
         return Err(FsError::Invalid(
-            "transfers of several clients cannot be started as one".into(),
+            "transfers of different sessions cannot be started as one".into(),
         ));
     }
     client.launch(cores, waker)

@@ -173,7 +173,7 @@ pub enum BatchError {
         by: u64,
     },
     /// Bytes of memory that are named twice by a read.
-    #[error("elements {one} and {other} of the batch read into the same bytes of the buffer")]
+    #[error("{} of the batch read into the same bytes of the buffer", pieces_of(*one, *other))]
     Overlap {
         /// A number.
         one: u32,
@@ -182,8 +182,9 @@ pub enum BatchError {
     },
     /// Whether they overlap would take too long to tell.
     #[error(
-        "whether elements {one} and {other} of the batch read into the same bytes of the buffer cannot be told in \
-         reasonable time; let strides in memory be multiples of each other, or make several batches of it"
+        "whether {} of the batch read into the same bytes of the buffer cannot be told in reasonable time; let strides \
+         in memory be multiples of each other, or make several batches of it",
+        pieces_of(*one, *other)
     )]
     Unclear {
         /// A number.
@@ -191,6 +192,14 @@ pub enum BatchError {
         /// Another.
         other: u32,
     },
+}
+
+/// Two elements, or one whose repetitions it is about.
+fn pieces_of(one: u32, other: u32) -> String {
+    match one == other {
+        true => format!("pieces of element {one}"),
+        false => format!("elements {one} and {other}"),
+    }
 }
 
 impl BatchError {
