@@ -294,7 +294,8 @@ impl Running {
             other => return other,
         }
         tracing::warn!(point = %self.point.display(),
-            "programs still use the mount; it is taken away from under them");
+            "programs still use the mount; it is taken away from under them, and what they changed through mappings \
+             and did not sync may be lost");
         self.write_back();
         device::detach(&self.point, How::Forced)?;
         self.abort();
@@ -310,7 +311,8 @@ impl Running {
         }
     }
 
-    /// Lets the kernel write back what programs have changed in mapped files.
+    /// Lets the kernel begin to write back what programs have changed in mapped files. Since about Linux 6.16
+    /// `syncfs` does not wait for that on FUSE, so what comes after does not either, and more of it or less arrives.
     ///
     /// A process of its own asks for that. The kernel does not end a thread that waits for its own mount's answer, so
     /// that of this process would keep the device open when the process is killed or cut off, and everything that uses
