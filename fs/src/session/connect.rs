@@ -19,6 +19,9 @@ const STATUS_LIMIT: u64 = 16 << 20;
 /// How long a service that did not let a session begin is asked why.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// The longest I/O timeout: clocks go on from now by so much.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 /// How to attach to a running filesystem.
 ///
 /// ```
@@ -113,6 +116,12 @@ impl ConnectOptions {
             return Err(Error::invalid(format!(
                 "a dirty limit of {} bytes: give 1 MiB (1048576) or more",
                 self.client.dirty_limit
+            )));
+        }
+        if self.client.io_timeout > LONGEST {
+            return Err(Error::invalid(format!(
+                "an I/O timeout of {:?}: give less than a year",
+                self.client.io_timeout
             )));
         }
         if self.client.io_timeout < Duration::from_millis(100) {

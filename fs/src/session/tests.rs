@@ -407,6 +407,7 @@ fn limits_that_cannot_work_are_refused() {
     let to = || ConnectOptions::to("unix:/nowhere/at/all");
     for (options, least) in [
         (to().io_timeout(Duration::from_millis(1)), "100 ms"),
+        (to().io_timeout(Duration::MAX), "a year"),
         (to().dirty_limit(5), "1 MiB"),
     ] {
         let error = Session::connect(&options).unwrap_err();

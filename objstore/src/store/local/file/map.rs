@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -37,8 +38,12 @@ static HELD: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub(super) struct Map {
     raw: MmapRaw,
+    /// Where in the file the mapping begins.
+    begins: u64,
     /// What is mapped in front of the stretch.
     skip: usize,
+    /// Whether the file is this process's user's: of those of others the kernel may say that all is in memory.
+    own: bool,
     /// Whether it keeps its pages as long as it lives.
     keeps: bool,
     /// Bytes looked at since the pages were last let go, at most the length.
@@ -61,9 +66,12 @@ impl Map {
             .offset(at - skip as u64)
             .len(skip + len)
             .map_raw_read_only(file)?;
+        let own = file.metadata()?.uid() == nix::unistd::geteuid().as_raw();
         Ok(Arc::new_cyclic(|this| Self {
             raw,
+            begins: at - skip as u64,
             skip,
+            own,
             keeps,
             held: AtomicU64::new(0),
             this: this.clone(),
@@ -134,7 +142,7 @@ impl Map {
         self.is_all_in(from..range.end.next_multiple_of(page).min(self.raw.len()))
     }
 
-    /// The same of pages of the mapping, from the beginning of one on.
+    /// The same of pages of the mapping, from the beginning of one on. Beyond the end of the file it may be true.
     fn is_all_in(
         &self,
         Range {
@@ -142,6 +150,9 @@ impl Map {
             end: upto,
         }: Range<usize>,
     ) -> bool {
+        if !self.own {
+            return false;
+        }
         let page = 4096;
         let mut there = [0u8; 256];
         (from..upto).step_by(page * there.len()).all(|at| {
@@ -159,9 +170,10 @@ impl Map {
         })
     }
 
-    /// The bytes of a range, after the kernel has brought them in. The caller holds the lock that
+    /// The bytes of a range, after the kernel has brought them in, or said that they are there. `file` is that of the
+    /// mapping. The caller holds the lock that
     /// keeps the file at least that long, for as long as it uses the bytes.
-    pub(super) fn look(&self, range: Range<usize>) -> io::Result<&[u8]> {
+    pub(super) fn look(&self, file: &File, range: Range<usize>) -> io::Result<&[u8]> {
         let Some(range) = self.within(range) else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
@@ -173,8 +185,10 @@ impl Map {
         let upto = range.end.next_multiple_of(page).min(self.raw.len());
         self.hold((upto - from) as u64);
         // To bring pages in costs 120 to 200 ns each, be they mapped or not; to see that they are there and mapped
-        // costs 5 to 8, and to see and map them by touching 90 to 110.
-        if !self.is_all_in(from..upto) {
+        // costs 5 to 8, and to see and map them by touching 90 to 110. What a cut has left of a large folio stays in
+        // memory, though it may not be touched any more.
+        let last = self.begins + (range.end - 1) as u64 / page as u64 * page as u64;
+        if !(self.is_all_in(from..upto) && last < file.metadata()?.len()) {
             match self
                 .raw
                 .advise_range(Advice::PopulateRead, from, upto - from)
@@ -211,6 +225,7 @@ fn let_go() {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
 
     use super::*;
 
@@ -219,14 +234,36 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 5000]).unwrap();
         let map = Map::new(&file, 0, 1 << 20, false).unwrap();
-        assert_eq!(map.look(4990..5000).unwrap(), [7; 10]);
-        assert!(map.look(0..9000).is_err());
-        assert!(map.look(0..(1 << 20) + 1).is_err());
+        assert_eq!(map.look(&file, 4990..5000).unwrap(), [7; 10]);
+        assert!(map.look(&file, 0..9000).is_err());
+        assert!(map.look(&file, 0..(1 << 20) + 1).is_err());
         assert!(map.is_resident(0..5000));
         assert!(!map.is_resident(0..9000) && !map.is_resident(0..(1 << 20) + 1));
         file.set_len(100).unwrap();
-        assert!(map.look(4990..5000).is_err());
+        assert!(map.look(&file, 4990..5000).is_err());
         file.set_len(5000).unwrap();
-        assert_eq!(map.look(4990..5000).unwrap(), [0; 10]);
+        assert_eq!(map.look(&file, 4990..5000).unwrap(), [0; 10]);
+    }
+    /// A folio of many pages stays in memory whole when it is dirty and the file is cut inside it.
+    #[test]
+    fn what_a_cut_left_in_memory_is_an_error_and_no_signal() {
+        let file = tempfile::tempfile().unwrap();
+        let map = Map::new(&file, 0, 4 << 20, true).unwrap();
+        let bytes: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();
+        for keep in [0, 1 << 20] {
+            let block = keep + (256 << 10)..keep + (320 << 10);
+            for _ in 0..20 {
+                file.set_len(0).unwrap();
+                file.write_all_at(&bytes, 0).unwrap();
+                assert_eq!(
+                    map.look(&file, block.clone()).unwrap(),
+                    &bytes[block.clone()]
+                );
+                file.set_len(keep as u64 + 300_000).unwrap();
+                assert!(map.look(&file, block.clone()).is_err());
+                let kept = block.start..keep + 300_000;
+                assert_eq!(map.look(&file, kept.clone()).unwrap(), &bytes[kept]);
+            }
+        }
     }
 }

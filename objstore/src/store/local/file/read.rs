@@ -216,7 +216,7 @@ impl FileChunk {
 
     fn look<'m>(&self, map: &'m Map, at: u64, range: Range<usize>) -> Result<&'m [u8]> {
         let len = range.len() as u64;
-        map.look(range).map_err(|e| {
+        map.look(&self.file, range).map_err(|e| {
             self.read_error(
                 &format!("block {} (bytes {at}..{})", at / BLOCK, at + len),
                 &e,
