@@ -47,6 +47,8 @@ pub(crate) const NEXT_SERVER: &[u8] = b"mserver";
 pub(crate) const LOADED: &[u8] = b"mloaded";
 /// Numbers below these were given to a life of the store that is over: it was loaded from a dump.
 pub(crate) const LATER: &[u8] = b"mlater";
+/// Acknowledged commits were lost once, and the loss was accepted.
+pub(crate) const LOSSY: &[u8] = b"mlossy";
 /// How many inodes there are.
 pub(crate) const INODES: &[u8] = b"minodes";
 

@@ -280,6 +280,16 @@ impl DataNode {
             .context("a data server could not be registered")
     }
 
+    /// The same, where only a refusal is an error: a metadata service that does not answer is waited for.
+    pub(crate) fn taken(&self) -> anyhow::Result<()> {
+        match self.heart.registered(REGISTERED) {
+            Err(refused @ StoreError::Invalid(_)) => {
+                Err(refused).context("the metadata service does not take this data server")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where others reach it.
     pub(crate) fn addr(&self) -> Option<&Addr> {
         self.server.as_ref().map(DataServer::addr)

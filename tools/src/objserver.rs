@@ -69,6 +69,13 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     shutdown.check()?;
     let registrar = Arc::clone(&metadata) as Arc<dyn Registrar>;
     let data = DataNode::start(store, registrar, Some(listener), args.host.clone())?;
+    if waits.is_none()
+        && let Err(refused) = data.taken()
+    {
+        metadata.close();
+        data.stop()?;
+        return Err(refused);
+    }
     Ok(Box::new(Running {
         data,
         metadata,

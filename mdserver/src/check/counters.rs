@@ -45,6 +45,10 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
                 walk.record::<bool>(key, value);
                 return Ok(());
             }
+            keys::LOSSY => {
+                walk.record::<bool>(key, value);
+                return Ok(());
+            }
             keys::INODES => {
                 limits.inodes = walk.record(key, value);
                 return Ok(());

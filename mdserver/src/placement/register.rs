@@ -28,6 +28,15 @@ pub(crate) fn register(core: &Core, report: ServerReport) -> Result<ServerOrders
     Ok(orders)
 }
 
+/// Whether a server that was never heard of holds what other metadata put there: objects and chunks are counted from
+/// 1 in each, so new ones here would be the old ones there. A server is known for good before it gets a chunk.
+/// Metadata of a dump may have known it after the dump, and counts on far behind what it gave out before; one that lost
+/// commits may have lost that it knew it.
+fn is_of_others(core: &Core, report: &ServerReport) -> Result<bool, MdError> {
+    let holds = report.chunks > 0 || report.id.is_some();
+    Ok(holds && core.kv.get(keys::LATER)?.is_none() && core.kv.get(keys::LOSSY)?.is_none())
+}
+
 fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdError> {
     let long = |text: &String| text.len() > MAX_ADDR;
     if report.addr.as_ref().is_some_and(long) || long(&report.host) {
@@ -43,6 +52,15 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
         None => ServerId(state.ids.server),
     };
     let known = state.servers.by_id.get(&id);
+    if known.is_none() && is_of_others(core, &report)? {
+        return Err(MdError::Invalid(format!(
+            "the data server at {} holds {} chunks of other metadata, whose numbers mean something else here; start it \
+             with the metadata that it belongs to (is it the right --data of the metadata service?), or on an empty \
+             directory",
+            report.addr.as_deref().unwrap_or("this process"),
+            report.chunks
+        )));
+    }
     let record = ServerRecord {
         uuid: report.uuid,
         addr: report.addr,

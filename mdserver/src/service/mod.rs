@@ -20,7 +20,8 @@ use std::time::Duration;
 use crate::api::{MdError, Reply, Request};
 use crate::core::Core;
 use crate::keys;
-use crate::kv::{KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
+use crate::kv::{Batch, KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
+use crate::records::encode;
 pub(crate) use start::FORMAT;
 pub(crate) use start::known_format;
 use upkeep::Upkeep;
@@ -156,6 +157,12 @@ impl Service {
             lossy,
             Some((&dir.join("index"), found.last)),
         )?;
+        if !found.losses.is_empty() {
+            // Before anybody can ask: which data servers it had may be among what is gone.
+            let mut batch = Batch::new();
+            batch.put(keys::LOSSY, encode(&true)?);
+            service.core.kv.commit(batch).map_err(MdError::from)?;
+        }
         recovery.kv = found;
         Ok((service, recovery))
     }

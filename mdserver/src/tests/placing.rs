@@ -21,7 +21,7 @@ fn report(service: &Service, uuid: u8, host: &str, stored: u64, free: u64) {
         addr: None,
         host: host.to_owned(),
         space,
-        chunks: 1,
+        chunks: 0,
         stored,
         deleted: vec![],
         obeys: 0,
@@ -202,4 +202,37 @@ fn who_is_refused_a_pass_has_none() {
     }
     md.take_pass(gone, Pass::Move(3, ServerId(3))).unwrap_err();
     assert_eq!(md.give_pass(gone, 3), Err(MdError::Stale));
+}
+
+#[test]
+fn a_server_with_chunks_of_other_metadata_is_refused() {
+    let service = service();
+    let report = |uuid: u8, id: Option<ServerId>, chunks: u64| ServerReport {
+        uuid: [uuid; 16],
+        id,
+        addr: Some("unix:os".to_owned()),
+        host: "a".to_owned(),
+        space: Space {
+            total: 100,
+            free: 60,
+            used: 40,
+        },
+        chunks,
+        stored: chunks * 10,
+        deleted: vec![],
+        obeys: 0,
+    };
+    // What it holds, or that it was a server of somebody, tells.
+    for foreign in [report(1, None, 2), report(1, Some(ServerId(1)), 0)] {
+        let Err(MdError::Invalid(why)) = service.register(foreign) else {
+            panic!("taken");
+        };
+        assert!(why.contains("of other metadata"), "{why}");
+    }
+    assert!(attach(&service).servers().unwrap().is_empty());
+    // An empty one is taken, and is known from then on.
+    let id = service.register(report(2, None, 0)).unwrap().id;
+    assert_eq!(id, ServerId(1));
+    assert_eq!(service.register(report(2, None, 7)).unwrap().id, id);
+    assert_eq!(service.register(report(2, Some(id), 7)).unwrap().id, id);
 }

@@ -126,13 +126,17 @@ impl Heart {
         self.shared.state.lock().id
     }
 
-    /// Waits until the server is registered; the last error when that takes longer than `patience`.
+    /// Waits until the server is registered; the last error when that takes longer than `patience`, and at once where the
+    /// metadata service does not take this server ([`StoreError::Invalid`]).
     pub fn registered(&self, patience: Duration) -> Result<ServerId> {
         let until = Instant::now() + patience;
         let mut state = self.shared.state.lock();
         loop {
             if let Some(id) = state.id {
                 return Ok(id);
+            }
+            if let Some(refused @ StoreError::Invalid(_)) = &state.last_error {
+                return Err(refused.clone());
             }
             if self
                 .shared
@@ -200,6 +204,8 @@ fn beat(shared: &Shared) {
                     tracing::warn!("the heartbeat fails, trying on: {e}");
                 }
                 state.last_error = Some(e);
+                drop(state);
+                shared.changed.notify_all();
             }
         }
         let mut state = shared.state.lock();

@@ -6,7 +6,7 @@ use std::process::Command;
 use nix::errno::Errno;
 use slabfs_tests::cluster::write_key;
 use slabfs_tests::file::{self, errno, named};
-use slabfs_tests::tool::{create, run};
+use slabfs_tests::tool::{create, run, servers};
 use slabfs_tests::{Area, Cluster, Outcome, Up, binary, mounts, needs_mount, needs_root, slabfs};
 
 fn up(data: &std::path::Path, mountpoint: &std::path::Path) -> Outcome {
@@ -78,6 +78,43 @@ fn locked_data() {
     .fails(1, &["in use by another process", &data]);
     file::write(&cluster.at(0, "f"), "theirs");
     assert_eq!(file::read(&cluster.at(0, "f")), b"theirs");
+}
+
+/// Objects and chunks are counted from 1 in each filesystem: new ones would be written over those that lie there.
+#[test]
+fn data_of_another_filesystem() {
+    needs_mount!();
+    let mut first = Up::start();
+    file::write(&first.at("f"), "mine");
+    first.stop();
+    let (metadata, aside) = (first.data().join("md"), first.data().join("aside"));
+    std::fs::rename(&metadata, &aside).expect("moved");
+    let why = first.try_start(&[]).expect_err("without its metadata");
+    assert!(why.contains("of other metadata"), "{why}");
+    std::fs::remove_dir_all(&metadata).expect("removed");
+    std::fs::rename(&aside, &metadata).expect("moved back");
+    first.start_again();
+    assert_eq!(file::read(&first.at("f")), b"mine");
+    first.stop();
+
+    let cluster = Cluster::start(1, 1);
+    file::write(&cluster.at(0, "g"), "theirs");
+    let data = first.data().join("os1").display().to_string();
+    let area = Area::new();
+    let socket = format!("unix:{}", area.at("x.s").display());
+    slabfs([
+        "objserver",
+        "--listen",
+        &socket,
+        "--md",
+        cluster.md_addr(),
+        "--data",
+        &data,
+    ])
+    .fails(1, &["of other metadata", "empty directory"]);
+    assert_eq!(servers(&cluster.mnt(0)).len(), 1);
+    first.start_again();
+    assert_eq!(file::read(&first.at("f")), b"mine");
 }
 
 #[test]
