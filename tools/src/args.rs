@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use slabfs_fs::client::Consistency;
+use slabfs_model::{Coords, parse_dims};
 use slabfs_objstore::Addr;
 use slabfs_objstore::addr::AddrError;
+
+use crate::failure::usage;
 
 /// How much is said; every subcommand has these.
 #[derive(Debug, Clone, Default, Args)]
@@ -184,6 +187,16 @@ pub(crate) fn parse_dirty_limit(text: &str) -> Result<u64, String> {
             "{text:?} is {bytes} bytes, less than one write may have; write 1M or more (without a unit it is bytes)"
         )),
     }
+}
+
+/// Reads the value of `--dims`. Nothing at all is a shell's variable that was not set, and no scalar.
+pub(crate) fn dims_of(text: &str) -> anyhow::Result<Coords> {
+    if text.trim().is_empty() {
+        return Err(usage(
+            "--dims: it is empty; write the length of each axis, e.g. 16,16 (or scalar)",
+        ));
+    }
+    parse_dims(text).map_err(|error| usage(format!("--dims: {error}")))
 }
 
 /// Reads a number of bytes: `65536`, `64K`, `128M`, `2G`, with or without `iB`.

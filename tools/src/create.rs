@@ -13,9 +13,10 @@ use serde_json::{Map, Value};
 use slabfs_fs::view::name::{Name, escape};
 use slabfs_model::{
     Codec, DType, DTypeError, Fill, Layout, MaxDim, Placement, Space, format_dims, format_max_dims,
-    parse_dims, parse_max_dims,
+    parse_max_dims,
 };
 
+use crate::args::dims_of;
 use crate::failure::usage;
 use crate::onmount::{self, Mount};
 use crate::{output, rules};
@@ -253,10 +254,7 @@ impl Fields<'_> {
         if let Some(dtype) = &dtype {
             put("dtype", dtype.to_string());
         }
-        let dims = self
-            .dims
-            .map(|text| parse_dims(text).map_err(|error| usage(format!("--dims: {error}"))))
-            .transpose()?;
+        let dims = self.dims.map(dims_of).transpose()?;
         if let Some(dims) = &dims {
             let elem = dtype.as_ref().map_or(1, DType::size);
             Space::new(dims, elem)

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(short, long, requires = "sort")]
     reverse: bool,
     /// Only share I of N, 0/N to N-1/N
-    #[arg(long, value_name = "I/N", value_parser = parse_part)]
+    #[arg(long, value_name = "I/N", allow_hyphen_values = true, value_parser = parse_part)]
     part: Option<(u32, u32)>,
 }
 

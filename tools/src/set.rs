@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use serde_json::{Map, Value};
-use slabfs_model::parse_dims;
 
+use crate::args::dims_of;
 use crate::create::{Fields, MoreFields};
 use crate::failure::usage;
 use crate::onmount;
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// The order in which the two steps are allowed; an error before either was done where none is.
 fn order(info: &Value, spec: &Map<String, Value>, dims: &str) -> anyhow::Result<Order> {
-    let dims = parse_dims(dims).map_err(|error| usage(format!("--dims: {error}")))?;
+    let dims = dims_of(dims)?;
     match (rules::present(info), rules::change(spec)) {
         (Some(now), Some(change)) => {
             rules::order(&now, &change, &dims).map_err(|why| anyhow!("--dims: {why}"))

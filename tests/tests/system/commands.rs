@@ -283,6 +283,9 @@ fn a_wrong_command_and_a_refusal_have_statuses_of_their_own() {
             &["begins a selection", "d/x@@[0]"],
         ),
         ("$S create 'd/x@[0' --dims 4 --dtype f4", &["d/x@@[0"]),
+        ("$S create d/x --dims '' --dtype f4", &["--dims", "scalar"]),
+        ("$S set a --dims \"$NOTHING\"", &["--dims", "scalar"]),
+        ("$S find 'step = 1' --part -1/3", &["--part", "0/4"]),
         (
             "$S set d --default-placement here",
             &["--default-placement"],
