@@ -11,6 +11,9 @@ use crate::api::{Ino, MdError};
 /// Steps of a join between two looks at the clock.
 const STEPS: usize = 1024;
 
+/// Inodes that are so close may be neighbours in a posting.
+const NEAR: u64 = 4;
+
 /// Bytes of the number at the end of an entry.
 const INO: usize = 8;
 
@@ -34,6 +37,11 @@ pub(super) struct Posting {
     key: Vec<u8>,
     /// The inode at which it stands.
     last: Option<u64>,
+    /// Whether it is worth to look at the next entry before seeking: always in the first, which has the fewest entries,
+    /// so that what is wanted is its next one most of the time; in others while what is sought is close. Objects that have
+    /// a rare tag in common often follow one another, and so do their entries for a common one.
+    near: bool,
+    first: bool,
 }
 
 /// What reading on brings.
@@ -63,6 +71,8 @@ impl<'a> Candidates<'a> {
                 iter,
                 key,
                 last: None,
+                near: true,
+                first: postings.is_empty(),
             });
         }
         Ok(Self::Join { live, postings, at })
@@ -90,8 +100,7 @@ fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdE
     let mut same = 0;
     for step in 0.. {
         let turn = step % postings.len();
-        // The first has the fewest entries: what is wanted is its next one most of the time.
-        let Some(found) = postings[turn].from(live, *at, turn == 0)? else {
+        let Some(found) = postings[turn].from(live, *at)? else {
             return Ok(Step::End);
         };
         same = if found == *at { same + 1 } else { 1 };
@@ -108,21 +117,28 @@ fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdE
 }
 
 impl Posting {
-    /// The first inode that is not below `at`; `near` if it is worth to look at the next entry before
-    /// seeking.
-    fn from(&mut self, live: &Live, at: u64, near: bool) -> Result<Option<u64>, MdError> {
+    /// The first inode that is not below `at`.
+    fn from(&mut self, live: &Live, at: u64) -> Result<Option<u64>, MdError> {
         if self.last.is_some_and(|last| last >= at) {
             return Ok(self.last);
         }
-        if !(near && self.last.is_some() && self.next(live)?.is_none_or(|next| next >= at)) {
-            let number = self.key.len() - INO;
-            self.key[number..].copy_from_slice(&at.to_be_bytes());
-            self.iter
-                .seek(&self.key)
-                .map_err(|error| live.failed(error))?;
-            self.next(live)?;
+        if self.near && self.last.is_some() {
+            let next = self.next(live)?;
+            if next.is_none_or(|next| next >= at) {
+                return Ok(next);
+            }
         }
-        Ok(self.last)
+        let number = self.key.len() - INO;
+        self.key[number..].copy_from_slice(&at.to_be_bytes());
+        let before = self.last;
+        self.iter
+            .seek(&self.key)
+            .map_err(|error| live.failed(error))?;
+        let found = self.next(live)?;
+        if let (false, Some(before), Some(found)) = (self.first, before, found) {
+            self.near = found.saturating_sub(before) <= NEAR;
+        }
+        Ok(found)
     }
 
     fn next(&mut self, live: &Live) -> Result<Option<u64>, MdError> {
