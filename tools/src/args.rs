@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use slabfs_fs::client::Consistency;
+use slabfs_fs::client::{ClientOptions, Consistency};
 use slabfs_model::{Coords, parse_dims};
 use slabfs_objstore::Addr;
 use slabfs_objstore::addr::AddrError;
@@ -100,11 +100,6 @@ pub(crate) struct MountArgs {
     pub(crate) threads: Option<u16>,
 }
 
-/// Least time to wait for a server.
-const LEAST_PATIENCE: Duration = Duration::from_millis(100);
-/// Least bytes that may wait: one request of the kernel's.
-const LEAST_DIRTY: u64 = 1 << 20;
-
 const DEFAULT_CONSISTENCY: &str = match Consistency::DEFAULT {
     Consistency::Strict => "strict",
     Consistency::Commit => "commit",
@@ -169,7 +164,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 /// Reads how long an operation waits for a server; less than a server may take to answer would fail on working ones.
 pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
     let time = parse_time(text)?;
-    match time >= LEAST_PATIENCE {
+    match time >= ClientOptions::LEAST_TIMEOUT {
         true => Ok(time),
         false => Err(format!(
             "{text:?} is {time:?}: servers that are well may take longer to answer; write 100ms or more, or 30s as most do"
@@ -181,7 +176,7 @@ pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
 /// servers.
 pub(crate) fn parse_dirty_limit(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
-    match bytes >= LEAST_DIRTY {
+    match bytes >= ClientOptions::LEAST_DIRTY {
         true => Ok(bytes),
         false => Err(format!(
             "{text:?} is {bytes} bytes, less than one write may have; write 1M or more (without a unit it is bytes)"

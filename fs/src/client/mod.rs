@@ -132,6 +132,13 @@ pub struct ClientOptions {
     pub metadata_addr: Option<String>,
 }
 
+impl ClientOptions {
+    /// The least `dirty_limit`: one request of the kernel's. With less, each of its writes would wait for the servers.
+    pub const LEAST_DIRTY: u64 = 1 << 20;
+    /// The least `io_timeout`: servers that are well may take longer to answer than less.
+    pub const LEAST_TIMEOUT: Duration = Duration::from_millis(100);
+}
+
 impl Default for ClientOptions {
     fn default() -> Self {
         ClientOptions {

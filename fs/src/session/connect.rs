@@ -112,7 +112,7 @@ impl ConnectOptions {
 
     /// Attaches.
     pub(super) fn attach(&self) -> Result<Arc<Client>, Error> {
-        if self.client.dirty_limit < 1 << 20 {
+        if self.client.dirty_limit < ClientOptions::LEAST_DIRTY {
             return Err(Error::invalid(format!(
                 "a dirty limit of {} bytes: give 1 MiB (1048576) or more",
                 self.client.dirty_limit
@@ -124,7 +124,7 @@ impl ConnectOptions {
                 self.client.io_timeout
             )));
         }
-        if self.client.io_timeout < Duration::from_millis(100) {
+        if self.client.io_timeout < ClientOptions::LEAST_TIMEOUT {
             return Err(Error::invalid(format!(
                 "an I/O timeout of {:?}: servers that are well may take longer to answer; give 100 ms or more",
                 self.client.io_timeout

@@ -54,7 +54,7 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
     let known = state.servers.by_id.get(&id);
     if known.is_none() && is_of_others(core, &report)? {
         return Err(MdError::Invalid(format!(
-            "the data server at {} holds {} chunks of other metadata, whose numbers mean something else here; start it \
+            "the data server at {} is one of other metadata, whose numbers mean something else here ({} chunks); start it \
              with the metadata that it belongs to (is it the right --data of the metadata service?), or on an empty \
              directory",
             report.addr.as_deref().unwrap_or("this process"),

@@ -41,6 +41,7 @@ pub(super) struct Posting {
     /// so that what is wanted is its next one most of the time; in others while what is sought is close. Objects that have
     /// a rare tag in common often follow one another, and so do their entries for a common one.
     near: bool,
+    /// Whether it is the first of the join.
     first: bool,
 }
 

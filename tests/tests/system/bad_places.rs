@@ -18,6 +18,11 @@ fn up(data: &std::path::Path, mountpoint: &std::path::Path) -> Outcome {
     ])
 }
 
+fn objserver(socket: &str, cluster: &Cluster, data: &str) -> Outcome {
+    let md = cluster.md_addr();
+    slabfs(["objserver", "--listen", socket, "--md", md, "--data", data])
+}
+
 #[test]
 fn mount_points() {
     needs_mount!();
@@ -66,16 +71,7 @@ fn locked_data() {
     let socket = format!("unix:{}", area.at("x.s").display());
     slabfs(["mdserver", "--listen", &socket, "--data", &md_data]).fails(1, &["locked", &md_data]);
     let data = cluster.server_data(0).display().to_string();
-    slabfs([
-        "objserver",
-        "--listen",
-        &socket,
-        "--md",
-        cluster.md_addr(),
-        "--data",
-        &data,
-    ])
-    .fails(1, &["in use by another process", &data]);
+    objserver(&socket, &cluster, &data).fails(1, &["in use by another process", &data]);
     file::write(&cluster.at(0, "f"), "theirs");
     assert_eq!(file::read(&cluster.at(0, "f")), b"theirs");
 }
@@ -102,16 +98,7 @@ fn data_of_another_filesystem() {
     let data = first.data().join("os1").display().to_string();
     let area = Area::new();
     let socket = format!("unix:{}", area.at("x.s").display());
-    slabfs([
-        "objserver",
-        "--listen",
-        &socket,
-        "--md",
-        cluster.md_addr(),
-        "--data",
-        &data,
-    ])
-    .fails(1, &["of other metadata", "empty directory"]);
+    objserver(&socket, &cluster, &data).fails(1, &["of other metadata", "empty directory"]);
     assert_eq!(servers(&cluster.mnt(0)).len(), 1);
     first.start_again();
     assert_eq!(file::read(&first.at("f")), b"mine");

@@ -244,6 +244,7 @@ mod tests {
         file.set_len(5000).unwrap();
         assert_eq!(map.look(&file, 4990..5000).unwrap(), [0; 10]);
     }
+
     /// A folio of many pages stays in memory whole when it is dirty and the file is cut inside it.
     #[test]
     fn what_a_cut_left_in_memory_is_an_error_and_no_signal() {
