@@ -78,10 +78,12 @@ fn read_all(handle: &Arc<Handle>, buffers: Vec<Vec<u8>>, len: usize) -> Vec<Vec<
     ends.into_iter().map(|end| end.unwrap()).collect()
 }
 
-fn large(client: &Arc<Client>) {
-    let mut own = spec("u1", &[REGIONS, REGION as u64], "aligned");
-    own.placement = Some("dynamic".parse().unwrap());
-    let (_, handle) = create(client, "large", own);
+fn large(client: &Arc<Client>, layout: &str) {
+    let mut own = spec("u1", &[REGIONS, REGION as u64], layout);
+    if layout == "aligned" {
+        own.placement = Some("dynamic".parse().unwrap());
+    }
+    let (_, handle) = create(client, layout, own);
     let bytes = REGION * REGIONS as usize;
     let mut buffers = vec![vec![1u8; REGION]; REGIONS as usize];
     let (mut raws, mut writes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
@@ -99,7 +101,7 @@ fn large(client: &Arc<Client>) {
     let speed = |time: Duration| bytes as f64 / time.as_secs_f64() / 1e9;
     let (raw, write, read) = (median(raws), median(writes), median(reads));
     println!(
-        "{REGIONS} x 4 MiB: raw {:.2} GB/s, written {:.2} ({:.2} of raw), read {:.2} ({:.2} of raw)",
+        "{REGIONS} x 4 MiB, {layout}: raw {:.2} GB/s, written {:.2} ({:.2} of raw), read {:.2} ({:.2} of raw)",
         speed(raw),
         speed(write),
         raw.as_secs_f64() / write.as_secs_f64(),
@@ -166,7 +168,10 @@ fn main() {
     let client = house.client(ClientOptions::default());
     let only = std::env::args().nth(2);
     if only.as_deref() != Some("small") {
-        large(&client);
+        // In a grid bytes have their places, and are sent.
+        for layout in ["aligned", "grid:1,4194304", "grid:2,1000000"] {
+            large(&client, layout);
+        }
     }
     if only.as_deref() != Some("large") {
         small(&client);

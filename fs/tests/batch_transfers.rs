@@ -278,6 +278,46 @@ fn a_running_batch_is_cancelled() {
     house.close();
 }
 
+/// A batch that fills several messages of a server costs no more than these, written and read.
+#[test]
+fn a_batch_of_many_messages_fills_them() {
+    const PIECE: u64 = 4 << 10;
+    const PIECES: u64 = (288 << 20) / PIECE;
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 2);
+    let client = house.client(ClientOptions::default());
+    let counted = client.without_upkeep();
+    let dims = [PIECES, PIECE + 96];
+    let (_, handle) = create(&client, "grid", spec("u1", &dims, "grid:512,4192"));
+    let every = Batch::repeated(
+        Place::at(48).every(PIECE as i64 + 96),
+        Place::at(0).every(PIECE as i64),
+        PIECES,
+        batch::Pattern::Data(PIECE),
+    );
+    let plan = || batch::Plan::new(std::slice::from_ref(&every), 1).unwrap();
+    let bytes: Vec<u8> = (0..PIECES * PIECE / 8)
+        .flat_map(|number| (number * 0x9E37_79B9).to_le_bytes())
+        .collect();
+    let before = messages(&client);
+    let write = handle.write_batch_transfer(plan(), bytes).unwrap();
+    let bytes = write.wait().unwrap();
+    let written = messages(&client) - before;
+    let read = handle
+        .read_batch_transfer(plan(), vec![0; bytes.len()])
+        .unwrap();
+    let before = messages(&client);
+    assert!(read.wait().unwrap() == bytes);
+    let read = messages(&client) - before;
+    // 288 MiB are 4.5 messages; each server has one that is not full, and so has each portion of a write, of 128 MiB.
+    assert!((5..=8).contains(&written), "{written}");
+    assert!((5..=6).contains(&read), "{read}");
+    drop(counted);
+    handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}
+
 /// What is written to one place over and over costs what its last time costs, and a batch whose pieces nobody could
 /// wait for ends when it is cancelled.
 #[test]

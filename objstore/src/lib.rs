@@ -6,6 +6,7 @@
 //! - [`name`], [`addr`], [`error`], [`Moment`]: what everything here speaks of.
 //! - [`codec`] and [`checksum`]: pure functions over bytes.
 //! - [`store`]: the [`ChunkStore`] trait, the engine over a local directory, and the conformance suite.
+//! - `cut`: parts of what is too large for one message or one look.
 //! - `batch`: the bytes of nested strided requests on their way out of chunks and into them.
 //! - [`wire`]: frames and connections, used by the metadata service as well.
 //! - [`server`]: a data server: a chunk store behind a listener.
@@ -16,6 +17,7 @@ mod batch;
 pub mod checksum;
 pub mod client;
 pub mod codec;
+mod cut;
 pub mod error;
 mod moment;
 pub mod name;

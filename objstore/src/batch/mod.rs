@@ -31,8 +31,6 @@ pub(crate) const PART: usize = 256 << 10;
 pub(crate) const SPAN: u64 = 1 << 20;
 /// Pieces further apart than this are looked at one by one: stores check blocks of 64 KiB.
 const GAP: u64 = 128 << 10;
-/// Behind the bytes of a reply: what went wrong while they were sent.
-pub(crate) const TRAILER: usize = 1024;
 /// Steps of a walk between two looks at the clock.
 const LOOK: u64 = 1 << 16;
 
@@ -97,42 +95,6 @@ impl Patience {
     }
 }
 
-/// The trailer that says that all went well, or what did not.
-pub(crate) fn trailer(failed: Option<&StoreError>) -> [u8; TRAILER] {
-    let mut trailer = [0; TRAILER];
-    let Some(error) = failed else { return trailer };
-    let room = TRAILER - 2;
-    let put = |error: &StoreError, trailer: &mut [u8; TRAILER]| {
-        let bytes = postcard::to_allocvec(error).ok()?;
-        let into = trailer[2..].get_mut(..bytes.len())?;
-        into.copy_from_slice(&bytes);
-        trailer[..2].copy_from_slice(&(bytes.len() as u16).to_le_bytes());
-        Some(())
-    };
-    if put(error, &mut trailer).is_none() {
-        let mut detail = error.to_string();
-        detail.truncate(detail.floor_char_boundary(room - 64));
-        let short = StoreError::Io {
-            what: "read a batch".into(),
-            detail,
-            errno: None,
-        };
-        // It fits: text is cut to less than the room.
-        put(&short, &mut trailer);
-    }
-    trailer
-}
-
-/// What a trailer says; none if it cannot be read.
-pub(crate) fn told(trailer: &[u8; TRAILER]) -> Option<Option<StoreError>> {
-    let len = usize::from(u16::from_le_bytes([trailer[0], trailer[1]]));
-    if len == 0 {
-        return Some(None);
-    }
-    let bytes = trailer[2..].get(..len)?;
-    postcard::from_bytes(bytes).ok().map(Some)
-}
-
 #[cfg(test)]
 mod tests {
     use slabfs_model::batch::{Batch, Pattern, Place};
@@ -171,25 +133,5 @@ mod tests {
         };
         let given_up = share.measure(&plan, &(0..plan.bytes()), &over);
         assert!(matches!(given_up, Err(StoreError::Invalid(_))));
-    }
-
-    #[test]
-    fn a_trailer_says_what_went_wrong() {
-        assert_eq!(told(&trailer(None)), Some(None));
-        let damaged = |detail: String| StoreError::Damaged {
-            name: ChunkName::Free(ChunkId(9)),
-            detail,
-        };
-        let short = damaged("block 3".into());
-        assert_eq!(told(&trailer(Some(&short))), Some(Some(short)));
-        let long = damaged("é".repeat(2000));
-        let Some(Some(StoreError::Io { detail, .. })) = told(&trailer(Some(&long))) else {
-            panic!("a long text was lost");
-        };
-        assert!(detail.contains("éé"), "{detail}");
-        let mut broken = [0xff; TRAILER];
-        assert_eq!(told(&broken), None);
-        broken[..2].copy_from_slice(&[1, 0]);
-        assert_eq!(told(&broken), None);
     }
 }

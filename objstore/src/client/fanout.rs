@@ -394,7 +394,7 @@ impl<M> Sorter<M> {
             }
         };
         let (job, room) = (&mut self.jobs[at], &mut self.room[at]);
-        let fits = room.0 + payload <= crate::wire::MAX_PAYLOAD as u64 && room.1 + control <= FULL;
+        let fits = room.0 + payload <= crate::wire::MAX_DATA as u64 && room.1 + control <= FULL;
         if job.messages.is_empty() || !fits {
             job.messages.push(fresh());
             *room = (0, 0);

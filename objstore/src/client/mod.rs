@@ -21,7 +21,6 @@
 mod batch;
 mod blank;
 mod counters;
-mod cut;
 mod fanout;
 mod loans;
 mod manage;

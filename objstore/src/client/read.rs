@@ -8,18 +8,19 @@ use smallvec::SmallVec;
 use super::{
     Counters, ReadPiece, Servers, Table, Target,
     counters::touched,
-    cut::cut,
     fanout::{Failure, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight},
     loans::Lent,
     target,
 };
 use crate::{
+    cut::cut,
     error::{Result, StoreError},
     name::{ChunkForm, ChunkName},
     store::{ChunkSource, ChunkStore},
     wire::{
-        Incoming, MAX_PAYLOAD, WireResult,
+        Incoming, MAX_DATA, TRAILER, WireResult,
         messages::{Found, ReadItem, ReadReply, kind},
+        told,
     },
 };
 
@@ -206,12 +207,12 @@ fn sort<'a>(pieces: &'a mut [ReadPiece<'_>]) -> Result<Vec<super::fanout::Job<Re
                 found: true,
             });
         };
-        if piece.out.len() <= MAX_PAYLOAD {
+        if piece.out.len() <= MAX_DATA {
             put(Slab::Whole(piece.slab), piece.out);
             continue;
         }
         let mut rest = &mut *piece.out;
-        for part in cut(piece.slab, MAX_PAYLOAD as u64).map_err(|e| (i, e))? {
+        for part in cut(piece.slab, MAX_DATA as u64).map_err(|e| (i, e))? {
             let (out, more) = rest.split_at_mut(part.bytes as usize);
             rest = more;
             put(Slab::Cut(part.slab), out);
@@ -274,7 +275,24 @@ impl<'a> Message<'a> for Read<'a> {
                 }
             }
         }
-        incoming.read_vectored(&mut outs)
+        incoming.read_vectored(&mut outs)?;
+        drop(outs);
+        if !reply.told_behind {
+            return Ok(());
+        }
+        let (mut number, mut trailer) = ([0; size_of::<u32>()], [0; TRAILER]);
+        incoming
+            .read_vectored(&mut [IoSliceMut::new(&mut number), IoSliceMut::new(&mut trailer)])?;
+        let part = self.parts.get(u32::from_le_bytes(number) as usize);
+        match (told(&trailer), part) {
+            (Some(None), _) => Ok(()),
+            // Also of a chunk that went meanwhile: who asks anew is told so in front.
+            (Some(Some(e)), Some(part)) => {
+                self.failed.get_or_insert((part.piece, e));
+                Ok(())
+            }
+            _ => Err(incoming.protocol("the end of a read cannot be read")),
+        }
     }
 
     fn verdict(&mut self) -> Result<(), Failure> {

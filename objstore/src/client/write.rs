@@ -9,17 +9,17 @@ use super::blank::{self, Filling};
 use super::{
     Servers, Table, Target, WriteKind, WritePiece,
     counters::touched,
-    cut::cut,
     fanout::{
         Failure, Job, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight,
     },
     pieces::bytes,
 };
 use crate::{
+    cut::cut,
     error::{Result, StoreError},
     store::ChunkStore,
     wire::{
-        Incoming, MAX_PAYLOAD, WireResult,
+        Incoming, MAX_DATA, WireResult,
         messages::{BySession, Outcome, WriteItem, WriteOp, kind},
     },
 };
@@ -107,7 +107,7 @@ struct Write<'a> {
 
 fn sort<'a>(table: &Table, pieces: &'a [WritePiece<'a>]) -> Result<Vec<Job<Write<'a>>>> {
     let mut sorter = Sorter::<Write<'a>>::new();
-    let most = MAX_PAYLOAD as u64;
+    let most = MAX_DATA as u64;
     for (number, piece) in pieces.iter().enumerate() {
         let all = bytes(piece.data);
         let mut put = |from, bytes, slab: Option<Hyperslab>| {

@@ -12,13 +12,11 @@ use slabfs_model::batch::{Plan, Rows};
 
 use super::check;
 use super::handler::{decode, encode};
-use crate::batch::{
-    PART, Patching, Patience, Share, TRAILER, Window, is_there, read_window, trailer,
-};
+use crate::batch::{PART, Patching, Patience, Share, Window, is_there, read_window};
 use crate::error::{Result, StoreError};
 use crate::store::ChunkStore;
 use crate::wire::messages::{Answer, BatchFound, BatchItem, BatchRequest, BatchRequests};
-use crate::wire::{Call, MAX_PAYLOAD, WireResult};
+use crate::wire::{Call, MAX_DATA, TRAILER, WireResult, trailer};
 
 /// How long one request may take: a client waits 30 seconds for it.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -124,10 +122,9 @@ impl<'a> Asked<'a> {
             let (bytes, _) = share.measure(&asked.plan, &asked.packed, &patience)?;
             asked.bytes = asked.bytes.saturating_add(bytes);
             *all = all.saturating_add(bytes);
-            if *all > (MAX_PAYLOAD - TRAILER) as u64 {
+            if *all > MAX_DATA as u64 {
                 return Err(StoreError::Invalid(format!(
-                    "a read of more than {} bytes of batches in one message",
-                    MAX_PAYLOAD - TRAILER
+                    "a read of more than {MAX_DATA} bytes of batches in one message"
                 )));
             }
             asked.shares.push(share);

@@ -13,7 +13,7 @@ use super::handler::{decode, encode, outcome};
 use crate::error::{Result, StoreError};
 use crate::store::{Blank, ChunkStore};
 use crate::wire::messages::{Answer, BlankItem, Blanks, FilledItem};
-use crate::wire::{Call, MAX_FILES, MAX_PAYLOAD, WireResult};
+use crate::wire::{Call, MAX_DATA, MAX_FILES, WireResult};
 
 /// Lends files for all of the chunks asked for, or none.
 pub(super) fn lend(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
@@ -45,9 +45,9 @@ fn make(store: &dyn ChunkStore, items: &[BlankItem]) -> Result<Vec<(Blank, File)
         check::kind_of(&item.name, false, "put")?;
         total = total.saturating_add(item.form.volume().unwrap_or(u64::MAX));
     }
-    if items.len() > MAX_FILES || total > MAX_PAYLOAD as u64 {
+    if items.len() > MAX_FILES || total > MAX_DATA as u64 {
         return Err(StoreError::Invalid(format!(
-            "files for {} chunks of {total} bytes were asked for, {MAX_FILES} of {MAX_PAYLOAD} are possible",
+            "files for {} chunks of {total} bytes were asked for, {MAX_FILES} of {MAX_DATA} are possible",
             items.len()
         )));
     }

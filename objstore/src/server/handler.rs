@@ -179,7 +179,7 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
     match call.kind {
         kind::READ => {
             let pieces = vec![Found::Failed(error)];
-            call.reply(&encode(&ReadReply { pieces })?, &[])
+            call.reply(&encode(&ReadReply::before(pieces))?, &[])
         }
         kind::SPACE | kind::LIST | kind::READ_BATCH | kind::BLANKS | kind::LOANS => {
             call.reply(&encode(&Answer::<()>::Err(error))?, &[])

@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     /// Files that came back filled, and whether they are taken.
     pub(crate) filled: AtomicUsize,
     pub(crate) refuses: AtomicBool,
-    /// A free chunk of this id fails: 1 panics, 2 has no space, 3 is damaged.
+    /// A free chunk of this id fails: 1 panics, 2 has no space, 3 is damaged, 4 goes before its bytes are read.
     pub(crate) trap: AtomicU64,
 }
 
@@ -53,6 +53,7 @@ impl Memory {
             ChunkName::Free(id) if id.0 == trap => match trap {
                 1 => panic!("the trap of chunk 1"),
                 2 => Err(StoreError::NoSpace),
+                4 => Err(StoreError::Missing(name.clone())),
                 _ => Err(StoreError::Damaged {
                     name: name.clone(),
                     detail: "as asked".into(),

@@ -1,8 +1,11 @@
 //! Replies to reads of pieces.
 //!
 //! Large pieces of immutable chunks are sent from where they lie: a single one while the store shows it, several out of
-//! their files, which are open once more until the reply has gone. All else is copied into the connection's buffer first,
-//! since what is missing or wrong is said in front of the bytes.
+//! their files, which are open once more until the reply has gone. All else is copied into the connection's buffer: all of
+//! it before the first byte is sent where that is little, so that what is missing or wrong is said in front of the bytes;
+//! of more than [`COPIED`] a part at a time, which is sent while it is in the cache. Such a reply says in front which chunks
+//! are there, and behind the bytes what went wrong on the way; what follows that is zeros, so that the connection stays in
+//! step.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -12,20 +15,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::resource::{Resource, getrlimit};
 
+use slabfs_model::Hyperslab;
+
 use super::check;
 use super::handler::{decode, encode};
+use crate::batch::{PART, is_there};
+use crate::cut::cut;
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
 use crate::store::ChunkStore;
 use crate::wire::messages::{Found, ReadItem, ReadReply};
-use crate::wire::{Call, MAX_PAYLOAD, WireResult};
+use crate::wire::{Call, MAX_DATA, Outgoing, Replier, TRAILER, WireResult, trailer};
 
 /// From here on a read of one immutable chunk is sent from where the store has it mapped; below, the
 /// copy is cheaper than the look-up of the mapping.
 const SHOW_FROM: u64 = 32 << 10;
 
 /// From here on it is sent out of its file, without a copy; below, the calls of the system cost more.
-const LEND_FROM: usize = 128 << 10;
+const LEND_FROM: u64 = 128 << 10;
+
+/// Up to here all that is copied stands in the buffer before the reply begins.
+const COPIED: u64 = 1 << 20;
+
+/// So much of a piece is read at a time, under the chunk's lock. A packed block that lies across a cut is unpacked twice, so
+/// it is several of them (1 MiB at most); and more of it would not stay in the cache.
+const BITE: u64 = 4 << 20;
 
 /// Reads pieces into the connection's buffer; large ones of immutable chunks are sent from where they lie.
 pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
@@ -37,56 +51,99 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         Ok(checked) => checked,
         // The first piece stands for all of them.
         Err(e) => {
-            return call.reply(
-                &encode(&ReadReply {
-                    pieces: vec![Found::Failed(e)],
-                })?,
-                &[],
-            );
+            let control = encode(&ReadReply::before(vec![Found::Failed(e)]))?;
+            return call.reply(&control, &[]);
         }
     };
+    let Call { spare, reply, .. } = call;
+    let mut reply = reply;
     if let ([item], &[bytes]) = (&items[..], &sizes[..])
         && bytes >= SHOW_FROM
         && matches!(item.name, ChunkName::Free(_))
     {
-        return read_one(store, call, item, bytes as usize);
+        match send_from_store(store, item, bytes, reply)? {
+            Some(unsent) => reply = unsent,
+            None => return Ok(()),
+        }
     }
-    let Call { spare, reply, .. } = call;
+    let asked = Asked::new(store, &items, sizes);
+    match asked.copied() > COPIED {
+        true => send_as_read(store, &asked, spare, reply),
+        false => read_and_send(store, &asked, spare, reply),
+    }
+}
+
+/// Pieces that are asked for.
+struct Asked<'a> {
+    items: &'a [ReadItem],
+    /// Their bytes.
+    sizes: Vec<u64>,
+    /// Where those lie that are sent out of files; empty if none is.
+    lent: Vec<Option<InFile>>,
+}
+
+/// A piece that is asked for.
+struct Piece<'a> {
+    item: &'a ReadItem,
+    bytes: u64,
+    lent: Option<&'a InFile>,
+}
+
+impl<'a> Asked<'a> {
+    fn new(store: &dyn ChunkStore, items: &'a [ReadItem], sizes: Vec<u64>) -> Asked<'a> {
+        let mut files = Files::default();
+        let may_lend = |(item, bytes): (&ReadItem, &u64)| {
+            matches!(item.name, ChunkName::Free(_)) && *bytes >= LEND_FROM
+        };
+        let mut lent = Vec::new();
+        if items.iter().zip(&sizes).any(may_lend) {
+            let each = items.iter().zip(&sizes);
+            lent.extend(each.map(|piece| {
+                may_lend(piece)
+                    .then(|| files.lend(store, piece.0))
+                    .flatten()
+            }));
+        }
+        Asked { items, sizes, lent }
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let each = self.items.iter().zip(&self.sizes).enumerate();
+        each.map(|(at, (item, &bytes))| Piece {
+            item,
+            bytes,
+            lent: self.lent.get(at).and_then(Option::as_ref),
+        })
+    }
+
+    /// Bytes that are not sent out of files.
+    fn copied(&self) -> u64 {
+        let copied = self.pieces().filter(|piece| piece.lent.is_none());
+        copied.map(|piece| piece.bytes).sum()
+    }
+}
+
+/// Reads all that is copied, and sends it then.
+fn read_and_send(
+    store: &dyn ChunkStore,
+    asked: &Asked<'_>,
+    spare: &mut Vec<u8>,
+    reply: Replier<'_>,
+) -> WireResult<()> {
     let mut at = 0;
-    let mut pieces = Vec::with_capacity(items.len());
-    let mut parts: Vec<Part> = Vec::new();
-    let mut opened: Option<(&ChunkName, Arc<Opened>)> = None;
-    let may_lend = |item: &ReadItem, bytes: u64| {
-        matches!(item.name, ChunkName::Free(_)) && bytes >= LEND_FROM as u64
-    };
-    let copied = items.iter().zip(&sizes);
-    let copied = copied.filter(|&(item, &bytes)| !may_lend(item, bytes));
-    let room = copied.map(|(_, &bytes)| bytes as usize).sum();
+    let mut pieces = Vec::with_capacity(asked.items.len());
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    let room = asked.copied() as usize;
     if spare.len() < room {
         spare.resize(room, 0);
     }
-    for (item, bytes) in items.iter().zip(sizes) {
-        let is_lent = may_lend(item, bytes);
+    for Piece { item, bytes, lent } in asked.pieces() {
+        if let Some(lent) = lent {
+            parts.push(Part::File(lent));
+            pieces.push(Found::Yes);
+            continue;
+        }
         let bytes = bytes as usize;
-        if is_lent {
-            let known = opened.take().filter(|(name, _)| **name == item.name);
-            let mut file = known.map(|(_, file)| file);
-            let mut lent = None;
-            // What is wrong with the chunk is found again below, and told.
-            let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
-                file = file.take().or_else(|| Opened::again(part.file));
-                lent = (file.clone()).map(|file| Part::File(file, part.at, part.len));
-            });
-            opened = file.map(|file| (&item.name, file));
-            if let Some(lent) = lent {
-                parts.push(lent);
-                pieces.push(Found::Yes);
-                continue;
-            }
-        }
-        if spare.len() < at + bytes {
-            spare.resize(at + bytes, 0);
-        }
         let out = &mut spare[at..at + bytes];
         let found = found(store.read(&item.name, &item.form, &item.slab, out));
         if found == Found::Yes {
@@ -98,7 +155,7 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         }
         pieces.push(found);
     }
-    let control = encode(&ReadReply { pieces })?;
+    let control = encode(&ReadReply::before(pieces))?;
     if !parts.iter().any(|part| matches!(part, Part::File(..))) {
         return reply.send(&control, &[IoSlice::new(&spare[..at])]);
     }
@@ -106,16 +163,198 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let mut outgoing = reply.begin(&control, total)?;
     parts.iter().try_for_each(|part| match part {
         Part::Copied(range) => outgoing.give(&spare[range.clone()]),
-        Part::File(file, at, len) => outgoing.give_file(&file.0, *at, *len),
+        Part::File(lent) => lent.send(&mut outgoing),
     })
 }
 
 /// A part of a reply.
-enum Part {
+enum Part<'a> {
     /// These bytes of the connection's buffer.
     Copied(Range<usize>),
-    /// So many bytes from there in a file, which stays although the chunk may be deleted meanwhile.
-    File(Arc<Opened>, u64, u64),
+    File(&'a InFile),
+}
+
+impl Part<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Part::Copied(range) => range.len() as u64,
+            Part::File(lent) => lent.len,
+        }
+    }
+}
+
+/// Reads what is copied while it is sent.
+fn send_as_read(
+    store: &dyn ChunkStore,
+    asked: &Asked<'_>,
+    spare: &mut Vec<u8>,
+    reply: Replier<'_>,
+) -> WireResult<()> {
+    let mut pieces = Vec::with_capacity(asked.items.len());
+    let mut total = (size_of::<u32>() + TRAILER) as u64;
+    for Piece { item, bytes, lent } in asked.pieces() {
+        let found = match lent {
+            Some(_) => Found::Yes,
+            None => match is_there(store, &item.name, &item.form) {
+                Ok(true) => Found::Yes,
+                Ok(false) => Found::No,
+                Err(e) => Found::Failed(e),
+            },
+        };
+        if found == Found::Yes {
+            total += bytes;
+        }
+        pieces.push(found);
+    }
+    let reading = ReadReply {
+        pieces,
+        told_behind: true,
+    };
+    let mut sending = Sending {
+        outgoing: reply.begin(&encode(&reading)?, total)?,
+        spare,
+        full: 0,
+        failed: None,
+    };
+    let found = reading.pieces.iter().map(|found| *found == Found::Yes);
+    for (number, (piece, is_there)) in (0u32..).zip(asked.pieces().zip(found)) {
+        match piece.lent {
+            Some(lent) => sending.file(lent)?,
+            None if is_there => sending.piece(store, &piece, number)?,
+            None => {}
+        }
+    }
+    sending.end()
+}
+
+/// A reply that is read while it is sent.
+struct Sending<'a> {
+    outgoing: Outgoing<'a>,
+    spare: &'a mut Vec<u8>,
+    /// So many bytes of `spare` wait to be sent.
+    full: usize,
+    /// The first piece that could not be read.
+    failed: Option<(u32, StoreError)>,
+}
+
+impl Sending<'_> {
+    /// Reads a piece, which is sent as soon as there is enough to send.
+    fn piece(&mut self, store: &dyn ChunkStore, piece: &Piece<'_>, number: u32) -> WireResult<()> {
+        let Piece { item, bytes, .. } = *piece;
+        if bytes <= BITE {
+            return self.cells(store, item, &item.slab, bytes, number);
+        }
+        match cut(&item.slab, BITE) {
+            Ok(parts) => parts
+                .iter()
+                .try_for_each(|part| self.cells(store, item, &part.slab, part.bytes, number)),
+            Err(e) => {
+                self.failed.get_or_insert((number, e));
+                self.zeros(bytes)
+            }
+        }
+    }
+
+    fn cells(
+        &mut self,
+        store: &dyn ChunkStore,
+        item: &ReadItem,
+        slab: &Hyperslab,
+        bytes: u64,
+        number: u32,
+    ) -> WireResult<()> {
+        if self.failed.is_some() {
+            return self.zeros(bytes);
+        }
+        let room = self.room(bytes as usize)?;
+        let out = &mut self.spare[room.clone()];
+        if let Err(e) = store.read(&item.name, &item.form, slab, out) {
+            self.failed = Some((number, e));
+            self.spare[room].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Room for so many bytes more, which count as full.
+    fn room(&mut self, bytes: usize) -> WireResult<Range<usize>> {
+        if self.full + bytes > PART {
+            self.flush()?;
+        }
+        let room = self.full..self.full + bytes;
+        if self.spare.len() < room.end {
+            self.spare.resize(room.end, 0);
+        }
+        self.full = room.end;
+        Ok(room)
+    }
+
+    fn zeros(&mut self, mut bytes: u64) -> WireResult<()> {
+        while bytes > 0 {
+            let some = bytes.min(PART as u64);
+            let room = self.room(some as usize)?;
+            self.spare[room].fill(0);
+            bytes -= some;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, lent: &InFile) -> WireResult<()> {
+        self.flush()?;
+        lent.send(&mut self.outgoing)
+    }
+
+    fn flush(&mut self) -> WireResult<()> {
+        let full = std::mem::take(&mut self.full);
+        self.outgoing.give(&self.spare[..full])
+    }
+
+    fn end(mut self) -> WireResult<()> {
+        self.flush()?;
+        let number = self.failed.as_ref().map_or(0, |(number, _)| *number);
+        self.outgoing.give(&number.to_le_bytes())?;
+        let failed = self.failed.as_ref().map(|(_, error)| error);
+        self.outgoing.give(&trailer(failed))
+    }
+}
+
+/// A part of a chunk's file, which stays although the chunk may be deleted meanwhile.
+struct InFile {
+    file: Arc<Opened>,
+    at: u64,
+    len: u64,
+}
+
+impl InFile {
+    fn send(&self, outgoing: &mut Outgoing<'_>) -> WireResult<()> {
+        outgoing.give_file(&self.file.0, self.at, self.len)
+    }
+}
+
+/// Files of chunks that a reply is sent out of.
+#[derive(Default)]
+struct Files<'a> {
+    /// The last one, and its chunk.
+    opened: Option<(&'a ChunkName, Arc<Opened>)>,
+}
+
+impl<'a> Files<'a> {
+    /// A piece where it lies in its file, if it can be sent from there. What is wrong with the chunk is found again when
+    /// it is read, and told.
+    fn lend(&mut self, store: &dyn ChunkStore, item: &'a ReadItem) -> Option<InFile> {
+        let known = self.opened.take().filter(|(name, _)| **name == item.name);
+        let mut file = known.map(|(_, file)| file);
+        let mut lent = None;
+        let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
+            file = file.take().or_else(|| Opened::again(part.file));
+            lent = file.clone().map(|file| InFile {
+                file,
+                at: part.at,
+                len: part.len,
+            });
+        });
+        self.opened = file.map(|file| (&item.name, file));
+        lent
+    }
 }
 
 /// A chunk's file, open once more for a reply. Of all that this process may open these take a small share, so that peers
@@ -145,63 +384,32 @@ impl Drop for Opened {
     }
 }
 
-impl Part {
-    fn len(&self) -> u64 {
-        match self {
-            Part::Copied(range) => range.len() as u64,
-            Part::File(_, _, len) => *len,
-        }
-    }
-}
-
-/// Sends an immutable chunk's cells from where they lie, if the store can show them.
-fn read_one(
+/// Sends an immutable chunk's cells from where they lie, if the store can show them; else gives the reply back. What is
+/// wrong with the chunk is found again when it is read, and told.
+fn send_from_store<'a>(
     store: &dyn ChunkStore,
-    call: Call<'_>,
     item: &ReadItem,
-    bytes: usize,
-) -> WireResult<()> {
-    let Call { spare, reply, .. } = call;
+    bytes: u64,
+    reply: Replier<'a>,
+) -> WireResult<Option<Replier<'a>>> {
     let mut reply = Some(reply);
     let mut sent = Ok(());
-    let yes = encode(&ReadReply {
-        pieces: vec![Found::Yes],
-    })?;
+    let yes = encode(&ReadReply::before(vec![Found::Yes]))?;
     if bytes >= LEND_FROM {
-        // What is wrong with the chunk is found again below, and told.
         let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
             if let Some(reply) = reply.take() {
                 sent = reply.send_file(&yes, part.file, part.at, part.len);
             }
         });
-        if reply.is_none() {
-            return sent;
-        }
     }
-    let shown = store.show(&item.name, &item.form, &item.slab, &mut |cells| {
-        if let Some(reply) = reply.take() {
-            sent = reply.send(&yes, &[IoSlice::new(cells)]);
-        }
-    });
-    let Some(reply) = reply else { return sent };
-    let result = match shown {
-        Ok(_) => {
-            if spare.len() < bytes {
-                spare.resize(bytes, 0);
+    if reply.is_some() {
+        let _ = store.show(&item.name, &item.form, &item.slab, &mut |cells| {
+            if let Some(reply) = reply.take() {
+                sent = reply.send(&yes, &[IoSlice::new(cells)]);
             }
-            store.read(&item.name, &item.form, &item.slab, &mut spare[..bytes])
-        }
-        Err(e) => Err(e),
-    };
-    match found(result) {
-        Found::Yes => reply.send(&yes, &[IoSlice::new(&spare[..bytes])]),
-        other => reply.send(
-            &encode(&ReadReply {
-                pieces: vec![other],
-            })?,
-            &[],
-        ),
+        });
     }
+    sent.map(|()| reply)
 }
 
 fn found(result: Result<()>) -> Found {
@@ -221,9 +429,9 @@ fn sizes(items: &[ReadItem]) -> Result<Vec<u64>> {
             check::form(&item.name, &item.form)?;
             let bytes = check::slab(&item.name, &item.form, &item.slab)?;
             total = total.saturating_add(bytes);
-            if total > MAX_PAYLOAD as u64 {
+            if total > MAX_DATA as u64 {
                 return Err(StoreError::Invalid(format!(
-                    "a read of more than {MAX_PAYLOAD} bytes in one message"
+                    "a read of more than {MAX_DATA} bytes in one message"
                 )));
             }
             Ok(bytes)

@@ -19,16 +19,19 @@ const MAGIC: [u8; 4] = *b"SLBW";
 ///
 /// 1: the first one. 2: what changes grid chunks says for which session. 3: rights between mounts.
 /// 4: several batches in a message, and files for new chunks. 5: files of chunks to be read, and sums with those that were
-/// filled. 6: mounts whose life is over say what they keep.
-pub const VERSIONS: (u16, u16) = (6, 6);
+/// filled. 6: mounts whose life is over say what they keep. 7: replies to large reads that say behind the bytes what went
+/// wrong.
+pub const VERSIONS: (u16, u16) = (7, 7);
 
 /// The most files beside one reply; the kernel takes 253.
 pub const MAX_FILES: usize = 64;
 
 /// The longest control part.
 pub const MAX_CONTROL: usize = 16 << 20;
-/// The longest payload.
-pub const MAX_PAYLOAD: usize = 64 << 20;
+/// The most bytes of data in one message.
+pub const MAX_DATA: usize = 64 << 20;
+/// The longest payload: data, and what a reply says behind them.
+pub const MAX_PAYLOAD: usize = MAX_DATA + (4 << 10);
 /// The longest control part of a peer that has not proved who it is.
 pub(super) const MAX_OPENING: usize = 1024;
 

@@ -164,6 +164,19 @@ pub struct BatchItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
 pub struct ReadReply {
     /// One a piece.
     pub pieces: Vec<Found>,
+    /// The bytes are read as they are sent: behind them stand the number of the first piece that could not be (u32), and
+    /// why, as behind those of batches. From there on they are zeros.
+    pub told_behind: bool,
+}
+
+impl ReadReply {
+    /// Of a read that was done before the reply began.
+    pub fn before(pieces: Vec<Found>) -> ReadReply {
+        ReadReply {
+            pieces,
+            told_behind: false,
+        }
+    }
 }
 
 /// What became of one piece of a read.
@@ -341,9 +354,10 @@ mod tests {
         assert_eq!(hex(&WriteOp::Write(slab)), "02020102010200080504");
         assert_eq!(
             hex(&ReadReply {
-                pieces: vec![Found::Yes, Found::No]
+                pieces: vec![Found::Yes, Found::No],
+                told_behind: true
             }),
-            "020001"
+            "02000101"
         );
         let bytes = ChunkForm {
             shape: Coords::from_slice(&[100_000]),

@@ -38,11 +38,13 @@ mod serve;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod trailer;
 
 pub use connection::{Buffers, Connection, Frame, Incoming};
 pub use error::{WireError, WireResult};
-pub use frame::{FIRST_FREE_KIND, MAX_CONTROL, MAX_FILES, MAX_PAYLOAD, REPLY, VERSIONS};
+pub use frame::{FIRST_FREE_KIND, MAX_CONTROL, MAX_DATA, MAX_FILES, MAX_PAYLOAD, REPLY, VERSIONS};
 pub use key::Key;
 pub use listener::Listener;
 pub use pool::{FilesReply, Flight, Pool, Second, Take, Until};
 pub use serve::{Call, Handler, Kept, Outgoing, Replier, ServeOptions, Serving, serve, serve_with};
+pub(crate) use trailer::{TRAILER, told, trailer};

@@ -114,7 +114,6 @@ impl Handle {
                 base,
                 span,
             }),
-            buffered: false,
         })
     }
 }

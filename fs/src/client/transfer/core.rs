@@ -52,10 +52,6 @@ struct State {
     owned: Option<Owned>,
 }
 
-/// How much more the bytes of a transfer that is buffered count in a batch: buffers of 4 MiB are kept from message to
-/// message and stay in a processor's cache; those of 64 would be new memory each time.
-const BUFFERED: u64 = 16;
-
 /// What a transfer moves.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -69,9 +65,6 @@ pub(super) struct Plan {
     /// The box around that.
     pub(super) bounds: Option<Region>,
     pub(super) memory: Fitted,
-    /// All its bytes stand in a buffer on their way: a server that reads them from a grid or decodes them, or this
-    /// process that converts them or gathers them from pieces of memory, does so with all that goes in one message.
-    pub(super) buffered: bool,
 }
 
 /// A transfer, shared by whoever waits for it and the engine.
@@ -340,10 +333,7 @@ impl Core {
             ino: self.plan.handle.object.ino,
             writes: self.plan.writes,
             bounds: self.plan.bounds.clone(),
-            bytes: match self.plan.buffered {
-                true => self.moved().saturating_mul(BUFFERED),
-                false => self.moved(),
-            },
+            bytes: self.moved(),
         }
     }
 

@@ -13,7 +13,7 @@ use std::task::Waker;
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::api::Ino;
-use slabfs_objstore::wire::MAX_PAYLOAD;
+use slabfs_objstore::wire::MAX_DATA;
 
 use super::super::Client;
 use super::super::error::FsError;
@@ -26,7 +26,7 @@ use super::run;
 const EACH: u64 = 4 << 10;
 
 /// Bytes of a batch for each data server: as many as a message may have.
-const A_SERVER: u64 = MAX_PAYLOAD as u64;
+pub(super) const A_SERVER: u64 = MAX_DATA as u64;
 
 /// The transfers of a client; see the module's head.
 #[derive(Debug, Default)]
@@ -260,9 +260,14 @@ impl Client {
         while self.serve_batch(true) {}
     }
 
+    /// Bytes that may go in one message a server, if they lie on all of them evenly.
+    pub(super) fn most_at_once(&self) -> u64 {
+        A_SERVER * (self.servers().known().len().clamp(1, 64) as u64)
+    }
+
     /// Runs the next batch; false if there is none, and none to wait for.
     fn serve_batch(self: &Arc<Self>, wait: bool) -> bool {
-        let most = A_SERVER * (self.servers().known().len().clamp(1, 64) as u64);
+        let most = self.most_at_once();
         let transfers = self.transfers();
         let (batch, more) = {
             let mut state = transfers.state.lock();

@@ -111,21 +111,19 @@ impl Handle {
         if writes {
             self.check()?;
         }
-        let (dtype, packed) = {
+        let dtype = {
             let geometry = self.object.geometry.read();
             shaped(&geometry, slab)?;
-            let packed = geometry.grid.is_some() || !geometry.info.codec.is_none();
-            (geometry.info.dtype, packed)
+            geometry.info.dtype
         };
         let memory = memory.fit(len, &slab.packed_shape(), dtype)?;
-        let converted = match writes {
+        // What cannot be converted is refused here.
+        match writes {
             true => memory.inward()?,
             false => memory.outward()?,
         };
         let slab = slab.to_cells(dtype.size()).map_err(invalid)?;
         let bounds = slab.bounds();
-        // What lies in pieces of memory is packed, or taken apart.
-        let buffered = converted.is_some() || memory.run.is_none() || (packed && !writes);
         let plan = Plan {
             handle: self.clone(),
             writes,
@@ -133,7 +131,6 @@ impl Handle {
             slab,
             bounds,
             memory,
-            buffered,
         };
         let fits = |this: &Self| {
             let geometry = this.object.geometry.read();

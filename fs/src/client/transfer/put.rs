@@ -304,7 +304,8 @@ impl Client {
             .map(|(item, (_, grid))| (&item.batch, &pieces.grid[grid.clone()]));
         let mut away = Vec::new();
         // What is long is sent by itself, and so is what goes with it.
-        if !items.iter().any(|item| item.batch.is_long()) {
+        let most = self.most_at_once();
+        if !items.iter().any(|item| item.batch.is_long(most)) {
             match self.write_as_one(&pieces.chunks, &pieces.grid, grid) {
                 Ok(()) => return,
                 Err(error) => note_away(&mut away, &error),
@@ -324,7 +325,7 @@ impl Client {
                     self.discard_new_but(chunks, is_away);
                     Err(error.into())
                 }
-                None if item.batch.is_long() => {
+                None if item.batch.is_long(most) => {
                     self.write_long_batch(item.begun, &item.batch, grid)
                 }
                 None => self.send_chunks(item.geometry, chunks).and_then(|()| {

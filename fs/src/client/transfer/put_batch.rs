@@ -16,7 +16,7 @@
 //! Memory: a portion's pieces, at most [`PORTION`] of 24 bytes and what is made of them, and the bytes that are sent.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ use super::super::object::Object;
 use super::super::payload::Slices;
 use super::batched::Batched;
 use super::core::Begun;
+use super::engine::A_SERVER;
 use super::put::GridPart;
 use super::run::Group;
 
@@ -48,9 +49,12 @@ const A_SLAB: u64 = 512;
 /// The longest range that is packed as one.
 const RANGE: u64 = 4 << 20;
 
-/// A batch into a grid of more bytes is long, and is sent in portions of so many.
+/// A batch into a grid of more bytes is long, and is sent in portions: so many bytes for each server, as a message has, or
+/// as many as about so many runs of pieces have, which is what a server works at for some seconds.
 const LONG: u64 = 256 << 20;
-const SENT_AT_A_TIME: u64 = 16 << 20;
+const RUNS: u64 = 1 << 24;
+/// Runs of which it is known how long they are; those behind them are taken for the same.
+const LOOKED_AT: usize = 1 << 10;
 
 /// How the bytes of a transfer are sent.
 pub(super) enum Sent<'a> {
@@ -74,11 +78,29 @@ pub(super) struct InPlace<'a> {
     memory: Cow<'a, [u8]>,
 }
 
+impl InPlace<'_> {
+    /// About how many packed bytes from there on [`RUNS`] runs of pieces have.
+    fn bytes_of_runs(&self, from: u64) -> u64 {
+        let packed = from..self.packed.end;
+        let runs = self.pattern.runs_within(0..i64::MAX as u64, packed);
+        let (mut count, mut bytes) = (0, 0u64);
+        for run in runs.take(LOOKED_AT) {
+            count += 1;
+            bytes = bytes.saturating_add(run.count.saturating_mul(run.bytes));
+        }
+        match count < LOOKED_AT as u64 {
+            true => u64::MAX,
+            false => (bytes / count).max(1).saturating_mul(RUNS),
+        }
+    }
+}
+
 impl Sent<'_> {
-    /// Whether it takes so long that it is sent by itself, in portions.
-    pub(super) fn is_long(&self) -> bool {
+    /// Whether it has more than `most` bytes, which one message a server holds, and takes so long that it is sent by
+    /// itself, in portions.
+    pub(super) fn is_long(&self, most: u64) -> bool {
         match self {
-            Sent::InPlace(sent) => sent.packed.end - sent.packed.start > LONG,
+            Sent::InPlace(sent) => sent.packed.end - sent.packed.start > LONG.max(most),
             Sent::Selection | Sent::Chunks(_) => false,
         }
     }
@@ -196,12 +218,16 @@ impl Client {
         let Sent::InPlace(sent) = sent else {
             return Ok(());
         };
+        let servers: BTreeSet<_> = parts.iter().map(|part| part.chunk.server).collect();
         let mut from = sent.packed.start;
         while from < sent.packed.end {
             if begun.is_cancelled() {
                 return Err(FsError::Cancelled);
             }
-            let to = sent.packed.end.min(from + SENT_AT_A_TIME);
+            let most = sent
+                .bytes_of_runs(from)
+                .min(A_SERVER * servers.len().max(1) as u64);
+            let to = sent.packed.end.min(from + most);
             let portion = Sent::InPlace(InPlace {
                 pattern: sent.pattern.clone(),
                 packed: from..to,

@@ -14,14 +14,14 @@ use slabfs_model::batch::{Flat, Parts, Plan, Rows};
 use slabfs_model::{Hyperslab, ServerId};
 
 use super::fanout::{Failure, Sorter, weight};
-use crate::batch::{Share, TRAILER};
+use crate::batch::Share;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
-use crate::wire::MAX_PAYLOAD;
+use crate::wire::MAX_DATA;
 use crate::wire::messages::{BatchItem, BatchRequest};
 
 /// The most bytes of one message.
-const MOST: u64 = (MAX_PAYLOAD - TRAILER) as u64;
+const MOST: u64 = MAX_DATA as u64;
 /// The items of one batch in one message end at this estimate of a control part.
 const FULL: u64 = 4 << 20;
 /// What a node counts for in a control part. More than it takes: a message is full with as many as a server decodes.
@@ -195,7 +195,7 @@ fn sort<'a, M>(
 ) {
     // As long as all of it fits a message nobody counts whose bytes are where.
     let most = all.iter().map(Asked::bytes).sum::<u64>();
-    let counted = most + (all.len() * TRAILER) as u64 > MAX_PAYLOAD as u64;
+    let counted = most > MOST;
     for asked in all {
         let mut servers: Vec<(ServerId, Vec<&Item<'_>>)> = Vec::new();
         for item in &asked.items {
@@ -225,8 +225,7 @@ fn sort<'a, M>(
                 control += NODE * asked.flat.nodes.len() as u64;
                 control += 10 * asked.part.cells.len() as u64 + 20;
                 for (packed, bytes) in cuts(&asked.part, some, counted) {
-                    let payload = bytes + TRAILER as u64;
-                    let message = sorter.message(server, payload, control, &fresh);
+                    let message = sorter.message(server, bytes, control, &fresh);
                     into(message).push(Section {
                         asked,
                         packed,

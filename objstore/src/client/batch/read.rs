@@ -6,9 +6,7 @@ use slabfs_model::SessionId;
 use smallvec::SmallVec;
 
 use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sort};
-use crate::batch::{
-    Feed, Memory, PART, SPAN, Share, TRAILER, Window, carry_window, is_there, told,
-};
+use crate::batch::{Feed, Memory, PART, SPAN, Share, Window, carry_window, is_there};
 use crate::client::Servers;
 use crate::client::counters::touched;
 use crate::client::fanout::{Failure, Message, Request, Sorter, decode, encode, remote_messages};
@@ -17,7 +15,7 @@ use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{ChunkSource, ChunkStore};
 use crate::wire::messages::{Answer, BatchFound, kind};
-use crate::wire::{Incoming, WireResult};
+use crate::wire::{Incoming, TRAILER, WireResult, told};
 
 impl Servers {
     /// Reads what the batch names of the pieces into the memory; pieces must not overlap. On an error the memory is

@@ -16,7 +16,7 @@ use crate::client::{Servers, WriteKind, WritePiece};
 use crate::error::StoreError;
 use crate::store::ChunkStore;
 use crate::wire::messages::{BatchWrites, BySession, Outcome, WriteItem, WriteOp, kind};
-use crate::wire::{Incoming, MAX_PAYLOAD, WireResult};
+use crate::wire::{Incoming, MAX_DATA, WireResult};
 
 impl Servers {
     /// Writes what the batch names of the pieces, which are parts of grid chunks, out of the memory. Of two places of
@@ -64,7 +64,7 @@ impl Servers {
         for put in puts {
             let given = bytes(put.data);
             let whole = matches!(put.kind, WriteKind::Put) && put.form.volume() == Some(given);
-            if !whole || given > MAX_PAYLOAD as u64 {
+            if !whole || given > MAX_DATA as u64 {
                 let text = format!("{}: {given} bytes, which are no chunk", put.name);
                 return Err(StoreError::Invalid(text));
             }

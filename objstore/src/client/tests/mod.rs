@@ -4,6 +4,7 @@ mod blank;
 mod failures;
 mod far;
 mod loans;
+mod sent;
 
 use std::{
     io::IoSlice,
@@ -17,7 +18,7 @@ use super::*;
 use crate::{
     name::{ChunkForm, ChunkName},
     server::{DataServer, memory::Memory},
-    wire::{Listener, MAX_PAYLOAD},
+    wire::{Listener, MAX_DATA},
 };
 
 /// Servers 1 and 2 are local, 3 and 4 remote.
@@ -192,7 +193,7 @@ fn counters_know_what_was_touched() {
 #[test]
 fn pieces_larger_than_a_message() {
     let rig = rig();
-    let size = MAX_PAYLOAD + MAX_PAYLOAD / 4 + 4;
+    let size = MAX_DATA + MAX_DATA / 4 + 4;
     let (name, form) = (free(5), form(&[4, size as u64 / 4]));
     let whole = Hyperslab::whole(&form.shape);
     let data = noise(size, 3);

@@ -4,7 +4,7 @@ use slabfs_model::batch::{Batch, Flat, FlatNode, FlatWhat, MAX_NODES, Pattern, P
 use slabfs_model::{MAX_RANK, Region};
 
 use super::*;
-use crate::batch::{TRAILER, told};
+use crate::wire::{TRAILER, told};
 
 /// Every second pair of bytes of an object of 4 rows of 8.
 fn pairs() -> Flat {

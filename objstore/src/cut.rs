@@ -1,4 +1,4 @@
-//! Cutting a slab that is too large for one message into parts whose packed cells are runs of the
+//! Cutting a slab that is too large for one message, or for one look, into parts whose packed cells are runs of the
 //! whole's packed cells.
 
 use slabfs_model::{Hyperslab, Region};
@@ -7,14 +7,14 @@ use crate::error::{Result, StoreError};
 
 /// A part of a slab, and where its cells lie among the packed cells of the whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) slab: Hyperslab,
-    pub(super) from: u64,
-    pub(super) bytes: u64,
+pub(crate) struct Part {
+    pub(crate) slab: Hyperslab,
+    pub(crate) from: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The parts of `slab`, none above `max` bytes, in packed order.
-pub(super) fn cut(slab: &Hyperslab, max: u64) -> Result<Vec<Part>> {
+pub(crate) fn cut(slab: &Hyperslab, max: u64) -> Result<Vec<Part>> {
     let shape = slab.packed_shape();
     let rank = shape.len();
     // below[i]: packed cells of one index of axis i.

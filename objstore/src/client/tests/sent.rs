@@ -1,0 +1,126 @@
+//! Reads that a server sends as it reads them, since there is more to copy than it buffers.
+
+use super::*;
+
+/// Names, forms, slabs, and what is to be read.
+type Wanted = (ChunkName, ChunkForm, Hyperslab, Option<Vec<u8>>);
+
+const SERVER: ServerId = ALL[2];
+
+fn slab(offset: &[u64], shape: &[u64]) -> Hyperslab {
+    Hyperslab::from_region(&Region::new(offset, shape))
+}
+
+/// Writes a grid chunk, of which a part is then wanted.
+fn written(rig: &Rig, at: u64, shape: &[u64], wanted: Hyperslab) -> Wanted {
+    let (name, form) = (grid(at), form(shape));
+    let data = noise(form.volume().unwrap() as usize, at as u8);
+    let whole = Hyperslab::whole(shape);
+    let piece = WritePiece {
+        server: SERVER,
+        name: &name,
+        form: &form,
+        kind: WriteKind::Write(&whole),
+        data: &[IoSlice::new(&data)],
+    };
+    rig.servers.write(&[piece]).unwrap();
+    let mut cells = vec![0; wanted.volume() as usize];
+    slabfs_model::gather(&data, shape, &wanted, &mut cells);
+    (name, form, wanted, Some(cells))
+}
+
+/// An immutable chunk that does something when it is read.
+fn put(rig: &Rig, id: u64, len: u64) -> Wanted {
+    let (name, form, whole) = (free(id), form(&[len]), Hyperslab::whole(&[len]));
+    let data = noise(len as usize, 5);
+    let piece = WritePiece {
+        server: SERVER,
+        name: &name,
+        form: &form,
+        kind: WriteKind::Put,
+        data: &[IoSlice::new(&data)],
+    };
+    rig.servers.write(&[piece]).unwrap();
+    (name, form, whole, Some(data))
+}
+
+/// Reads all in one message.
+fn read(rig: &Rig, all: &[Wanted]) -> Result<(), (usize, StoreError)> {
+    let mut outs: Vec<Vec<u8>> = (all.iter())
+        .map(|(_, _, slab, _)| vec![0xEE; slab.volume() as usize])
+        .collect();
+    let mut pieces: Vec<_> = (all.iter().zip(&mut outs))
+        .map(|((name, form, slab, _), out)| ReadPiece {
+            server: SERVER,
+            name,
+            form,
+            slab,
+            out,
+            found: true,
+        })
+        .collect();
+    let before = rig.servers.counters().snapshot().messages;
+    let done = rig.servers.read(&mut pieces);
+    assert_eq!(rig.servers.counters().snapshot().messages - before, 1);
+    done?;
+    let found: Vec<bool> = pieces.iter().map(|piece| piece.found).collect();
+    for (at, ((_, _, _, wanted), (out, found))) in
+        all.iter().zip(outs.iter().zip(found)).enumerate()
+    {
+        assert_eq!(found, wanted.is_some(), "piece {at}");
+        assert!(wanted.as_ref().is_none_or(|wanted| wanted == out), "{at}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_full_message_has_pieces_of_all_sizes() {
+    let rig = rig();
+    let strided = Hyperslab {
+        axes: [Axis::every(0, 2, 1000), Axis::every(1, 3, 7000)]
+            .into_iter()
+            .collect(),
+    };
+    let mut all = vec![
+        written(&rig, 0, &[2000, 21_000], strided),
+        written(&rig, 1, &[3, 100], slab(&[1, 5], &[2, 90])),
+        (grid(2), form(&[3, 100]), slab(&[0, 0], &[3, 100]), None),
+        written(&rig, 3, &[40, 1_000_003], slab(&[2, 3], &[31, 1_000_000])),
+        written(&rig, 4, &[1, 300_000], slab(&[0, 7], &[1, 262_144])),
+    ];
+    let there = all.iter().filter_map(|(.., wanted)| wanted.as_ref());
+    let left = MAX_DATA - there.map(Vec::len).sum::<usize>() - 300;
+    all.push(written(
+        &rig,
+        5,
+        &[1, left as u64],
+        slab(&[0, 0], &[1, left as u64]),
+    ));
+    read(&rig, &all).unwrap();
+    assert_eq!(rig.running[0].connections(), 1);
+}
+
+/// It is told which piece it was, and the connection goes on.
+#[test]
+fn what_goes_wrong_on_the_way_is_told() {
+    let rig = rig();
+    for (trap, len) in [(3, 2 << 20), (3, 9 << 20), (4, 100), (4, 9 << 20)] {
+        let all = [
+            written(&rig, 0, &[2, 1 << 20], slab(&[0, 9], &[2, 1 << 19])),
+            put(&rig, trap, len),
+            written(&rig, 1, &[2, 1 << 20], Hyperslab::whole(&[2, 1 << 20])),
+        ];
+        rig.stores[2].trap.store(trap, Relaxed);
+        let (at, error) = read(&rig, &all).unwrap_err();
+        assert_eq!(at, 1);
+        match (trap, error) {
+            (3, StoreError::Damaged { name, .. }) | (4, StoreError::Missing(name)) => {
+                assert_eq!(name, free(trap));
+            }
+            (_, error) => panic!("{error}"),
+        }
+        rig.stores[2].trap.store(0, Relaxed);
+        read(&rig, &all).unwrap();
+        assert_eq!(rig.running[0].connections(), 1);
+    }
+}
