@@ -181,17 +181,6 @@ fn detach_by_helper(point: &Path, how: How) -> io::Result<()> {
     }
 }
 
-/// Ends the connection of a mount that is detached but still in use; every request on it fails then.
-pub(super) fn abort(device: &str) {
-    let Some((_, minor)) = device.split_once(':') else {
-        return;
-    };
-    let path = format!("/sys/fs/fuse/connections/{minor}/abort");
-    if let Err(error) = std::fs::write(&path, "1") {
-        tracing::debug!(%error, path, "the connection cannot be ended from here");
-    }
-}
-
 /// Lets the kernel read `kib` KiB ahead in mapped files; needs root.
 pub(super) fn set_readahead(device: &str, kib: u32) {
     let path = format!("/sys/class/bdi/{device}/read_ahead_kb");

@@ -30,6 +30,7 @@
 mod attr;
 mod buffers;
 mod call;
+mod connection;
 mod device;
 mod errno;
 mod error;

@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::client::{Caches, Client};
 
+use super::connection::Connection;
 use super::device::{self, How};
 use super::error::MountError;
 use super::filesystem::SlabFs;
@@ -294,9 +295,12 @@ impl Running {
             other => return other,
         }
         tracing::warn!(point = %self.point.display(),
-            "programs still use the mount; it is taken away from under them, and what they changed through mappings \
-             and did not sync may be lost");
-        self.write_back();
+            "programs still use the mount; it is taken away from under them");
+        if let Err(error) = self.write_back() {
+            tracing::warn!(
+                "what programs changed through mappings and did not sync may be lost: {error}"
+            );
+        }
         device::detach(&self.point, How::Forced)?;
         self.abort();
         Ok(())
@@ -306,31 +310,37 @@ impl Running {
     fn abort(&self) {
         if let Some(device) = &self.device
             && self.serves()
+            && let Err(error) = Connection::of(device).and_then(|connection| connection.abort())
         {
-            device::abort(device);
+            tracing::debug!(%error, device, "the connection cannot be ended from here");
         }
     }
 
-    /// Lets the kernel begin to write back what programs have changed in mapped files. Since about Linux 6.16
-    /// `syncfs` does not wait for that on FUSE, so what comes after does not either, and more of it or less arrives.
+    /// Lets the kernel write back what programs have changed in mapped files. Since about Linux 6.16 `syncfs` only begins
+    /// that on FUSE; it is over when no request is under way any more.
     ///
     /// A process of its own asks for that. The kernel does not end a thread that waits for its own mount's answer, so
     /// that of this process would keep the device open when the process is killed or cut off, and everything that uses
     /// the mount would wait for ever.
-    fn write_back(&self) {
+    fn write_back(&self) -> io::Result<()> {
         let synced = Command::new("sync")
             .args(["-f", "--"])
             .arg(&self.point)
             .stdin(Stdio::null())
             // A signal for the daemon's group is not for it.
             .process_group(0)
-            .output();
-        let error = match synced {
-            Ok(output) if output.status.success() => return,
-            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            Err(error) => format!("cannot run sync: {error}"),
+            .output()
+            .map_err(|error| io::Error::other(format!("cannot run sync: {error}")))?;
+        if !synced.status.success() {
+            let said = String::from_utf8_lossy(&synced.stderr);
+            return Err(io::Error::other(said.trim().to_owned()));
+        }
+        let Some(device) = &self.device else {
+            return Err(io::Error::other("its device is not known"));
         };
-        tracing::warn!("changes of mapped files may not all be written back: {error}");
+        let waiting = Connection::of(device)?.wait_for_requests()?;
+        tracing::debug!(waiting, "what was mapped and changed is written back");
+        Ok(())
     }
 }
 

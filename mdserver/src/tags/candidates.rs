@@ -32,7 +32,10 @@ pub(super) enum Candidates<'a> {
 
 /// A posting: entries that differ in the number only.
 pub(super) struct Posting {
-    iter: Iter,
+    /// Where it stands; made when it is known where it is to begin.
+    iter: Option<Iter>,
+    /// Its end.
+    to: Vec<u8>,
     /// What they have in common, and room for a number.
     key: Vec<u8>,
     /// The inode at which it stands.
@@ -66,11 +69,10 @@ impl<'a> Candidates<'a> {
     pub(super) fn join(live: &'a Live, join: &Join, ObjectId(at): Ino) -> Result<Self, MdError> {
         let mut postings = Vec::with_capacity(join.postings.len());
         for Range { from, to, .. } in &join.postings {
-            let key = [&from[..], &at.to_be_bytes()].concat();
-            let iter = live.iter(&key, to)?;
             postings.push(Posting {
-                iter,
-                key,
+                iter: None,
+                to: to.clone(),
+                key: [&from[..], &[0; INO]].concat(),
                 last: None,
                 near: true,
                 first: postings.is_empty(),
@@ -132,9 +134,10 @@ impl Posting {
         let number = self.key.len() - INO;
         self.key[number..].copy_from_slice(&at.to_be_bytes());
         let before = self.last;
-        self.iter
-            .seek(&self.key)
-            .map_err(|error| live.failed(error))?;
+        match &mut self.iter {
+            Some(iter) => iter.seek(&self.key).map_err(|error| live.failed(error))?,
+            none => *none = Some(live.iter(&self.key, &self.to)?),
+        }
         let found = self.next(live)?;
         if let (false, Some(before), Some(found)) = (self.first, before, found) {
             self.near = found.saturating_sub(before) <= NEAR;
@@ -143,7 +146,10 @@ impl Posting {
     }
 
     fn next(&mut self, live: &Live) -> Result<Option<u64>, MdError> {
-        let entry = self.iter.next().map_err(|error| live.failed(error))?;
+        let Some(iter) = &mut self.iter else {
+            return Ok(None);
+        };
+        let entry = iter.next().map_err(|error| live.failed(error))?;
         self.last = entry.and_then(ino_of).map(|ino| ino.0);
         Ok(self.last)
     }

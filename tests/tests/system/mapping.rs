@@ -33,6 +33,32 @@ fn a_shared_mapping_is_written_back() {
     assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), 21);
 }
 
+/// What was stored in mapped pages is there although the mount was taken away from under who stored it.
+#[test]
+fn what_is_mapped_and_changed_outlives_a_mount_that_is_told_to_stop() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 1);
+    for pages in [1, 1000, 20_000] {
+        let name = format!("of {pages} pages");
+        let handle = file::open_new(&cluster.at(0, &name));
+        handle.set_len(pages as u64 * 4096).expect("size");
+        let mut map = file::map(&handle).expect("mapped");
+        let stored = |page: usize| (page % 251) as u8 + 1;
+        for page in 0..pages {
+            map[page * 4096 + page % 4096] = stored(page);
+        }
+        let (status, log) = cluster.end_mount(0);
+        assert_eq!(status, 0, "{log}");
+        assert!(!log.contains("may be lost"), "{log}");
+        drop(map);
+        drop(handle);
+        cluster.start_mount(0);
+        let bytes = file::read(&cluster.at(0, &name));
+        let there = |page: &usize| bytes[page * 4096 + page % 4096] == stored(*page);
+        assert_eq!((0..pages).filter(there).count(), pages, "pages are lost");
+    }
+}
+
 #[test]
 fn a_mapping_sees_writes_and_writes_see_a_mapping() {
     needs_mount!();
