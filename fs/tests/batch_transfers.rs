@@ -318,6 +318,58 @@ fn a_batch_of_many_messages_fills_them() {
     house.close();
 }
 
+/// Pieces far from one another keep a server busy for long, so a batch of many of them goes in several messages.
+#[test]
+fn what_reaches_far_is_sent_in_portions() {
+    const STRIDE: u64 = 4096;
+    const PIECES: u64 = 2048;
+    const TIMES: u64 = 1100;
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::open(dir.path(), 1);
+    let client = house.client(ClientOptions::default());
+    let counted = client.without_upkeep();
+    let len = PIECES * STRIDE;
+    let layout = format!("grid:1,{len}");
+    let (_, handle) = create(&client, "grid", spec("u1", &[1, len], &layout));
+    // A byte in each page, and all of them again and again.
+    let row = Batch::repeated(
+        Place::at(9).every(STRIDE as i64),
+        Place::after(0).every(1),
+        PIECES,
+        batch::Pattern::Data(1),
+    );
+    let all = Batch::repeated(
+        Place::at(0),
+        Place::at(0).every(PIECES as i64),
+        TIMES,
+        batch::Pattern::Vector(vec![row]),
+    );
+    let plan = batch::Plan::new(&[all], 1).unwrap();
+    let bytes: Vec<u8> = (0..PIECES * TIMES)
+        .map(|at| (at % PIECES * 3 + at / PIECES) as u8)
+        .collect();
+    let before = messages(&client);
+    let write = handle.write_batch_transfer(plan, bytes.clone()).unwrap();
+    write.wait().unwrap();
+    // 2.1 MiB of pieces, 1 MiB of which reach over 4 GiB.
+    assert_eq!(messages(&client) - before, 3);
+    let last = &bytes[bytes.len() - PIECES as usize..];
+    let mut right = vec![0; len as usize];
+    for (page, byte) in right.chunks_mut(STRIDE as usize).zip(last) {
+        page[9] = *byte;
+    }
+    let found = read_all(&handle);
+    let wrong = found
+        .iter()
+        .zip(&right)
+        .position(|(one, other)| one != other);
+    assert_eq!((found.len(), wrong), (right.len(), None));
+    drop(counted);
+    handle.release().unwrap();
+    client.stop().unwrap();
+    house.close();
+}
+
 /// What is written to one place over and over costs what its last time costs, and a batch whose pieces nobody could
 /// wait for ends when it is cancelled.
 #[test]

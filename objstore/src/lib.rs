@@ -19,6 +19,7 @@ pub mod client;
 pub mod codec;
 mod cut;
 pub mod error;
+mod fill;
 mod moment;
 pub mod name;
 pub mod server;

@@ -7,6 +7,7 @@ use slabfs_model::{Coords, Hyperslab, Region};
 
 use super::{GAP, Memory, SPAN, Share};
 use crate::error::{Result, StoreError};
+use crate::fill::paint_slab;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{ChunkSource, Patch};
 
@@ -169,8 +170,10 @@ fn look_at(
     boxes(&share.form.shape, window.from, window.to, &mut found)?;
     if let [one] = &found[..] {
         let slab = Hyperslab::from_region(one);
-        if store.show(share.name, share.form, &slab, f)? {
-            return Ok(());
+        match store.show(share.name, share.form, &slab, f) {
+            Ok(true) => return Ok(()),
+            Ok(false) | Err(StoreError::Missing(ChunkName::Grid { .. })) => {}
+            Err(e) => return Err(e),
         }
     }
     let span = (window.to - window.from) as usize;
@@ -181,7 +184,15 @@ fn look_at(
     for one in &found {
         let len = one.volume() as usize;
         let slab = Hyperslab::from_region(one);
-        store.read(share.name, share.form, &slab, &mut scratch[at..at + len])?;
+        let out = &mut scratch[at..at + len];
+        match store.read(share.name, share.form, &slab, out) {
+            Ok(()) => {}
+            // It was there a moment ago; where there is no chunk of a grid there is fill.
+            Err(StoreError::Missing(ChunkName::Grid { .. })) => {
+                paint_slab(share.form, &slab, out);
+            }
+            Err(e) => return Err(e),
+        }
         at += len;
     }
     f(&scratch[..span]);

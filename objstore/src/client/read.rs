@@ -251,7 +251,9 @@ impl<'a> Message<'a> for Read<'a> {
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
         self.failed = None;
         let reply: ReadReply = decode(control, incoming)?;
-        if let [Found::Failed(e)] = &reply.pieces[..] {
+        if let [Found::Failed(e)] = &reply.pieces[..]
+            && !reply.told_behind
+        {
             // Also the answer to a request that could not be read at all.
             self.failed = Some((self.first(), e.clone()));
             return Ok(());
@@ -288,7 +290,13 @@ impl<'a> Message<'a> for Read<'a> {
             (Some(None), _) => Ok(()),
             // Also of a chunk that went meanwhile: who asks anew is told so in front.
             (Some(Some(e)), Some(part)) => {
-                self.failed.get_or_insert((part.piece, e));
+                if self
+                    .failed
+                    .as_ref()
+                    .is_none_or(|(first, _)| part.piece < *first)
+                {
+                    self.failed = Some((part.piece, e));
+                }
                 Ok(())
             }
             _ => Err(incoming.protocol("the end of a read cannot be read")),

@@ -223,9 +223,10 @@ pub(super) fn write(
         for (share, bytes, end) in shares {
             let (own, rest) = payload.split_at(*bytes as usize);
             payload = rest;
-            let mut patching = Patching::new(share.cursor(plan, packed), own);
+            let mut patching = Patching::new(share.cursor(plan, packed), own, Some(patience));
             store
                 .patch(share.name, share.form, *end, &mut patching)
+                .and_then(|()| patching.end())
                 .map_err(|e| (done, e))?;
             done += 1;
         }

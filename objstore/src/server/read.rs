@@ -22,6 +22,7 @@ use super::handler::{decode, encode};
 use crate::batch::{PART, is_there};
 use crate::cut::cut;
 use crate::error::{Result, StoreError};
+use crate::fill::paint_slab;
 use crate::name::ChunkName;
 use crate::store::ChunkStore;
 use crate::wire::messages::{Found, ReadItem, ReadReply};
@@ -267,10 +268,17 @@ impl Sending<'_> {
             return self.zeros(bytes);
         }
         let room = self.room(bytes as usize)?;
-        let out = &mut self.spare[room.clone()];
-        if let Err(e) = store.read(&item.name, &item.form, slab, out) {
-            self.failed = Some((number, e));
-            self.spare[room].fill(0);
+        let out = &mut self.spare[room];
+        match store.read(&item.name, &item.form, slab, out) {
+            Ok(()) => {}
+            // It was there a moment ago; where there is no chunk of a grid there is fill.
+            Err(StoreError::Missing(ChunkName::Grid { .. })) => {
+                paint_slab(&item.form, slab, out);
+            }
+            Err(e) => {
+                out.fill(0);
+                self.failed = Some((number, e));
+            }
         }
         Ok(())
     }

@@ -196,10 +196,16 @@ fn parse(text: &str) -> anyhow::Result<(&'static str, Vec<Line>)> {
                 number: at + 1,
                 object,
             }),
-            Err(error) => Err(usage(format!(
-                "--from-json: line {}: not a JSON object: {error}; no object was made",
-                at + 1
-            ))),
+            Err(error) => {
+                // It counts lines of what it was given, which is one.
+                let error = error
+                    .to_string()
+                    .replace(" at line 1 column ", " at column ");
+                Err(usage(format!(
+                    "--from-json: line {}: not a JSON object: {error}; no object was made",
+                    at + 1
+                )))
+            }
         })
         .collect();
     Ok(("line", lines?))

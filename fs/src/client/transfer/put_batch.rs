@@ -49,11 +49,17 @@ const A_SLAB: u64 = 512;
 /// The longest range that is packed as one.
 const RANGE: u64 = 4 << 20;
 
-/// A batch into a grid of more bytes is long, and is sent in portions: so many bytes for each server, as a message has, or
-/// as many as about so many runs of pieces have, which is what a server works at for some seconds.
+/// A batch into a grid of more bytes is long, and is sent in portions: so many bytes for each server, as a message has.
 const LONG: u64 = 256 << 20;
+/// A portion has no more than what a server works at for a second or two: so many runs of pieces, and pieces that reach over
+/// so many bytes of chunks, which are read and written with all that is between them. A batch that has more is long, too.
 const RUNS: u64 = 1 << 24;
-/// Runs of which it is known how long they are; those behind them are taken for the same.
+const REACH: u64 = 4 << 30;
+/// Pieces farther apart than this are looked at one by one.
+const APART: u64 = 128 << 10;
+/// A batch of fewer bytes is not looked at.
+const SHORT: u64 = 1 << 20;
+/// Runs that are looked at; those behind them are taken for the same.
 const LOOKED_AT: usize = 1 << 10;
 
 /// How the bytes of a transfer are sent.
@@ -79,28 +85,37 @@ pub(super) struct InPlace<'a> {
 }
 
 impl InPlace<'_> {
-    /// About how many packed bytes from there on [`RUNS`] runs of pieces have.
-    fn bytes_of_runs(&self, from: u64) -> u64 {
+    /// About how many packed bytes from there on a server does without working at them for too long.
+    fn portion(&self, from: u64) -> u64 {
         let packed = from..self.packed.end;
         let runs = self.pattern.runs_within(0..i64::MAX as u64, packed);
-        let (mut count, mut bytes) = (0, 0u64);
+        let (mut count, mut bytes, mut reach) = (0u64, 0u64, 0u64);
         for run in runs.take(LOOKED_AT) {
             count += 1;
             bytes = bytes.saturating_add(run.count.saturating_mul(run.bytes));
+            let step = run.file_stride.unsigned_abs().min(APART).max(run.bytes);
+            reach = reach.saturating_add(run.count.saturating_mul(step));
         }
-        match count < LOOKED_AT as u64 {
-            true => u64::MAX,
-            false => (bytes / count).max(1).saturating_mul(RUNS),
+        if count < LOOKED_AT as u64 && reach <= REACH {
+            return u64::MAX;
         }
+        let of = |most: u64, all: u64| {
+            let part = u128::from(bytes) * u128::from(most) / u128::from(all.max(1));
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        of(RUNS, count).min(of(REACH, reach)).max(1)
     }
 }
 
 impl Sent<'_> {
-    /// Whether it has more than `most` bytes, which one message a server holds, and takes so long that it is sent by
-    /// itself, in portions.
+    /// Whether it has more than `most` bytes, which one message a server holds, or a server would work at it for too long, so
+    /// that it is sent by itself, in portions.
     pub(super) fn is_long(&self, most: u64) -> bool {
         match self {
-            Sent::InPlace(sent) => sent.packed.end - sent.packed.start > LONG.max(most),
+            Sent::InPlace(sent) => {
+                let bytes = sent.packed.end - sent.packed.start;
+                bytes > LONG.max(most) || (bytes > SHORT && bytes > sent.portion(sent.packed.start))
+            }
             Sent::Selection | Sent::Chunks(_) => false,
         }
     }
@@ -225,7 +240,7 @@ impl Client {
                 return Err(FsError::Cancelled);
             }
             let most = sent
-                .bytes_of_runs(from)
+                .portion(from)
                 .min(A_SERVER * servers.len().max(1) as u64);
             let to = sent.packed.end.min(from + most);
             let portion = Sent::InPlace(InPlace {

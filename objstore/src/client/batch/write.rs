@@ -208,7 +208,7 @@ impl<'a> Message<'a> for Write<'a> {
                 self.gather(section, item, &mut own);
                 let parts = item.share.parts(plan, packed);
                 let end = parts.map(|one| one.chunk_span().end).max().unwrap_or(0);
-                let mut patching = Patching::new(item.share.cursor(plan, packed), &own);
+                let mut patching = Patching::new(item.share.cursor(plan, packed), &own, None);
                 store
                     .patch(item.share.name, item.share.form, end, &mut patching)
                     .map_err(|e| (section.asked.number, e))?;

@@ -124,3 +124,71 @@ fn what_goes_wrong_on_the_way_is_told() {
         assert_eq!(rig.running[0].connections(), 1);
     }
 }
+
+/// What is wrong with a chunk before anything of it is read is told in front, also where it is all that was asked for.
+#[test]
+fn what_is_wrong_in_front_is_told() {
+    let rig = rig();
+    let all = [
+        written(&rig, 0, &[2, 1 << 20], Hyperslab::whole(&[2, 1 << 20])),
+        written(&rig, 105, &[2, 1 << 20], Hyperslab::whole(&[2, 1 << 20])),
+    ];
+    rig.stores[2].trap.store(105, Relaxed);
+    for all in [&all[..], &all[1..]] {
+        let Err((at, StoreError::Damaged { name, .. })) = read(&rig, all) else {
+            panic!("it was read");
+        };
+        assert_eq!((at, name), (all.len() - 1, grid(105)));
+    }
+    rig.stores[2].trap.store(0, Relaxed);
+    read(&rig, &all).unwrap();
+    assert_eq!(rig.running[0].connections(), 1);
+}
+
+/// Of two pieces the first one is told, whichever was found first.
+#[test]
+fn the_first_piece_that_failed_is_told() {
+    let rig = rig();
+    let all = [103, 205, 303].map(|at| {
+        let whole = Hyperslab::whole(&[2, 1 << 20]);
+        written(&rig, at, &[2, 1 << 20], whole)
+    });
+    rig.stores[2].trap.store(99, Relaxed);
+    for (from, first) in [(0, 103), (1, 205), (2, 303)] {
+        let Err((0, StoreError::Damaged { name, .. })) = read(&rig, &all[from..]) else {
+            panic!("from {from}");
+        };
+        assert_eq!(name, grid(first));
+    }
+}
+
+/// A chunk of a grid that goes while it is read reads as fill, as one that was not there.
+#[test]
+fn a_grid_chunk_that_goes_is_fill() {
+    let rig = rig();
+    let form = ChunkForm {
+        elem: 3,
+        fill: Fill::from_bytes(&[1, 2, 3]),
+        ..form(&[2, 3_000_000])
+    };
+    let (whole, part) = (
+        Hyperslab::whole(&form.shape),
+        slab(&[0, 1], &[2, 2_900_001]),
+    );
+    let data = noise(6_000_000, 3);
+    let piece = WritePiece {
+        server: SERVER,
+        name: &grid(104),
+        form: &form,
+        kind: WriteKind::Write(&whole),
+        data: &[IoSlice::new(&data)],
+    };
+    rig.servers.write(&[piece]).unwrap();
+    let filled: Vec<u8> = (0..2 * 2_900_001)
+        .map(|at| ((1 + at % 2_900_001) % 3 + 1) as u8)
+        .collect();
+    let behind = written(&rig, 1, &[1, 5000], Hyperslab::whole(&[1, 5000]));
+    let all = [(grid(104), form, part, Some(filled)), behind];
+    rig.stores[2].trap.store(104, Relaxed);
+    read(&rig, &all).unwrap();
+}

@@ -6,13 +6,13 @@ use std::io::IoSlice;
 use slabfs_model::Hyperslab;
 
 use super::extent::Extent;
-use super::fill::paint;
 use super::index::Home;
 use super::large::{clip_boxes, clip_rows};
 use super::segment::{Kind, Place};
 use super::small::{cleared, written};
 use super::{LocalStore, SMALL, check_len, pieces};
 use crate::error::{Result, StoreError};
+use crate::fill::paint;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::Patches;
 

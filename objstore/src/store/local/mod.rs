@@ -19,7 +19,6 @@ mod directory;
 mod extent;
 mod file;
 mod files;
-mod fill;
 mod free;
 mod grid;
 mod index;

@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use super::decode::{self, Packed, Take};
 use super::extent::Extent;
-use super::fill::paint;
 use super::index::Home;
 use super::segment::{Kind, Place};
 use super::{LocalStore, pieces};
 use crate::error::{Result, StoreError};
+use crate::fill::paint;
 use crate::name::{ChunkForm, ChunkName};
 
 /// The most waiting records before the disk is asked to catch up.

@@ -8,7 +8,7 @@ use super::group::{BLOCK, BLOCKS, GROUP};
 use super::{FileChunk, PAGE, State, data_at, read_up_to, size_of};
 use crate::checksum::{crc32c, padded, replaced};
 use crate::error::{Result, StoreError};
-use crate::store::local::fill::paint;
+use crate::fill::paint;
 
 impl FileChunk {
     /// Makes `len` bytes from `offset` on fill, and gives their room back where whole blocks go.

@@ -40,9 +40,10 @@ use self::group::{BLOCK, BLOCKS, GROUP, Group};
 use self::head::Head;
 pub(crate) use self::lent::LentChunk;
 use self::map::Map;
-use super::{fill, shared::Shared};
+use super::shared::Shared;
 use crate::codec::coded::Table;
 use crate::error::{Result, StoreError};
+use crate::fill;
 use crate::name::ChunkName;
 
 /// What heads and pages of sums are multiples of.

@@ -9,8 +9,8 @@ use super::group::{BLOCK, GROUP, Group, sum_of};
 use super::map::Map;
 use super::{FileChunk, PAGE, State, data_at};
 use crate::error::Result;
+use crate::fill::paint;
 use crate::store::Lent;
-use crate::store::local::fill::paint;
 
 /// For how long a block that matched is trusted, in milliseconds.
 const CHECK_LIFE: u64 = 1000;

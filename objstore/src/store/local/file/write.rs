@@ -10,8 +10,8 @@ use super::group::{BLOCK, GROUP, sum_of};
 use super::{FileChunk, PAGE, State, data_at, page_at, read_up_to, size_of};
 use crate::checksum::{combined, crc32c, crc32c_of, padded, replaced};
 use crate::error::{Result, StoreError};
+use crate::fill::paint;
 use crate::store::local::extent::Extent;
-use crate::store::local::fill::paint;
 use crate::store::local::pieces::{self, Pieces};
 
 /// Blocks and what their sums will be. One mebibyte touches at most 17.

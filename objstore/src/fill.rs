@@ -1,10 +1,12 @@
 //! The fill of a chunk as bytes.
 
+use slabfs_model::{Hyperslab, for_each_run};
+
 use crate::name::ChunkForm;
 
 /// Paints fill over the bytes of a chunk from `offset` on. Elements begin where the cell of the last
 /// axis is a multiple of their size.
-pub(super) fn paint(form: &ChunkForm, offset: u64, out: &mut [u8]) {
+pub(crate) fn paint(form: &ChunkForm, offset: u64, out: &mut [u8]) {
     let fill = &form.fill;
     let width = form.shape.last().copied().unwrap_or(1).max(1);
     if fill.uniform_byte().is_some() || width.is_multiple_of(fill.bytes().len() as u64) {
@@ -18,6 +20,15 @@ pub(super) fn paint(form: &ChunkForm, offset: u64, out: &mut [u8]) {
         fill.paint(&mut out[done..done + len], cell);
         done += len;
     }
+}
+
+/// Paints fill over the cells of a slab, packed.
+pub(crate) fn paint_slab(form: &ChunkForm, slab: &Hyperslab, out: &mut [u8]) {
+    let mut done = 0;
+    for_each_run(&form.shape, slab, &mut |at, len| {
+        paint(form, at as u64, &mut out[done..done + len]);
+        done += len;
+    });
 }
 
 #[cfg(test)]
