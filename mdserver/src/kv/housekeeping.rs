@@ -1,9 +1,10 @@
 //! The work of the upkeep thread: pending changes into the index, checkpoints, repair of the index.
 //!
-//! Only that thread calls these, so the index stands still while it is dumped. (Opening and closing
-//! call some of them too, before the thread runs and after it has ended.)
+//! Only that thread calls these, so nobody but itself changes the index while it dumps it: a part at a time, when too much
+//! waits to be moved (`before`). (Opening and closing call some of them too, before the thread runs and after it has ended.)
 
 use super::base::Base;
+use super::before::Before;
 use super::checkpoint::{Head, Writer};
 use super::direct::Direct;
 use super::disk::{checkpoint_name, journal_name, numbered, remove};
@@ -75,13 +76,7 @@ impl Engine {
             if !table.is_empty() {
                 self.apply(&table, lsn)?;
             }
-            let pending = {
-                let mut tables = self.tables.write();
-                tables.unseal();
-                tables.pending()
-            };
-            self.pending.store(pending, Ordering::Relaxed);
-            self.signals.stuck(|stuck| stuck.moving = None);
+            self.unseal();
             if lsn >= goal {
                 return Ok(lsn);
             }
@@ -92,30 +87,64 @@ impl Engine {
     /// next try goes on from there. Commits that wait for room go on after each part, so that they are held to
     /// the pace of this and never stopped for as long as a table takes.
     fn apply(&self, table: &Memtable, lsn: Lsn) -> Result<(), KvError> {
-        let mut moved = self.moved.lock();
         loop {
-            let (part, bytes) = table.part(moved.as_deref(), PART);
-            let last = part.last().map(|(key, _)| key.to_vec());
-            let applied = match self.base.read().index() {
-                Ok(index) => {
-                    self.make_room(index)?;
-                    index.apply(part.iter().copied(), last.is_none().then_some(lsn))
-                }
-                Err(fault) => Err(fault),
-            };
-            applied.map_err(|fault| self.failed(fault))?;
-            if last.is_none() {
-                *moved = None;
+            let base = self.base.read();
+            let index = base.index().map_err(|fault| self.failed(fault))?;
+            if self.apply_part(index, table, lsn, None)? {
                 return Ok(());
             }
-            *moved = last;
-            if let Some(table) = self.options.remembered {
-                self.tables.read().remember_moved(&part, table);
-            }
-            let pending = self.tables.write().part_moved(bytes);
-            self.pending.store(pending, Ordering::Relaxed);
-            self.signals.stuck(|stuck| stuck.moving = None);
         }
+    }
+
+    /// Moves the next part of a sealed table; true when that was all of it. `before` keeps what is changed.
+    fn apply_part(
+        &self,
+        index: &Index,
+        table: &Memtable,
+        lsn: Lsn,
+        before: Option<&mut Before>,
+    ) -> Result<bool, KvError> {
+        let mut moved = self.moved.lock();
+        let (part, bytes) = table.part(moved.as_deref(), PART);
+        let last = part.last().map(|(key, _)| key.to_vec());
+        self.make_room(index)?;
+        let kept = before.map_or(Ok(()), |before| before.keep(index, &part));
+        kept.and_then(|()| index.apply(&part, last.is_none().then_some(lsn)))
+            .map_err(|fault| self.failed(fault))?;
+        *moved = last;
+        if moved.is_none() {
+            return Ok(true);
+        }
+        if let Some(table) = self.options.remembered {
+            self.tables.read().remember_moved(&part, table);
+        }
+        let pending = self.tables.write().part_moved(bytes);
+        self.pending.store(pending, Ordering::Relaxed);
+        self.signals.stuck(|stuck| stuck.moving = None);
+        Ok(false)
+    }
+
+    /// The sealed table is in the index.
+    fn unseal(&self) {
+        let pending = {
+            let mut tables = self.tables.write();
+            tables.unseal();
+            tables.pending()
+        };
+        self.pending.store(pending, Ordering::Relaxed);
+        self.signals.stuck(|stuck| stuck.moving = None);
+    }
+
+    /// While the index is dumped: moves a part of what is pending, if that is much.
+    fn move_beside(&self, index: &Index, before: &mut Before) -> Result<(), KvError> {
+        if !self.much_pending() || before.is_full() {
+            return Ok(());
+        }
+        let (table, lsn) = self.tables.write().seal();
+        if self.apply_part(index, &table, lsn, Some(before))? {
+            self.unseal();
+        }
+        Ok(())
     }
 
     /// Sets aside what sled will write of one part, for it does not survive a full disk. Looking at
@@ -215,13 +244,30 @@ impl Engine {
         let index = base.index().map_err(|fault| self.failed(fault))?;
         let mut entries = index.range(b"", None).map_err(|fault| self.failed(fault))?;
         let mut writer = Writer::new(&self.dir, &self.ground, head)?;
+        let mut before = Before::default();
         let mut told = 0;
         while let Some((key, value)) = entries.next().map_err(|fault| self.failed(fault))? {
-            let value = value.ok_or_else(|| self.failed(wrong(&key)))?;
-            writer.push(&key, &value)?;
+            let mut is_changed = false;
+            while let Some((kept, value)) = before.next_upto(&key) {
+                is_changed |= *kept == *key;
+                if let Some(value) = value {
+                    writer.push(&kept, &value)?;
+                }
+            }
+            if !is_changed {
+                let value = value.ok_or_else(|| self.failed(wrong(&key)))?;
+                writer.push(&key, &value)?;
+            }
+            before.pass(&key);
             if writer.written() >= told + PART as u64 {
                 told = writer.written();
                 self.grant(told);
+                self.move_beside(index, &mut before)?;
+            }
+        }
+        while let Some((kept, value)) = before.next() {
+            if let Some(value) = value {
+                writer.push(&kept, &value)?;
             }
         }
         writer.finish()

@@ -7,6 +7,7 @@
 use super::Lsn;
 use super::disk::{Disk, le64};
 use super::filter::Filter;
+use super::memtable::Change;
 use crc_fast::crc32_iscsi as crc32c;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{File, OpenOptions};
@@ -14,6 +15,7 @@ use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -41,6 +43,10 @@ pub(super) struct Index {
     /// The keys it may have, once all of it was compared.
     filter: Filter,
 }
+
+/// Threads that change it together, at most, and changes from which on one more is worth it.
+const CHANGERS: usize = 4;
+const A_CHANGER: usize = 64;
 
 /// One entry: the key, and the value unless its checksum is wrong.
 pub(super) type Entry = (sled::IVec, Option<sled::IVec>);
@@ -170,11 +176,54 @@ impl Index {
     /// One at a time: sled holds off readers for as long as it takes to apply a batch, and nothing
     /// needs the changes to appear together (readers look at the tables first, and each start compares
     /// every entry).
-    pub(super) fn apply<'a>(
-        &self,
-        changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
-        applied: Option<Lsn>,
-    ) -> Result<(), Fault> {
+    pub(super) fn apply(&self, changes: &[Change<'_>], applied: Option<Lsn>) -> Result<(), Fault> {
+        let db = self.db()?;
+        self.change_together(changes)?;
+        let Some(lsn) = applied else {
+            return Ok(());
+        };
+        // A batch ends sled's buffer, so that what came before is in the file after a kill.
+        let mut end = sled::Batch::default();
+        end.insert(APPLIED, sealed(APPLIED, &lsn.0.to_le_bytes()));
+        guarded(|| db.apply_batch(end))
+    }
+
+    /// Makes changes with several threads, each a row of them: sled is slower at one than commits are.
+    fn change_together(&self, changes: &[Change<'_>]) -> Result<(), Fault> {
+        static HERE: OnceLock<usize> = OnceLock::new();
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = (*HERE.get_or_init(processors))
+            .min(CHANGERS)
+            .min(changes.len() / A_CHANGER);
+        if threads < 2 {
+            return self.change(changes);
+        }
+        let mut rows = changes.chunks(changes.len().div_ceil(threads));
+        let own = rows.next().unwrap_or_default();
+        std::thread::scope(|scope| {
+            let others: Vec<_> = rows
+                .map(|row| {
+                    let thread = std::thread::Builder::new().name("kv-upkeep".to_owned());
+                    // It has the priority of who makes it. Where none can be made this one does it.
+                    let made = thread.spawn_scoped(scope, || self.change(row));
+                    made.map_err(|_| row)
+                })
+                .collect();
+            let mut done = self.change(own);
+            for other in others {
+                let more = match other {
+                    Ok(thread) => thread.join().unwrap_or_else(|_| {
+                        Err(Fault("a thread that changed the index panicked".to_owned()))
+                    }),
+                    Err(row) => self.change(row),
+                };
+                done = done.and(more);
+            }
+            done
+        })
+    }
+
+    fn change(&self, changes: &[Change<'_>]) -> Result<(), Fault> {
         let db = self.db()?;
         guarded(|| {
             for (key, value) in changes {
@@ -186,13 +235,7 @@ impl Index {
                     None => db.remove(key)?,
                 };
             }
-            let Some(lsn) = applied else {
-                return Ok(());
-            };
-            // A batch ends sled's buffer, so that what came before is in the file after a kill.
-            let mut end = sled::Batch::default();
-            end.insert(APPLIED, sealed(APPLIED, &lsn.0.to_le_bytes()));
-            db.apply_batch(end)
+            Ok(())
         })
     }
 

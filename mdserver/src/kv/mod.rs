@@ -22,6 +22,7 @@
 
 mod base;
 mod batch;
+mod before;
 mod blocks;
 mod cache;
 mod checkpoint;

@@ -164,11 +164,11 @@ impl Repair<'_> {
             return Ok(());
         }
         self.around.make_room(self.index).map_err(Failure::Truth)?;
-        let changes = self
-            .group
-            .iter()
-            .map(|(key, value)| (&key[..], value.as_deref()));
-        self.index.apply(changes, None)?;
+        let changes = self.group.iter();
+        let changes: Vec<_> = changes
+            .map(|(key, value)| (&key[..], value.as_deref()))
+            .collect();
+        self.index.apply(&changes, None)?;
         self.group.clear();
         self.group_bytes = 0;
         Ok(())

@@ -117,7 +117,7 @@ fn try_index(
     let applied = index.applied()?;
     let reconciled = reconcile(truth, &index, around)?;
     let right = applied.max(truth.checkpoint_lsn()).min(truth.last);
-    index.apply(std::iter::empty(), Some(right))?;
+    index.apply(&[], Some(right))?;
     Ok(Opened {
         index,
         reconciled,

@@ -1,6 +1,7 @@
 //! Tests of [`LocalKv`] as a whole: what it does with a directory in any state.
 
 mod before_the_index;
+mod beside;
 mod damage;
 mod disk_faults;
 mod index_faults;

@@ -1,0 +1,151 @@
+//! Commits, and what they change in the index, while a checkpoint is written.
+
+use super::super::checkpoint::Reader;
+use super::super::disk::{Disk, RealDisk};
+use super::*;
+use parking_lot::{Condvar, Mutex};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+/// Commits for each byte of the checkpoint.
+const TIMES: u64 = 2;
+const VALUE: usize = 4096;
+const KEYS: u64 = 12_000;
+/// For who waits for what will not come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A disk that writes a checkpoint only as far as commits have come: they may not wait for it.
+#[derive(Debug, Default)]
+struct Paced {
+    /// Bytes of commits, while a checkpoint is held to them.
+    committed: Mutex<Option<u64>>,
+    /// Whether it is being written.
+    begun: AtomicBool,
+    more: Condvar,
+}
+
+impl Disk for Paced {
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if path.ends_with("checkpoint.tmp") {
+            self.begun.store(true, Release);
+            let mut committed = self.committed.lock();
+            while committed.is_some_and(|bytes| bytes < TIMES * offset) {
+                if self.more.wait_for(&mut committed, PATIENCE).timed_out() {
+                    return Err(io::Error::other("commits wait for the checkpoint"));
+                }
+            }
+        }
+        file.write_all_at(bytes, offset)
+    }
+
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        RealDisk.truncate(file, len)
+    }
+
+    fn reserve(&self, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        RealDisk.reserve(file, offset, len)
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync_data(file)
+    }
+
+    fn free(&self, dir: &Path) -> io::Result<u64> {
+        RealDisk.free(dir)
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{number:06}").into_bytes()
+}
+
+/// What commit `lsn` does: some rows change, some go, some are new, before and behind what there was and in between.
+fn changes(lsn: u64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let mixed = |at: u64| (lsn * 32 + at).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    (0..16)
+        .map(|at| (key(mixed(at) % (6 * KEYS)), mixed(at + 16)))
+        .collect::<BTreeMap<_, _>>()
+        .into_iter()
+        .map(|(key, how)| (key, (how % 16 > 0).then(|| vec![how as u8; VALUE])))
+        .collect()
+}
+
+#[test]
+fn a_checkpoint_is_of_one_commit_although_others_go_on() {
+    let dir = TempDir::new().unwrap();
+    let disk = Arc::new(Paced::default());
+    let ground = Ground {
+        disk: disk.clone(),
+        ..Ground::real()
+    };
+    let options = KvOptions {
+        journal_limit: 1 << 30,
+        ..quiet()
+    };
+    let (kv, _) = LocalKv::open_on(dir.path(), options, ground).unwrap();
+    let mut model = Model::new();
+    let mut begun = Lsn(0);
+    for numbers in [KEYS..KEYS * 3 / 2, KEYS * 3 / 2..2 * KEYS] {
+        let mut first = Batch::new();
+        for number in numbers {
+            first.put(key(number), vec![0; VALUE]);
+            model.insert(key(number), vec![0; VALUE]);
+        }
+        begun = kv.commit(first).unwrap();
+    }
+    // That was the one of the empty store.
+    disk.begun.store(false, Release);
+    *disk.committed.lock() = Some(0);
+    let until = TIMES * KEYS * VALUE as u64 * 2;
+    let last = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !disk.begun.load(Acquire) {
+                std::thread::yield_now();
+            }
+            let (mut bytes, mut lsn) = (0, begun.0);
+            while bytes < until {
+                let mut batch = Batch::new();
+                lsn += 1;
+                for (key, value) in changes(lsn) {
+                    match value {
+                        Some(value) => batch.put(key, value),
+                        None => batch.delete(key),
+                    };
+                    bytes += VALUE as u64;
+                }
+                assert_eq!(kv.commit(batch).unwrap(), Lsn(lsn));
+                *disk.committed.lock() = Some(bytes);
+                disk.more.notify_all();
+            }
+            *disk.committed.lock() = None;
+            disk.more.notify_all();
+            lsn
+        });
+        kv.checkpoint().unwrap();
+        writer.join().unwrap()
+    });
+    let apply = |model: &mut Model, lsn| {
+        for (key, value) in changes(lsn) {
+            match value {
+                Some(value) => model.insert(key, value),
+                None => model.remove(&key),
+            };
+        }
+    };
+    let checkpoint = *numbered(dir.path(), "checkpoint").unwrap().last().unwrap();
+    assert_eq!(checkpoint, begun.0);
+    let mut reader = Reader::open(dir.path(), checkpoint).unwrap();
+    let mut found = Model::new();
+    while let Some((key, value)) = reader.next().unwrap() {
+        found.insert(key, value);
+    }
+    assert!(found == model, "the checkpoint is of another state");
+    (begun.0 + 1..=last).for_each(|lsn| apply(&mut model, lsn));
+    assert!(all(&kv) == model);
+    assert!(all(&open(killed(dir.path()).path()).0) == model);
+}
