@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -15,12 +17,37 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 /// Where `fusectl` usually is.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// Nobody is told when requests have come to their end: so often they are counted.
+/// Nobody is told when requests have come to their end: so often they are looked at.
 const LOOK: Duration = Duration::from_millis(2);
-/// Requests of which none comes or ends for so long will not: their programs wait for locks.
-const STILL: Duration = Duration::from_millis(500);
-/// However many come and end, nobody waits for them longer.
+/// If the kernel sends no page for so long, and none is being written, it has no more.
+const STILL: Duration = Duration::from_millis(200);
+/// However many it sends, nobody waits for them longer.
 const LONGEST: Duration = Duration::from_secs(30);
+
+/// Pages that the kernel sends to be written.
+#[derive(Debug, Default)]
+pub(super) struct PageWrites {
+    came: AtomicU64,
+    under_way: AtomicU64,
+}
+
+/// A write of pages that has not ended.
+pub(super) struct PageWrite(Arc<PageWrites>);
+
+impl PageWrites {
+    /// One has come; it ends when what this gives is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> PageWrite {
+        self.came.fetch_add(1, Relaxed);
+        self.under_way.fetch_add(1, Relaxed);
+        PageWrite(self.clone())
+    }
+}
+
+impl Drop for PageWrite {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Relaxed);
+    }
+}
 
 /// The files of a connection.
 pub(super) struct Connection {
@@ -54,22 +81,26 @@ impl Connection {
         number.map_err(|_| io::Error::other(format!("\"{}\" requests", text.trim())))
     }
 
-    /// Returns when all requests have ended, or nothing goes on any more; how many are left.
-    pub(super) fn wait_for_requests(&self) -> io::Result<u64> {
+    /// Returns when the kernel has sent all pages that it had begun to write back: when no request is under way, or only
+    /// others are, of programs that go on or wait for a lock.
+    pub(super) fn wait_for_pages(&self, pages: &PageWrites) -> io::Result<()> {
         let begun = Instant::now();
-        let mut changed = begun;
-        let mut before = None;
-        loop {
-            let waiting = self.waiting()?;
-            let now = Instant::now();
-            if before != Some(waiting) {
-                (before, changed) = (Some(waiting), now);
+        let mut moved = begun;
+        let mut before = pages.came.load(Relaxed);
+        while self.waiting()? > 0 {
+            let (now, came) = (Instant::now(), pages.came.load(Relaxed));
+            if came != before || pages.under_way.load(Relaxed) > 0 {
+                (before, moved) = (came, now);
             }
-            if waiting == 0 || now - changed > STILL || now - begun > LONGEST {
-                return Ok(waiting);
+            if now - moved > STILL {
+                break;
+            }
+            if now - begun > LONGEST {
+                return Err(io::Error::other("pages are written back for too long"));
             }
             std::thread::sleep(LOOK);
         }
+        Ok(())
     }
 
     /// Ends it: every request on it fails from now on.

@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::client::{Caches, Client};
 
-use super::connection::Connection;
+use super::connection::{Connection, PageWrites};
 use super::device::{self, How};
 use super::error::MountError;
 use super::filesystem::SlabFs;
@@ -70,6 +70,7 @@ pub struct Mount;
 pub struct Running {
     point: PathBuf,
     device: Option<String>,
+    page_writes: Arc<PageWrites>,
     progress: Arc<Progress>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -131,7 +132,7 @@ impl Mount {
             stage: Mutex::new(Stage::Serving),
             changed: Condvar::new(),
         });
-        let teller = progress.clone();
+        let (teller, page_writes) = (progress.clone(), shared.page_writes.clone());
         let spawned = std::thread::Builder::new()
             .name("slabfs-session".to_string())
             .spawn(move || {
@@ -146,6 +147,7 @@ impl Mount {
                 Ok(Running {
                     point,
                     device,
+                    page_writes,
                     progress,
                     thread: Mutex::new(Some(thread)),
                 })
@@ -317,7 +319,7 @@ impl Running {
     }
 
     /// Lets the kernel write back what programs have changed in mapped files. Since about Linux 6.16 `syncfs` only begins
-    /// that on FUSE; it is over when no request is under way any more.
+    /// that on FUSE; its end is waited for.
     ///
     /// A process of its own asks for that. The kernel does not end a thread that waits for its own mount's answer, so
     /// that of this process would keep the device open when the process is killed or cut off, and everything that uses
@@ -338,9 +340,7 @@ impl Running {
         let Some(device) = &self.device else {
             return Err(io::Error::other("its device is not known"));
         };
-        let waiting = Connection::of(device)?.wait_for_requests()?;
-        tracing::debug!(waiting, "what was mapped and changed is written back");
-        Ok(())
+        Connection::of(device)?.wait_for_pages(&self.page_writes)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::view::selection;
 use super::attr::file_attr;
 use super::buffers::Buffers;
 use super::call::MOST_RUNNING;
+use super::connection::PageWrites;
 use super::errno::{Outcome, refused};
 use super::families::Families;
 use super::handles::Handles;
@@ -48,6 +49,7 @@ pub(super) struct Shared {
     pub(super) waits: Pool,
     /// Threads of the kernel's writes of pages: those never wait for anything but servers.
     pub(super) writebacks: Pool,
+    pub(super) page_writes: Arc<PageWrites>,
     /// Threads of `.slabfs/call`, and how many of it are open.
     pub(super) calls: Pool,
     pub(super) calls_open: AtomicUsize,
@@ -102,6 +104,7 @@ impl Shared {
             pool: Pool::new("slabfs-worker", workers),
             waits: Pool::unbounded("slabfs-wait", MOST_WAITING),
             writebacks: Pool::unbounded("slabfs-page", workers),
+            page_writes: Arc::default(),
             calls: Pool::unbounded("slabfs-call", MOST_RUNNING),
             calls_open: AtomicUsize::new(0),
             inval: Inval::new(),

@@ -25,9 +25,13 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// Keeps what the index says of keys that are to be changed.
-    pub(super) fn keep(&mut self, index: &Index, changes: &[Change<'_>]) -> Result<(), Fault> {
-        for (key, _) in changes {
+    /// Keeps what the index says of keys that are to be changed, as many of them as there is room for and one at least;
+    /// how many may be changed.
+    pub(super) fn keep(&mut self, index: &Index, changes: &[Change<'_>]) -> Result<usize, Fault> {
+        for (at, (key, _)) in changes.iter().enumerate() {
+            if at > 0 && self.is_full() {
+                return Ok(at);
+            }
             if **key <= *self.passed || self.values.contains_key(*key) {
                 continue;
             }
@@ -35,7 +39,7 @@ impl Before {
             self.bytes += taken(key, value.as_deref());
             self.values.insert(key.to_vec(), value);
         }
-        Ok(())
+        Ok(changes.len())
     }
 
     /// Whether no more should be changed for now.

@@ -10,7 +10,7 @@ use super::direct::Direct;
 use super::disk::{checkpoint_name, journal_name, numbered, remove};
 use super::engine::Engine;
 use super::index::{Fault, Index};
-use super::memtable::Memtable;
+use super::memtable::{Memtable, bytes_of};
 use super::reconcile::Surroundings;
 use super::scan::wrong;
 use super::truth::{SLED, damaged, find};
@@ -105,11 +105,19 @@ impl Engine {
         before: Option<&mut Before>,
     ) -> Result<bool, KvError> {
         let mut moved = self.moved.lock();
-        let (part, bytes) = table.part(moved.as_deref(), PART);
-        let last = part.last().map(|(key, _)| key.to_vec());
+        let (mut part, mut bytes) = table.part(moved.as_deref(), PART);
         self.make_room(index)?;
-        let kept = before.map_or(Ok(()), |before| before.keep(index, &part));
-        kept.and_then(|()| index.apply(&part, last.is_none().then_some(lsn)))
+        if let Some(before) = before {
+            let kept = before.keep(index, &part);
+            let kept = kept.map_err(|fault| self.failed(fault))?;
+            if kept < part.len() {
+                part.truncate(kept);
+                bytes = part.iter().copied().map(bytes_of).sum();
+            }
+        }
+        let last = part.last().map(|(key, _)| key.to_vec());
+        index
+            .apply(&part, last.is_none().then_some(lsn))
             .map_err(|fault| self.failed(fault))?;
         *moved = last;
         if moved.is_none() {
@@ -135,16 +143,23 @@ impl Engine {
         self.signals.stuck(|stuck| stuck.moving = None);
     }
 
-    /// While the index is dumped: moves a part of what is pending, if that is much.
-    fn move_beside(&self, index: &Index, before: &mut Before) -> Result<(), KvError> {
+    /// While the index is dumped: moves a part of what is pending, if that is much and leaves room for the `rest` of the dump.
+    /// False when there is none: the dump goes on alone then, for it is what makes room.
+    fn move_beside(&self, index: &Index, before: &mut Before, rest: u64) -> Result<bool, KvError> {
         if !self.much_pending() || before.is_full() {
-            return Ok(());
+            return Ok(true);
         }
         let (table, lsn) = self.tables.write().seal();
-        if self.apply_part(index, &table, lsn, Some(before))? {
-            self.unseal();
+        let moved = self
+            .check_space(LEFT + RESERVE + rest)
+            .and_then(|()| self.apply_part(index, &table, lsn, Some(before)));
+        match moved {
+            Ok(true) => self.unseal(),
+            Ok(false) => {}
+            Err(KvError::NoSpace { .. }) => return Ok(false),
+            Err(error) => return Err(error),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sets aside what sled will write of one part, for it does not survive a full disk. Looking at
@@ -245,7 +260,8 @@ impl Engine {
         let mut entries = index.range(b"", None).map_err(|fault| self.failed(fault))?;
         let mut writer = Writer::new(&self.dir, &self.ground, head)?;
         let mut before = Before::default();
-        let mut told = 0;
+        let about = self.kept.lock().newest_bytes;
+        let (mut told, mut moves) = (0, true);
         while let Some((key, value)) = entries.next().map_err(|fault| self.failed(fault))? {
             let mut is_changed = false;
             while let Some((kept, value)) = before.next_upto(&key) {
@@ -262,7 +278,8 @@ impl Engine {
             if writer.written() >= told + PART as u64 {
                 told = writer.written();
                 self.grant(told);
-                self.move_beside(index, &mut before)?;
+                let rest = about.saturating_sub(told);
+                moves = moves && self.move_beside(index, &mut before, rest)?;
             }
         }
         while let Some((kept, value)) = before.next() {

@@ -93,8 +93,9 @@ impl Memtable {
             if taken >= bytes {
                 break;
             }
-            taken += key.len() + ENTRY + row.value.as_ref().map_or(0, Vec::len);
-            part.push((&key[..], row.value.as_deref()));
+            let change = (&key[..], row.value.as_deref());
+            taken += bytes_of(change);
+            part.push(change);
         }
         (part, taken)
     }
@@ -116,6 +117,11 @@ impl Memtable {
     pub(super) fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
+}
+
+/// The memory a row takes, roughly.
+pub(super) fn bytes_of((key, value): Change<'_>) -> usize {
+    key.len() + ENTRY + value.map_or(0, <[u8]>::len)
 }
 
 /// The two tables, and the cache of what was read from the index.

@@ -20,6 +20,7 @@ use fuser::{Errno, OpenFlags, ReplyWrite, WriteFlags};
 use super::viewed;
 
 use crate::client::FsError;
+use crate::mount::connection::PageWrite;
 use crate::mount::errno::{Failure, Outcome, report};
 use crate::mount::inval::Forget;
 use crate::mount::open_file::{Open, OpenFile};
@@ -85,6 +86,7 @@ pub(in crate::mount) fn answer(
             false => viewed::write(shared, &open, view, offset, data, how, reply),
         };
     }
+    let page = how.by_kernel.then(|| shared.page_writes.begin());
     let drop_setid = how.drop_setid && shared.setids.has(file.object);
     let others = !file.family.mapped(Some(file.inode)).is_empty();
     let waits = how.sync
@@ -92,14 +94,16 @@ pub(in crate::mount) fn answer(
             .ready_writer(how.append)
             .is_none_or(|writer| writer.may_block_write(offset, data.len()));
     if how.by_kernel && (waits || others) {
-        write_back(shared, &open, life, offset, data, reply);
+        write_back(shared, &open, life, offset, data, (page, reply));
     } else if drop_setid || waits || others {
         elsewhere(shared, &open, offset, data, how, drop_setid, reply);
     } else {
         let writer = file.ready_writer(how.append);
         let tried = writer.map_or(Ok(None), |writer| writer.try_write(life, offset, data));
         match tried {
-            Ok(None) if how.by_kernel => write_back(shared, &open, life, offset, data, reply),
+            Ok(None) if how.by_kernel => {
+                write_back(shared, &open, life, offset, data, (page, reply));
+            }
             Ok(None) => elsewhere(shared, &open, offset, data, how, false, reply),
             Ok(Some(_)) => {
                 answer_after_drop(shared, file, how, Ok(data.len() as u32), reply);
@@ -161,7 +165,7 @@ fn write_back(
     life: Option<u64>,
     offset: u64,
     data: &[u8],
-    reply: ReplyWrite,
+    (page, reply): (Option<PageWrite>, ReplyWrite),
 ) {
     let copied = shared.buffers.copy(data);
     let (worker, open) = (shared.clone(), open.clone());
@@ -175,6 +179,7 @@ fn write_back(
         };
         let written = write(&worker, file, life, offset, &copied, how.append);
         answer_after_drop(&worker, file, how, written, reply);
+        drop(page);
     }));
 }
 

@@ -1,7 +1,9 @@
 //! Commits, and what they change in the index, while a checkpoint is written.
 
+use super::super::before::Before;
 use super::super::checkpoint::Reader;
 use super::super::disk::{Disk, RealDisk};
+use super::super::index::Index;
 use super::*;
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
@@ -25,6 +27,8 @@ struct Paced {
     committed: Mutex<Option<u64>>,
     /// Whether it is being written.
     begun: AtomicBool,
+    /// Free bytes that it says there are.
+    free: Mutex<Option<u64>>,
     more: Condvar,
 }
 
@@ -56,7 +60,8 @@ impl Disk for Paced {
     }
 
     fn free(&self, dir: &Path) -> io::Result<u64> {
-        RealDisk.free(dir)
+        let said = *self.free.lock();
+        said.map_or_else(|| RealDisk.free(dir), Ok)
     }
 }
 
@@ -148,4 +153,70 @@ fn a_checkpoint_is_of_one_commit_although_others_go_on() {
     (begun.0 + 1..=last).for_each(|lsn| apply(&mut model, lsn));
     assert!(all(&kv) == model);
     assert!(all(&open(killed(dir.path()).path()).0) == model);
+}
+
+/// Where there is no room to move anything a checkpoint that has room is written, for it makes some.
+#[test]
+fn a_checkpoint_needs_no_room_for_what_is_moved_beside() {
+    let dir = TempDir::new().unwrap();
+    let disk = Arc::new(Paced::default());
+    let ground = Ground {
+        disk: disk.clone(),
+        ..Ground::real()
+    };
+    let options = KvOptions {
+        journal_limit: 1 << 30,
+        ..quiet()
+    };
+    let (kv, _) = LocalKv::open_on(dir.path(), options, ground).unwrap();
+    kv.settled().unwrap();
+    let put = |numbers: std::ops::Range<u64>, byte| {
+        for numbers in numbers.step_by(100) {
+            let mut batch = Batch::new();
+            for number in numbers..numbers + 100 {
+                batch.put(key(number), vec![byte; VALUE]);
+            }
+            kv.commit(batch).unwrap();
+        }
+    };
+    put(0..4000, 1);
+    disk.begun.store(false, Release);
+    *disk.committed.lock() = Some(0);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| kv.checkpoint());
+        while !disk.begun.load(Acquire) {
+            std::thread::yield_now();
+        }
+        put(0..9000, 2);
+        *disk.free.lock() = Some(1 << 20);
+        *disk.committed.lock() = None;
+        disk.more.notify_all();
+        asked.join().unwrap().unwrap();
+    });
+    *disk.free.lock() = None;
+    kv.checkpoint().unwrap();
+    assert_eq!(all(&kv).len(), 9000);
+}
+
+/// However long what is replaced or removed is.
+#[test]
+fn what_a_dump_keeps_is_bounded() {
+    let dir = TempDir::new().unwrap();
+    let index = Index::open(&dir.path().join("sled"), 8 << 20).unwrap();
+    let keys: Vec<_> = (0..1000).map(key).collect();
+    let value = vec![7; 64 << 10];
+    for keys in keys.chunks(64) {
+        let part: Vec<_> = keys
+            .iter()
+            .map(|key| (&key[..], Some(&value[..])))
+            .collect();
+        index.apply(&part, None).unwrap();
+    }
+    let removed: Vec<_> = keys.iter().map(|key| (&key[..], None)).collect();
+    let mut before = Before::default();
+    let kept = before.keep(&index, &removed).unwrap();
+    assert!((400..600).contains(&kept) && before.is_full(), "{kept}");
+    assert_eq!(before.keep(&index, &removed[kept..]).unwrap(), 1);
+    let values = std::iter::from_fn(|| before.next()).map(|(_, value)| value.unwrap().len());
+    assert_eq!(values.sum::<usize>(), (kept + 1) * value.len());
 }
