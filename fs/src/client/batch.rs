@@ -2,8 +2,8 @@
 //!
 //! A batch counts bytes of the object's canonical order. What is newer on this mount is brought out first, then the
 //! chunks within the span of the batch are found as for any read, and each server is told the batch and which parts of
-//! which chunks it is to go through; nobody lists pieces. Where lattices lie over other chunks, what is older is read
-//! before what is newer, and only there more than one message goes to a server.
+//! which chunks it is to go through; nobody lists pieces. Where lattices lie over other chunks, the bytes of what is newer
+//! are put over those of what is older when both have come.
 //!
 //! A batch is not one read: what others write meanwhile may be seen in part.
 
@@ -172,15 +172,12 @@ impl Handle {
         };
         self.client
             .find_batch(object, &mut wanted, &boxes, request.out)?;
-        let stages = wanted.stages.len();
         let mut all = [(&wanted, &mut *request.out)];
-        for stage in 0..stages {
-            let failed = self.client.read_stage(&mut all, stage)?;
-            if let Some((_, error)) = failed.into_iter().next() {
-                return Err(error);
-            }
+        let failed = self.client.read_wanted(&mut all)?;
+        match failed.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(true),
         }
-        Ok(true)
     }
 }
 
@@ -241,24 +238,17 @@ impl Client {
         Ok(())
     }
 
-    /// Reads the pieces of one stage of several batches, one message a server; says which batches failed by themselves.
+    /// Reads several batches, one message a server; says which of them failed by themselves.
     ///
     /// # Errors
     /// Of the messages: of no batch anything is known then.
-    pub(super) fn read_stage(
+    pub(super) fn read_wanted(
         &self,
         all: &mut [(&Wanted<'_>, &mut [u8])],
-        stage: usize,
     ) -> Result<Vec<(usize, FsError)>, FsError> {
         let mut asks = Vec::with_capacity(all.len());
-        let mut numbers = Vec::with_capacity(all.len());
-        for (number, (wanted, out)) in all.iter_mut().enumerate() {
+        for (wanted, out) in all.iter_mut() {
             let wanted = *wanted;
-            let Some(pieces) = wanted.stages.get(stage) else {
-                continue;
-            };
-            numbers.push(number);
-            let pieces = pieces.iter().map(Piece::asked);
             asks.push(BatchAsk {
                 part: BatchPart {
                     plan: wanted.plan,
@@ -266,7 +256,7 @@ impl Client {
                     cells: &wanted.cells,
                     base: wanted.base,
                 },
-                pieces: pieces.collect(),
+                pieces: wanted.asked().collect(),
                 memory: &mut **out,
             });
         }
@@ -283,10 +273,9 @@ impl Client {
             .collect();
         drop(asks);
         let mut failed = Vec::new();
-        for (number, missing) in numbers.into_iter().zip(missing) {
+        for (number, missing) in missing.into_iter().enumerate() {
             let (wanted, out) = &mut all[number];
-            let pieces = missing.iter().map(|&at| &wanted.stages[stage][at]);
-            if let Err(error) = self.settle_stage(wanted, pieces, out) {
+            if let Err(error) = self.settle_missing(wanted, &missing, out) {
                 failed.push((number, error));
             }
         }
@@ -294,14 +283,19 @@ impl Client {
     }
 
     /// Paints pieces whose chunks are not there, if that may be.
-    fn settle_stage<'a>(
+    fn settle_missing(
         &self,
         wanted: &Wanted<'_>,
-        missing: impl Iterator<Item = &'a Piece>,
+        missing: &[usize],
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        for piece in missing {
-            // A place of a grid that nobody wrote is fill; a chunk that the tiling names has to be there.
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let pieces: Vec<&Piece> = wanted.stages.iter().flatten().collect();
+        for piece in missing.iter().map(|&at| pieces[at]) {
+            // A place of a grid that nobody wrote is fill, and nothing lies over it. A chunk that the tiling names has to be
+            // there.
             if matches!(piece.name, ChunkName::Free(_)) {
                 return Err(StoreError::Missing(piece.name.clone()).into());
             }
@@ -316,13 +310,14 @@ impl Client {
 }
 
 impl Piece {
-    fn asked(&self) -> BatchPiece<'_> {
+    fn asked(&self, stage: usize) -> BatchPiece<'_> {
         BatchPiece {
             server: self.server,
             name: &self.name,
             form: &self.form,
             want: &self.want,
             slab: &self.chunk,
+            stage,
             found: true,
         }
     }
@@ -360,6 +355,12 @@ fn stages(pieces: Vec<Piece>) -> Result<Vec<Vec<Piece>>, FsError> {
 }
 
 impl Wanted<'_> {
+    /// Its pieces, stage by stage.
+    fn asked(&self) -> impl Iterator<Item = BatchPiece<'_>> {
+        let stages = self.stages.iter().enumerate();
+        stages.flat_map(|(stage, pieces)| pieces.iter().map(move |piece| piece.asked(stage)))
+    }
+
     /// Paints what the batch names of `slab` with fill.
     fn paint(&self, slab: &Hyperslab, out: &mut [u8]) -> Result<(), FsError> {
         let fill = &self.geometry.info.fill;

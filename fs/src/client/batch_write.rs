@@ -251,6 +251,7 @@ impl Handle {
                 form: &chunk.form,
                 want,
                 slab,
+                stage: 0,
                 found: true,
             })
             .collect();

@@ -168,7 +168,7 @@ impl Client {
             wanted.push(found.ok());
         }
         let mut away = Vec::new();
-        if let Err(error) = self.read_stages(&wanted, outs, &mut verdicts) {
+        if let Err(error) = self.read_together(&wanted, outs, &mut verdicts) {
             if let FsError::Store(error) = &error {
                 note_away(&mut away, error);
             }
@@ -182,7 +182,7 @@ impl Client {
                     Some(error) => Err(error.into()),
                     None => {
                         let all = at..at + 1;
-                        self.read_stages(
+                        self.read_together(
                             &wanted[all.clone()],
                             &mut outs[all.clone()],
                             &mut verdicts[all],
@@ -207,26 +207,23 @@ impl Client {
         verdicts
     }
 
-    /// Reads those that have no verdict yet, stage by stage, each stage as one.
-    fn read_stages(
+    /// Reads those that have no verdict yet as one.
+    fn read_together(
         &self,
         wanted: &[Option<Wanted<'_>>],
         outs: &mut [&mut [u8]],
         verdicts: &mut [Option<Verdict>],
     ) -> Result<(), FsError> {
-        let most = wanted.iter().flatten().map(|one| one.stages.len()).max();
-        for stage in 0..most.unwrap_or(0) {
-            let (mut numbers, mut all) = (Vec::new(), Vec::new());
-            let both = wanted.iter().zip(outs.iter_mut());
-            for (at, (one, out)) in both.enumerate() {
-                if let (Some(one), None) = (one, &verdicts[at]) {
-                    numbers.push(at);
-                    all.push((one, &mut **out));
-                }
+        let (mut numbers, mut all) = (Vec::new(), Vec::new());
+        let both = wanted.iter().zip(outs.iter_mut());
+        for (at, (one, out)) in both.enumerate() {
+            if let (Some(one), None) = (one, &verdicts[at]) {
+                numbers.push(at);
+                all.push((one, &mut **out));
             }
-            for (number, error) in self.read_stage(&mut all, stage)? {
-                verdicts[numbers[number]] = Some(Verdict::from(error));
-            }
+        }
+        for (number, error) in self.read_wanted(&mut all)? {
+            verdicts[numbers[number]] = Some(Verdict::from(error));
         }
         Ok(())
     }

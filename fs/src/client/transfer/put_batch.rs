@@ -285,6 +285,7 @@ impl Client {
                     form: &part.chunk.form,
                     want: part.want.as_ref()?,
                     slab: &part.slab,
+                    stage: 0,
                     found: true,
                 })
             });

@@ -53,6 +53,9 @@ pub struct BatchPiece<'a> {
     pub want: &'a Hyperslab,
     /// The same cells in the chunk's coordinates.
     pub slab: &'a Hyperslab,
+    /// What a read finds in a piece is put over what it finds in those of lower stages; pieces of one stage must not
+    /// overlap. A write takes no notice.
+    pub stage: usize,
     /// Set by a read: `false` where there is no such chunk. Its bytes of the buffer are then unspecified.
     pub found: bool,
 }
@@ -63,7 +66,7 @@ pub struct BatchPiece<'a> {
 pub struct BatchAsk<'a, M> {
     /// Which bytes.
     pub part: BatchPart<'a>,
-    /// Where they are. Pieces of a read must not overlap.
+    /// Where they are.
     pub pieces: Vec<BatchPiece<'a>>,
     /// Where they go to, or come from.
     pub memory: M,
@@ -91,6 +94,7 @@ impl BatchPart<'_> {
 struct Item<'a> {
     number: usize,
     server: ServerId,
+    stage: usize,
     want: &'a Hyperslab,
     slab: &'a Hyperslab,
     share: Share<'a>,
@@ -102,7 +106,7 @@ struct Asked<'a> {
     number: usize,
     part: BatchPart<'a>,
     flat: Flat,
-    /// The pieces of which it names something; of others nobody is asked.
+    /// The pieces of which it names something, by their stages; of others nobody is asked.
     items: Vec<Item<'a>>,
 }
 
@@ -126,12 +130,14 @@ impl<'a> Asked<'a> {
                 items.push(Item {
                     number: at,
                     server: piece.server,
+                    stage: piece.stage,
                     want: piece.want,
                     slab: piece.slab,
                     share,
                 });
             }
         }
+        items.sort_by_key(|item| item.stage);
         Ok(Asked {
             number,
             flat: plan.flat(),
@@ -150,13 +156,17 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Of one message: some of a batch's items on a server, and some of its packed bytes.
+/// Of one message: some of a batch's items on a server, all of one stage, and some of its packed bytes.
 struct Section<'a> {
     asked: &'a Asked<'a>,
+    server: ServerId,
+    stage: usize,
     packed: Range<u64>,
     items: Vec<&'a Item<'a>>,
     /// What it moves, or more.
     bytes: u64,
+    /// About what it takes in a control part, and not less.
+    control: u64,
 }
 
 type Request<'a> =
@@ -185,20 +195,21 @@ fn first(sections: &[Section<'_>]) -> usize {
     sections.first().map_or(0, |section| section.asked.number)
 }
 
-/// Puts the sections of all batches into messages, those of a server in the order of the batches; `into` gives the
-/// sections of a message.
-fn sort<'a, M>(
-    all: &'a [Asked<'a>],
-    sorter: &mut Sorter<M>,
-    fresh: impl Fn() -> M,
-    into: impl Fn(&mut M) -> &mut Vec<Section<'a>>,
-) {
+/// The sections of all batches: stage by stage, those of a stage in the order of the batches.
+fn sections<'a>(all: &'a [Asked<'a>]) -> Vec<Section<'a>> {
+    let stages = |asked: &'a Asked<'a>| asked.items.chunk_by(|one, other| one.stage == other.stage);
     // As long as all of it fits a message nobody counts whose bytes are where.
-    let most = all.iter().map(Asked::bytes).sum::<u64>();
-    let counted = most > MOST;
-    for asked in all {
+    let most = |asked| Asked::bytes(asked).saturating_mul(stages(asked).count() as u64);
+    let counted = all.iter().map(most).fold(0, u64::saturating_add) > MOST;
+    let mut layers: Vec<(&Asked<'_>, &[Item<'_>])> = all
+        .iter()
+        .flat_map(|asked| stages(asked).map(move |items| (asked, items)))
+        .collect();
+    layers.sort_by_key(|(_, items)| items[0].stage);
+    let mut sections = Vec::new();
+    for (asked, items) in layers {
         let mut servers: Vec<(ServerId, Vec<&Item<'_>>)> = Vec::new();
-        for item in &asked.items {
+        for item in items {
             match servers
                 .iter_mut()
                 .rfind(|(server, _)| *server == item.server)
@@ -208,33 +219,61 @@ fn sort<'a, M>(
             }
         }
         for (server, items) in servers {
-            let mut rest = &items[..];
-            while !rest.is_empty() {
-                let mut full = 0;
-                let mut control = 0;
-                let fits = rest.iter().take_while(|item| {
-                    full += weight(item.share.name, Some(item.share.form), Some(item.slab))
-                        + 40 * item.want.rank() as u64;
-                    if full <= FULL {
-                        control = full;
-                    }
-                    full <= FULL
-                });
-                let (some, others) = rest.split_at(fits.count().max(1));
-                rest = others;
-                control += NODE * asked.flat.nodes.len() as u64;
-                control += 10 * asked.part.cells.len() as u64 + 20;
-                for (packed, bytes) in cuts(&asked.part, some, counted) {
-                    let message = sorter.message(server, bytes, control, &fresh);
-                    into(message).push(Section {
-                        asked,
-                        packed,
-                        items: some.to_vec(),
-                        bytes,
-                    });
+            asked.cut_into(server, &items, counted, &mut sections);
+        }
+    }
+    sections
+}
+
+impl<'a> Asked<'a> {
+    /// Items of one server and stage, no more than a message holds in each section.
+    fn cut_into(
+        &'a self,
+        server: ServerId,
+        mut rest: &[&'a Item<'a>],
+        counted: bool,
+        sections: &mut Vec<Section<'a>>,
+    ) {
+        while !rest.is_empty() {
+            let mut full = 0;
+            let mut control = 0;
+            let fits = rest.iter().take_while(|item| {
+                full += weight(item.share.name, Some(item.share.form), Some(item.slab))
+                    + 40 * item.want.rank() as u64;
+                if full <= FULL {
+                    control = full;
                 }
+                full <= FULL
+            });
+            let (some, others) = rest.split_at(fits.count().max(1));
+            rest = others;
+            control += NODE * self.flat.nodes.len() as u64;
+            control += 10 * self.part.cells.len() as u64 + 20;
+            for (packed, bytes) in cuts(&self.part, some, counted) {
+                sections.push(Section {
+                    asked: self,
+                    server,
+                    stage: some[0].stage,
+                    packed,
+                    items: some.to_vec(),
+                    bytes,
+                    control,
+                });
             }
         }
+    }
+}
+
+/// Puts sections into messages, those of a server in their order; `into` gives the sections of a message.
+fn sort<'a, M>(
+    sections: impl IntoIterator<Item = Section<'a>>,
+    sorter: &mut Sorter<M>,
+    fresh: impl Fn() -> M,
+    into: impl Fn(&mut M) -> &mut Vec<Section<'a>>,
+) {
+    for section in sections {
+        let message = sorter.message(section.server, section.bytes, section.control, &fresh);
+        into(message).push(section);
     }
 }
 

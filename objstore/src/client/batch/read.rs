@@ -1,25 +1,32 @@
 //! Reading batches.
+//!
+//! Servers answer at the same time, so what lies over something that another server has is not put into the caller's buffer
+//! as it comes: it is *kept* until all have answered. Stages are asked for together as long as no more than [`KEPT`] bytes
+//! are kept so. Where one server has everything nothing is: its messages are taken in their order.
 
 use std::io::IoSliceMut;
 
 use slabfs_model::SessionId;
 use smallvec::SmallVec;
 
-use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sort};
-use crate::batch::{Feed, Memory, PART, SPAN, Share, Window, carry_window, is_there};
-use crate::client::Servers;
+use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sections, sort};
+use crate::batch::{Feed, Memory, PART, SPAN, Share, Window, carry_window, is_there, read_window};
 use crate::client::counters::touched;
 use crate::client::fanout::{Failure, Message, Request, Sorter, decode, encode, remote_messages};
 use crate::client::loans::Lent;
+use crate::client::{Servers, Table};
 use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{ChunkSource, ChunkStore};
 use crate::wire::messages::{Answer, BatchFound, kind};
 use crate::wire::{Incoming, TRAILER, WireResult, told};
 
+/// The most bytes that are kept until others have come, but for those of one stage.
+const KEPT: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
+
 impl Servers {
-    /// Reads what the batch names of the pieces into the memory; pieces must not overlap. On an error the memory is
-    /// unspecified. A chunk that does not exist is no error.
+    /// Reads what the batch names of the pieces into the memory. On an error the memory is unspecified. A chunk that does
+    /// not exist is no error.
     ///
     /// # Errors
     /// Why.
@@ -59,28 +66,12 @@ impl Servers {
                 .iter_mut()
                 .map(|ask| Memory::new(ask.memory, ask.part.base))
                 .collect();
-            let mut sorter = Sorter::new();
-            let fresh = || Read {
-                sections: Vec::new(),
-                memories: &memories,
-                found: Vec::new(),
-                failed: None,
-            };
-            sort(&all, &mut sorter, fresh, |read| &mut read.sections);
-            let mut jobs = sorter.jobs();
-            self.fan_out(&table, &mut jobs, false)?;
-            let side = &self.counters.read;
-            side.answered(remote_messages(&jobs));
-            for message in jobs.iter().flat_map(|job| &job.messages) {
-                for (section, answer) in message.sections.iter().zip(&message.found) {
-                    let number = section.asked.number;
-                    for (item, there) in section.items.iter().zip(&answer.found) {
-                        found.push((number, item.number, *there));
-                    }
-                    for (item, bytes) in section.moved(answer) {
-                        side.piece(bytes, touched(item.share.form, bytes));
-                    }
-                }
+            let mut rest = sections(&all);
+            while !rest.is_empty() {
+                let (together, keep) = together(&rest);
+                let later = rest.split_off(together);
+                self.read_sections(&table, rest, keep, &memories, &mut found)?;
+                rest = later;
             }
         }
         for (number, piece, there) in found {
@@ -88,12 +79,100 @@ impl Servers {
         }
         Ok(())
     }
+
+    /// Reads sections, those of higher stages over others; `keep`: whether these have to wait for all answers. Appends for
+    /// each piece whether it was found.
+    fn read_sections(
+        &self,
+        table: &Table,
+        sections: Vec<Section<'_>>,
+        keep: bool,
+        memories: &[Memory<'_>],
+        found: &mut Vec<(usize, usize, bool)>,
+    ) -> Result<(), Failure> {
+        let keep_from = match sections.first() {
+            Some(first) if keep => first.stage + 1,
+            _ => usize::MAX,
+        };
+        let mut sorter = Sorter::new();
+        let fresh = || Read {
+            sections: Vec::new(),
+            memories,
+            keep_from,
+            kept: Vec::new(),
+            found: Vec::new(),
+            failed: None,
+        };
+        sort(sections, &mut sorter, fresh, |read| &mut read.sections);
+        let mut jobs = sorter.jobs();
+        self.fan_out(table, &mut jobs, false)?;
+        let side = &self.counters.read;
+        side.answered(remote_messages(&jobs));
+        let mut kept: Vec<(&Read<'_, '_>, usize, &[u8])> = Vec::new();
+        for message in jobs.iter().flat_map(|job| &job.messages) {
+            for (section, answer) in message.sections.iter().zip(&message.found) {
+                let number = section.asked.number;
+                for (item, there) in section.items.iter().zip(&answer.found) {
+                    found.push((number, item.number, *there));
+                }
+                for (item, bytes) in section.moved(answer) {
+                    side.piece(bytes, touched(item.share.form, bytes));
+                }
+            }
+            let bytes = message
+                .kept
+                .iter()
+                .map(|(at, bytes)| (message, *at, &bytes[..]));
+            kept.extend(bytes);
+        }
+        kept.sort_by_key(|(message, at, _)| message.sections[*at].stage);
+        for (message, at, bytes) in kept {
+            let (section, answer) = (&message.sections[at], &message.found[at]);
+            let number = section.asked.number;
+            let mut feed = section.feed(answer);
+            if !feed.give(bytes, &memories[number]) || !feed.is_done() {
+                let text = format!(
+                    "data server {}: other bytes than a batch names",
+                    section.server
+                );
+                return Err((number, StoreError::Protocol(text)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many of these sections, which are sorted by their stages, are asked for together, and whether any of them are kept.
+fn together(sections: &[Section<'_>]) -> (usize, bool) {
+    let Some(first) = sections.first() else {
+        return (0, false);
+    };
+    if sections.iter().all(|other| other.server == first.server) {
+        return (sections.len(), false);
+    }
+    let mut kept = 0u64;
+    let mut until = 0;
+    for stage in sections.chunk_by(|one, other| one.stage == other.stage) {
+        if until > 0 {
+            let bytes = stage.iter().map(|section| section.bytes);
+            kept = bytes.fold(kept, u64::saturating_add);
+            if kept > KEPT {
+                break;
+            }
+        }
+        until += stage.len();
+    }
+    (until, kept > 0)
 }
 
 struct Read<'a, 'm> {
     sections: Vec<Section<'a>>,
     /// By the number of the batch.
     memories: &'a [Memory<'m>],
+    /// The bytes of sections of this stage and higher ones are kept.
+    keep_from: usize,
+    /// Packed bytes, and of which section they are, when it was answered.
+    kept: Vec<(usize, Vec<u8>)>,
     /// As many as the sections when it was answered.
     found: Vec<BatchFound>,
     failed: Option<Failure>,
@@ -141,6 +220,7 @@ impl<'a> Message<'a> for Read<'a, '_> {
 
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
         self.failed = None;
+        self.kept.clear();
         match decode::<Answer<Vec<BatchFound>>>(control, incoming)? {
             Err(e) => {
                 self.failed = Some((self.first(), e));
@@ -164,7 +244,13 @@ impl<'a> Message<'a> for Read<'a, '_> {
             return Err(incoming.protocol("batches without their end"));
         }
         let mut part = vec![0; (incoming.left() - TRAILER).min(PART)];
-        for (section, answer) in self.sections.iter().zip(&self.found) {
+        for (at, (section, answer)) in self.sections.iter().zip(&self.found).enumerate() {
+            if section.stage >= self.keep_from {
+                let mut bytes = vec![0; answer.bytes as usize];
+                incoming.read_vectored(&mut [IoSliceMut::new(&mut bytes)])?;
+                self.kept.push((at, bytes));
+                continue;
+            }
             let memory = &self.memories[section.asked.number];
             let mut feed = section.feed(answer);
             let mut left = answer.bytes as usize;
@@ -217,8 +303,9 @@ impl<'a> Message<'a> for Read<'a, '_> {
 impl Read<'_, '_> {
     fn read_from(&mut self, store: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
         self.found.clear();
+        self.kept.clear();
         let mut scratch = Vec::new();
-        for section in &self.sections {
+        for (at, section) in self.sections.iter().enumerate() {
             let number = section.asked.number;
             let mut answer = BatchFound {
                 found: Vec::with_capacity(section.items.len()),
@@ -228,6 +315,8 @@ impl Read<'_, '_> {
                 let there = is_there(store, item.share.name, item.share.form);
                 answer.found.push(there.map_err(|e| (number, e))?);
             }
+            let keeps = section.stage >= self.keep_from;
+            let mut kept = Vec::new();
             let mut bytes = 0;
             let mut window = Window::default();
             let memory = &self.memories[number];
@@ -235,12 +324,22 @@ impl Read<'_, '_> {
             for (item, _) in items.filter(|(_, found)| **found) {
                 let mut cursor = item.share.cursor(section.asked.part.plan, &section.packed);
                 while window.take(&mut cursor, SPAN as usize) {
-                    carry_window(store, &item.share, &window, &mut scratch, memory)
-                        .map_err(|e| (number, e))?;
-                    bytes += window.bytes() as u64;
+                    let behind = bytes + window.bytes();
+                    let read = if keeps {
+                        kept.resize(behind, 0);
+                        let out = &mut kept[bytes..];
+                        read_window(store, &item.share, &window, &mut scratch, out)
+                    } else {
+                        carry_window(store, &item.share, &window, &mut scratch, memory)
+                    };
+                    read.map_err(|e| (number, e))?;
+                    bytes = behind;
                 }
             }
-            answer.bytes = bytes;
+            if keeps {
+                self.kept.push((at, kept));
+            }
+            answer.bytes = bytes as u64;
             self.found.push(answer);
         }
         Ok(())

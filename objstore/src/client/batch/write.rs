@@ -4,7 +4,7 @@ use slabfs_model::SessionId;
 use slabfs_model::batch::pack;
 use smallvec::SmallVec;
 
-use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sort};
+use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sections, sort};
 use crate::batch::Patching;
 use crate::client::counters::touched;
 use crate::client::fanout::{
@@ -74,7 +74,9 @@ impl Servers {
                 .puts
                 .push(put);
         }
-        sort(&all, &mut sorter, fresh, |write| &mut write.sections);
+        sort(sections(&all), &mut sorter, fresh, |write| {
+            &mut write.sections
+        });
         let mut jobs = sorter.jobs();
         self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
         let side = &self.counters.write;

@@ -247,6 +247,7 @@ fn batches_are_read_from_files() {
             form: &form,
             want: &whole,
             slab: &whole,
+            stage: 0,
             found: true,
         }];
         house

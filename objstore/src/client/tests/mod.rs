@@ -5,6 +5,7 @@ mod failures;
 mod far;
 mod loans;
 mod sent;
+mod stages;
 
 use std::{
     io::IoSlice,
