@@ -37,7 +37,9 @@ impl Base {
     pub(super) fn range(&self, from: &[u8], to: &[u8]) -> Result<Rows<'_>, Fault> {
         match self {
             Self::Direct(direct) => direct.range(from, to).map(Rows::Direct),
-            Self::Index(index) => index.range(from, Some(to)).map(Rows::Index),
+            Self::Index(index) => index
+                .range(from, Some(to))
+                .map(|rows| Rows::Index(Box::new(rows))),
             Self::Nothing(fault) => Err(fault.clone()),
         }
     }
@@ -57,7 +59,7 @@ pub(super) enum Rows<'a> {
     /// From checkpoint and journal.
     Direct(direct::Rows<'a>),
     /// From the index.
-    Index(Entries),
+    Index(Box<Entries>),
 }
 
 impl Rows<'_> {

@@ -214,7 +214,7 @@ impl Engine {
 
     /// Holds a commit back while the index or the checkpoints are far behind, and refuses it when they
     /// cannot catch up.
-    fn wait_for_room(&self) -> Result<(), KvError> {
+    pub(super) fn wait_for_room(&self) -> Result<(), KvError> {
         let pending = || self.pending.load(Ordering::Relaxed) > PENDING_LIMIT;
         let overdue = || self.appended.load(Ordering::Relaxed) > self.signals.overdue_at();
         if !pending() && !overdue() {

@@ -1,21 +1,29 @@
 //! The index: one sled tree, fast to read, never the only copy of anything.
 //!
-//! Every value carries a checksum over itself and its key; the empty key, which no commit may use,
-//! holds the number of the last commit applied. sled may answer damage with an error or a panic;
-//! both become a [`Fault`], after which the index is rebuilt.
+//! Rows lie in it by pages (`pages`), each under its fence; a key is in the page with the last fence that is not behind it.
+//! Every page carries a checksum over itself and its fence. The empty key holds the form of the tree and the number of the
+//! last commit applied. sled may answer damage with an error or a panic; both become a [`Fault`], after which the index is
+//! rebuilt.
+//!
+//! One thread changes it while any number read. A page that is cut is put in from behind: first the new pages, then what
+//! is left under the old fence. So a row is found at every moment, by who looks for the page once more when it finds nothing
+//! and a page was cut meanwhile (`cuts`). Whoever is killed between the two leaves rows behind the fence of the next page:
+//! nobody reads them there, and they go when the page is changed, or before the next one goes.
 
 use super::Lsn;
 use super::disk::{Disk, le64};
 use super::filter::Filter;
 use super::memtable::Change;
+use super::pages::{self, Editor, Malformed};
 use crc_fast::crc32_iscsi as crc32c;
 use nix::fcntl::{Flock, FlockArg};
-use std::fs::{File, OpenOptions};
+use smallvec::SmallVec;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -30,8 +38,12 @@ const MIN_CACHE: u64 = 4 << 20;
 /// How long a tree that was closed may take to let go of its files.
 const LET_GO: Duration = Duration::from_secs(10);
 
-/// The key of the number of the last commit applied.
+/// The key of the form and of the number of the last commit applied.
 const APPLIED: &[u8] = b"";
+/// The form of the tree: pages of rows.
+const FORM: u8 = 2;
+/// With what the keys of pages begin; the fence follows.
+const PAGE: u8 = b'p';
 
 /// The open index.
 #[derive(Debug)]
@@ -42,13 +54,11 @@ pub(super) struct Index {
     log: File,
     /// The keys it may have, once all of it was compared.
     filter: Filter,
+    /// How many pages were cut.
+    cuts: AtomicU64,
 }
 
-/// Threads that change it together, at most, and changes from which on one more is worth it.
-const CHANGERS: usize = 4;
-const A_CHANGER: usize = 64;
-
-/// One entry: the key, and the value unless its checksum is wrong.
+/// One row: the key, and its value. Without a value: a page of this fence, which cannot be read.
 pub(super) type Entry = (sled::IVec, Option<sled::IVec>);
 
 fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
@@ -97,13 +107,28 @@ impl Index {
             .mode(sled::Mode::HighThroughput);
         release(&dir.join("db"))?;
         let_go(&dir.join("db"));
-        let db = guarded(|| config.open())?;
+        let mut db = guarded(|| config.open())?;
+        if !has_form(&db)? {
+            if guarded(|| Ok(!db.is_empty()))? {
+                tracing::info!(dir = %dir.display(), "the index has an older form and is made anew");
+                guarded(|| {
+                    drop(db);
+                    Ok(())
+                })?;
+                let_go(&dir.join("db"));
+                let gone = fs::remove_dir_all(dir);
+                gone.map_err(|error| Fault(format!("an index of an older form: {error}")))?;
+                db = guarded(|| config.open())?;
+            }
+            set_applied(&db, Lsn(0))?;
+        }
         let log = OpenOptions::new().write(true).open(dir.join("db"));
         let log = log.map_err(|error| Fault(format!("sled's log: {error}")))?;
         Ok(Self {
             db: Some(db),
             log,
             filter: Filter::default(),
+            cuts: AtomicU64::new(0),
         })
     }
 
@@ -121,10 +146,12 @@ impl Index {
 
     /// The last commit applied; zero in a new tree.
     pub(super) fn applied(&self) -> Result<Lsn, Fault> {
-        Ok(match self.look(APPLIED)? {
-            Some(value) if value.len() == 8 => Lsn(le64(&value, 0)),
-            _ => Lsn(0),
-        })
+        let db = self.db()?;
+        let Some(stored) = guarded(|| db.get(APPLIED))? else {
+            return Ok(Lsn(0));
+        };
+        let value = unsealed(APPLIED, stored).ok_or_else(|| wrong_page(APPLIED))?;
+        Ok(Lsn(value.get(1..9).map_or(0, |lsn| le64(lsn, 0))))
     }
 
     /// Notes a key that was found in it. Nobody may [`Self::get`] before this was called for all keys.
@@ -142,108 +169,205 @@ impl Index {
         if !self.filter.may_have(key) {
             return Ok(None);
         }
-        self.look(key)
-    }
-
-    /// The value of `key`, as sled says.
-    fn look(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        let db = self.db()?;
-        match guarded(|| db.get(key))? {
-            Some(stored) => match unsealed(key, stored) {
-                Some(value) => Ok(Some(value.to_vec())),
-                None => Err(Fault(format!(
-                    "the checksum of the value of {} is wrong",
-                    key.escape_ascii()
-                ))),
-            },
-            None => Ok(None),
+        loop {
+            let cuts = self.cuts.load(Ordering::SeqCst);
+            if let Some((place, stored)) = self.page_of(key)? {
+                let page = unsealed(&place, stored).ok_or_else(|| wrong_page(&place))?;
+                let found = pages::find(&page, key);
+                if let Some(value) = found.map_err(|Malformed| wrong_page(&place))? {
+                    return Ok(Some(page[value].to_vec()));
+                }
+            }
+            if self.cuts.load(Ordering::SeqCst) == cuts {
+                return Ok(None);
+            }
         }
     }
 
-    /// The entries with `from <= key`, and `key < to` when there is a `to`, ascending.
-    pub(super) fn range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Entries, Fault> {
+    /// The page that has `key` if any has: its place, and what is stored there.
+    fn page_of(&self, key: &[u8]) -> Result<Option<(sled::IVec, sled::IVec)>, Fault> {
         let db = self.db()?;
-        let end = to.map_or(Bound::Unbounded, Bound::Excluded);
-        let iter = guarded(|| Ok(db.range::<&[u8], _>((Bound::Included(from), end))))?;
+        let place = place(key);
+        let upto = (Bound::Included(&[PAGE][..]), Bound::Included(&place[..]));
+        guarded(|| db.range::<&[u8], _>(upto).next_back().transpose())
+    }
+
+    /// The place of the first page behind another.
+    fn page_behind(&self, place: &[u8]) -> Result<Option<sled::IVec>, Fault> {
+        let db = self.db()?;
+        let from = (Bound::Excluded(place), Bound::Excluded(&[PAGE + 1][..]));
+        let next = guarded(|| db.range::<&[u8], _>(from).next().transpose())?;
+        Ok(next.map(|(place, _)| place))
+    }
+
+    /// The rows with `from <= key`, and `key < to` when there is a `to`, ascending. A page that cannot be read is a fault.
+    pub(super) fn range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Entries, Fault> {
+        self.rows(from, to, false)
+    }
+
+    /// All rows, ascending; in place of a page that cannot be read its fence, without a value.
+    pub(super) fn all(&self) -> Result<Entries, Fault> {
+        self.rows(b"", None, true)
+    }
+
+    fn rows(&self, from: &[u8], to: Option<&[u8]>, passes: bool) -> Result<Entries, Fault> {
+        let db = self.db()?;
+        let first = self.page_of(from)?;
+        let first = first.map_or_else(|| place(from), |(place, _)| SmallVec::from_slice(&place));
+        let end = to.map_or_else(|| SmallVec::from_slice(&[PAGE + 1]), place);
+        let bounds = (Bound::Included(&first[..]), Bound::Excluded(&end[..]));
+        let iter = guarded(|| Ok(db.range::<&[u8], _>(bounds)))?;
         Ok(Entries {
             iter: Some(iter),
-            last: Vec::new(),
+            ahead: None,
+            page: None,
+            at: 0,
+            from: from.to_vec(),
+            to: to.map(<[u8]>::to_vec),
+            passes,
         })
     }
 
-    /// Sets (`Some`) and removes (`None`) keys; afterwards the tree says it has `applied`, if given.
+    /// Sets (`Some`) and removes (`None`) keys, ascending; afterwards the tree says it has `applied`, if given. A page that
+    /// cannot be read is a fault.
     ///
-    /// One at a time: sled holds off readers for as long as it takes to apply a batch, and nothing
+    /// One page at a time: sled holds off readers for as long as it takes to apply a batch, and nothing
     /// needs the changes to appear together (readers look at the tables first, and each start compares
-    /// every entry).
+    /// every row).
     pub(super) fn apply(&self, changes: &[Change<'_>], applied: Option<Lsn>) -> Result<(), Fault> {
+        self.change(changes, false)?;
+        match applied {
+            Some(lsn) => set_applied(self.db()?, lsn),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets and removes keys, ascending, where the whole index is compared: rows of a page that cannot be read will be set
+    /// too, since it showed none.
+    pub(super) fn repair(&self, changes: &[Change<'_>]) -> Result<(), Fault> {
+        self.change(changes, true)
+    }
+
+    fn change(&self, mut changes: &[Change<'_>], repairs: bool) -> Result<(), Fault> {
+        let mut editor = Editor::default();
+        while let Some((first, _)) = changes.first() {
+            let (place, stored) = match self.page_of(first)? {
+                Some(found) => found,
+                None => (
+                    sled::IVec::from(&[PAGE]),
+                    sled::IVec::from(sealed(&[PAGE], &[])),
+                ),
+            };
+            let next = self.page_behind(&place)?;
+            let fence = next.as_ref().map(|next| &next[1..]);
+            let here = fence.map_or(changes.len(), |fence| {
+                changes.partition_point(|(key, _)| *key < fence)
+            });
+            let (here, rest) = changes.split_at(here);
+            changes = rest;
+            for (key, value) in here {
+                if value.is_some() {
+                    self.filter.insert(key);
+                }
+            }
+            let page = unsealed(&place, stored);
+            let edited = page
+                .as_deref()
+                .ok_or(Malformed)
+                .and_then(|page| editor.edit(page, fence, here));
+            match edited {
+                Ok(()) => {}
+                // Nothing of it is believed.
+                Err(Malformed) if repairs => editor
+                    .edit(&[], fence, here)
+                    .map_err(|Malformed| wrong_page(&place))?,
+                Err(Malformed) => return Err(wrong_page(&place)),
+            }
+            self.put(&place, &editor)?;
+        }
+        Ok(())
+    }
+
+    /// Puts an edited page into the place where it was, and what is cut from it behind that.
+    fn put(&self, at: &[u8], editor: &Editor) -> Result<(), Fault> {
         let db = self.db()?;
-        self.change_together(changes)?;
-        let Some(lsn) = applied else {
+        let pages = editor.pages();
+        let Some(((_, page), behind)) = pages.split_first() else {
             return Ok(());
         };
-        // A batch ends sled's buffer, so that what came before is in the file after a kill.
-        let mut end = sled::Batch::default();
-        end.insert(APPLIED, sealed(APPLIED, &lsn.0.to_le_bytes()));
-        guarded(|| db.apply_batch(end))
-    }
-
-    /// Makes changes with several threads, each a row of them: sled is slower at one than commits are.
-    fn change_together(&self, changes: &[Change<'_>]) -> Result<(), Fault> {
-        static HERE: OnceLock<usize> = OnceLock::new();
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = (*HERE.get_or_init(processors))
-            .min(CHANGERS)
-            .min(changes.len() / A_CHANGER);
-        if threads < 2 {
-            return self.change(changes);
+        for (fence, page) in behind.iter().rev() {
+            let at = place(fence.unwrap_or_default());
+            guarded(|| db.insert(&at[..], sealed(&at, page)))?;
         }
-        let mut rows = changes.chunks(changes.len().div_ceil(threads));
-        let own = rows.next().unwrap_or_default();
-        std::thread::scope(|scope| {
-            let others: Vec<_> = rows
-                .map(|row| {
-                    let thread = std::thread::Builder::new().name("kv-upkeep".to_owned());
-                    // It has the priority of who makes it. Where none can be made this one does it.
-                    let made = thread.spawn_scoped(scope, || self.change(row));
-                    made.map_err(|_| row)
-                })
-                .collect();
-            let mut done = self.change(own);
-            for other in others {
-                let more = match other {
-                    Ok(thread) => thread.join().unwrap_or_else(|_| {
-                        Err(Fault("a thread that changed the index panicked".to_owned()))
-                    }),
-                    Err(row) => self.change(row),
-                };
-                done = done.and(more);
-            }
-            done
-        })
+        if !behind.is_empty() {
+            self.cuts.fetch_add(1, Ordering::SeqCst);
+        }
+        if !page.is_empty() || at == [PAGE] {
+            guarded(|| db.insert(at, sealed(at, page)))?;
+            return Ok(());
+        }
+        self.remove_page(at)
     }
 
-    fn change(&self, changes: &[Change<'_>]) -> Result<(), Fault> {
+    /// Takes an empty page away. The one before has its place from then on, so what that has of it, which nobody could
+    /// read any more, goes first.
+    fn remove_page(&self, at: &[u8]) -> Result<(), Fault> {
         let db = self.db()?;
-        guarded(|| {
-            for (key, value) in changes {
-                match value {
-                    Some(value) => {
-                        self.filter.insert(key);
-                        db.insert(key, sealed(key, value))?
-                    }
-                    None => db.remove(key)?,
-                };
+        let upto = (Bound::Included(&[PAGE][..]), Bound::Excluded(at));
+        let before = guarded(|| db.range::<&[u8], _>(upto).next_back().transpose())?;
+        if let Some((place, stored)) = before {
+            let page = unsealed(&place, stored).ok_or_else(|| wrong_page(&place))?;
+            let mut editor = Editor::default();
+            let edited = editor.edit(&page, Some(&at[1..]), &[]);
+            edited.map_err(|Malformed| wrong_page(&place))?;
+            let trimmed = editor.pages();
+            if trimmed.len() > 1 || trimmed[0].1 != &page[..] {
+                self.put(&place, &editor)?;
             }
-            Ok(())
-        })
+        }
+        guarded(|| db.remove(at)).map(|_| ())
     }
 
-    /// Stores a value with a wrong checksum.
+    /// Spoils the page of a key.
     #[cfg(test)]
     pub(super) fn spoil(&self, key: &str) {
-        self.db.as_ref().unwrap().insert(key, "spoiled").unwrap();
+        let (place, _) = self.page_of(key.as_bytes()).unwrap().unwrap();
+        let db = self.db.as_ref().unwrap();
+        db.insert(place, "spoiled").unwrap();
     }
+}
+
+/// Under which key the page with this fence lies.
+fn place(fence: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut place = SmallVec::with_capacity(1 + fence.len());
+    place.push(PAGE);
+    place.extend_from_slice(fence);
+    place
+}
+
+/// What a page that cannot be read is.
+fn wrong_page(place: &[u8]) -> Fault {
+    let fence = place.get(1..).unwrap_or_default().escape_ascii();
+    Fault(format!(
+        "the checksum of the rows from {fence:?} on is wrong",
+        fence = fence.to_string()
+    ))
+}
+
+/// Whether a tree says that it has the form that is known here.
+fn has_form(db: &sled::Db) -> Result<bool, Fault> {
+    let stored = guarded(|| db.get(APPLIED))?;
+    // One that is damaged has a checksum that is wrong, as `applied` will find.
+    Ok(stored.is_some_and(|stored| stored.len() == 13 && stored[0] == FORM))
+}
+
+fn set_applied(db: &sled::Db, lsn: Lsn) -> Result<(), Fault> {
+    let mut value = vec![FORM];
+    value.extend(lsn.0.to_le_bytes());
+    // A batch ends sled's buffer, so that what came before is in the file after a kill.
+    let mut end = sled::Batch::default();
+    end.insert(APPLIED, sealed(APPLIED, &value));
+    guarded(|| db.apply_batch(end))
 }
 
 /// Gives back what [`Index::reserve`] set aside: sled writes other files when it opens.
@@ -295,34 +419,74 @@ impl Drop for Index {
     }
 }
 
-/// Entries in ascending order, without the index's own.
+/// Rows in ascending order.
 pub(super) struct Entries {
     /// `None` at the end, so that a tree that grows behind it is not read on.
     iter: Option<sled::Iter>,
-    last: Vec<u8>,
+    /// The page behind `page`: its place, and what is stored there.
+    ahead: Option<(sled::IVec, sled::IVec)>,
+    /// The page that is read, and where its next row begins.
+    page: Option<(sled::IVec, sled::IVec)>,
+    at: usize,
+    /// Rows before this one are passed over.
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    /// Pages that cannot be read are passed, and told.
+    passes: bool,
 }
 
 impl Entries {
-    /// The next entry; a fault also when keys do not ascend.
+    /// The next row, or the fence of a page that is passed.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, Fault> {
         loop {
-            let Some(iter) = &mut self.iter else {
+            if let Some((place, page)) = &self.page {
+                let row = pages::row_at(page, self.at);
+                let row = row.map_err(|Malformed| wrong_page(place))?;
+                // What lies behind the next fence was left there when a page was cut.
+                let row = row.filter(|(key, _)| match &self.ahead {
+                    Some((next, _)) => page[key.clone()] < next[1..],
+                    None => true,
+                });
+                if let Some((key, value)) = row {
+                    self.at = value.end;
+                    let found = &page[key.clone()];
+                    if *found < *self.from {
+                        continue;
+                    }
+                    if self.to.as_ref().is_some_and(|to| *found >= **to) {
+                        (self.page, self.ahead, self.iter) = (None, None, None);
+                        return Ok(None);
+                    }
+                    let key = page.subslice(key.start, key.len());
+                    return Ok(Some((key, Some(page.subslice(value.start, value.len())))));
+                }
+                self.page = None;
+            }
+            let current = match self.ahead.take() {
+                Some(ahead) => Some(ahead),
+                None => self.advance()?,
+            };
+            let Some((place, stored)) = current else {
                 return Ok(None);
             };
-            let Some((key, stored)) = guarded(|| iter.next().transpose())? else {
-                self.iter = None;
-                return Ok(None);
-            };
-            if key.is_empty() {
-                continue;
+            self.ahead = self.advance()?;
+            self.at = 0;
+            match unsealed(&place, stored) {
+                Some(page) => self.page = Some((place, page)),
+                None if !self.passes => return Err(wrong_page(&place)),
+                None => return Ok(Some((place.subslice(1, place.len() - 1), None))),
             }
-            if *key <= *self.last {
-                return Err(Fault("the keys of the index are out of order".to_owned()));
-            }
-            self.last.clear();
-            self.last.extend_from_slice(&key);
-            let value = unsealed(&key, stored);
-            return Ok(Some((key, value)));
         }
+    }
+
+    fn advance(&mut self) -> Result<Option<(sled::IVec, sled::IVec)>, Fault> {
+        let Some(iter) = &mut self.iter else {
+            return Ok(None);
+        };
+        let next = guarded(|| iter.next().transpose())?;
+        if next.is_none() {
+            self.iter = None;
+        }
+        Ok(next)
     }
 }

@@ -155,6 +155,10 @@ impl MetaKv for LocalKv {
         self.engine.commit(batch)
     }
 
+    fn wait_for_room(&self) -> Result<(), KvError> {
+        self.engine.wait_for_room()
+    }
+
     fn sync(&self) -> Result<Lsn, KvError> {
         self.engine.check_open()?;
         self.engine.sync()

@@ -45,6 +45,7 @@ mod load;
 mod local;
 mod memory;
 mod memtable;
+mod pages;
 mod reconcile;
 mod recovery;
 mod replay;
@@ -117,6 +118,13 @@ pub trait MetaKv: Send + Sync {
     /// Applies `batch` atomically. When this returns the record was written to the journal (it
     /// survives the end of this process, but not yet a power loss) and every reader sees it.
     fn commit(&self, batch: Batch) -> Result<Lsn, KvError>;
+
+    /// Holds the caller back as [`MetaKv::commit`] would while index or checkpoints are far behind, and refuses what they cannot
+    /// catch up with. For whoever commits under a lock that [`MetaKv::before_checkpoint`] asks for: it waits before it
+    /// takes the lock.
+    fn wait_for_room(&self) -> Result<(), KvError> {
+        Ok(())
+    }
 
     /// Brings all commits that have returned to disk, and answers the last number there. Callers
     /// at the same time share one `fdatasync`.

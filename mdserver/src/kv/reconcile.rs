@@ -85,7 +85,7 @@ pub(super) fn reconcile(
         done: Reconciled::default(),
     };
     let mut wanted = Merge::new(truth)?;
-    let mut entries: Entries = index.range(b"", None)?;
+    let mut entries: Entries = index.all()?;
     let (mut want, mut have) = (wanted.next()?, entries.next()?);
     for turn in 0u64.. {
         if turn % TURNS == 0 && around.stopping() {
@@ -147,6 +147,10 @@ impl Repair<'_> {
         if readable && self.salvage.is_some_and(|salvage| lsn <= salvage) {
             self.done.salvaged += 1;
         } else if lsn > self.applied {
+            if !readable {
+                // The page is made anew whatever comes into it later.
+                self.group.push((key.clone(), None));
+            }
             self.done.memtable.insert(&key[..], value);
         } else {
             self.done.repaired += u64::from(!self.behind || !readable);
@@ -168,7 +172,7 @@ impl Repair<'_> {
         let changes: Vec<_> = changes
             .map(|(key, value)| (&key[..], value.as_deref()))
             .collect();
-        self.index.apply(&changes, None)?;
+        self.index.repair(&changes)?;
         self.group.clear();
         self.group_bytes = 0;
         Ok(())

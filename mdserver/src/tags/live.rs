@@ -214,6 +214,8 @@ impl Live {
             return Ok(commit()?);
         }
         self.keep_up(kv);
+        // A commit that waited with the gate would keep from it who makes room.
+        kv.wait_for_room()?;
         let _gate = self.gate.read();
         self.before(entries)?;
         let done = commit();

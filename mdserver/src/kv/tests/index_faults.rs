@@ -120,26 +120,126 @@ fn any_sled_file_gone_cut_or_flipped_loses_nothing() {
     }
 }
 
+/// What sled has under a key, with a checksum that fits.
+fn sealed(place: &[u8], page: &[u8]) -> Vec<u8> {
+    let crc = crc_fast::crc32_iscsi(page) ^ crc_fast::crc32_iscsi(place).rotate_left(16);
+    [page, &crc.to_le_bytes()].concat()
+}
+
+/// A row of a page.
+fn row(key: &str, value: &str) -> Vec<u8> {
+    let lengths = [
+        &(key.len() as u16).to_le_bytes()[..],
+        &(value.len() as u32).to_le_bytes(),
+    ];
+    [&lengths.concat(), key.as_bytes(), value.as_bytes()].concat()
+}
+
 #[test]
-fn wrong_entries_are_set_right() {
+fn wrong_rows_are_set_right() {
     let dir = store(true);
-    {
+    let pages: Vec<(sled::IVec, sled::IVec)> = {
         let db = sled::open(dir.path().join("sled")).unwrap();
-        db.insert("key-0007", "wrong, and without checksum")
-            .unwrap();
-        db.remove("key-0100").unwrap();
-        db.remove("key-0399").unwrap();
-        let other = db.get("key-0200").unwrap().unwrap();
-        db.insert("key-0201", other).unwrap();
-        db.insert("stranger", "1").unwrap();
-    }
+        let pages: Vec<_> = db.scan_prefix("p").map(Result::unwrap).collect();
+        // The first has the first rows, and the last what comes behind its fence.
+        assert!(pages.len() > 10 && pages[0].0 == b"p", "{}", pages.len());
+        let (first, second) = (&pages[0], &pages[1]);
+        let cut = first.1.len() - 4;
+        let mut wrong = row("aaa", "a stranger");
+        wrong.extend_from_slice(&first.1[..cut]);
+        let mut wrong_value = wrong.clone();
+        let at = wrong_value.len() - 1;
+        wrong_value[at] ^= 1;
+        db.insert(&first.0, sealed(&first.0, &wrong_value)).unwrap();
+        // A page of another place, and one that is gone.
+        db.insert(&pages[3].0, &second.1).unwrap();
+        db.remove(&pages[5].0).unwrap();
+        pages
+    };
     let (kv, recovery) = open(dir.path());
+    let rows = |at: usize| {
+        let page = &pages[at].1[..pages[at].1.len() - 4];
+        let keys = page.windows(4).filter(|word| word == b"key-");
+        keys.count() as u64
+    };
+    // The stranger, the value; all rows of the pages.
+    let right = 2 + rows(3) + rows(5);
     assert_eq!(
         (recovery.repaired, recovery.clean),
-        (5, false),
+        (right, false),
         "{recovery}"
     );
     assert_eq!(all(&kv), model_of(0..400));
+    put_all(&kv, 400..420);
+    kv.checkpoint().unwrap();
+    kv.close().unwrap();
+    let (kv, recovery) = open(dir.path());
+    assert!(recovery.clean, "{recovery}");
+    assert_eq!(all(&kv), model_of(0..420));
+}
+
+/// Whoever is killed while a page is cut leaves what was cut in both: it is there once, and does not come back when the second
+/// page is gone.
+#[test]
+fn what_a_cut_left_behind_is_not_seen() {
+    let dir = store(true);
+    let (from, to) = {
+        let db = sled::open(dir.path().join("sled")).unwrap();
+        let pages: Vec<_> = db.scan_prefix("p").map(Result::unwrap).collect();
+        let whole = |page: &sled::IVec| page[..page.len() - 4].to_vec();
+        // With an older value than the second page has.
+        let mut both = whole(&pages[2].1);
+        let at = both.len() - 1;
+        both[at] ^= 1;
+        both.splice(0..0, whole(&pages[1].1));
+        db.insert(&pages[1].0, sealed(&pages[1].0, &both)).unwrap();
+        (pages[2].0.clone(), pages[3].0.clone())
+    };
+    let (kv, recovery) = open(dir.path());
+    assert!(recovery.clean, "{recovery}");
+    assert_eq!(all(&kv), model_of(0..400));
+    let mut model = model_of(0..400);
+    let keys: Vec<_> = model.keys().cloned().collect();
+    // Everything of the second page goes.
+    let mut batch = Batch::new();
+    for key in keys
+        .iter()
+        .filter(|key| (&from[1..]..&to[1..]).contains(&&key[..]))
+    {
+        batch.delete(key.clone());
+        model.remove(key);
+    }
+    assert!(model.len() < 390);
+    kv.commit(batch).unwrap();
+    kv.checkpoint().unwrap();
+    assert_eq!(all(&kv), model);
+    for key in &keys {
+        assert_eq!(kv.get(key).unwrap(), model.get(key).cloned());
+    }
+    kv.close().unwrap();
+    let (kv, recovery) = open(dir.path());
+    assert!(recovery.clean, "{recovery}");
+    assert_eq!(all(&kv), model);
+}
+
+/// An index of an older form is made anew.
+#[test]
+fn an_index_of_an_older_form_is_made_anew() {
+    let dir = store(true);
+    fs::remove_dir_all(dir.path().join("sled")).unwrap();
+    {
+        let db = sled::open(dir.path().join("sled")).unwrap();
+        db.insert("", sealed(b"", &400u64.to_le_bytes())).unwrap();
+        db.insert("key-0001", sealed(b"key-0001", b"value of 1"))
+            .unwrap();
+        db.flush().unwrap();
+    }
+    let (kv, recovery) = open(dir.path());
+    assert!(recovery.rebuilt.is_some() && recovery.losses.is_empty());
+    assert!(recovery.set_aside.is_none());
+    assert_eq!(all(&kv), model_of(0..400));
+    kv.close().unwrap();
+    assert!(open(dir.path()).1.clean);
 }
 
 #[test]

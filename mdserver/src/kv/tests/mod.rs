@@ -4,6 +4,7 @@ mod before_the_index;
 mod beside;
 mod damage;
 mod disk_faults;
+mod index;
 mod index_faults;
 mod loads;
 mod open;
