@@ -24,6 +24,8 @@ use std::time::Instant;
 pub(super) const SEAL_BYTES: usize = 32 << 20;
 /// So many bytes are moved between two looks at the free space, and dumped between two words to those who wait.
 const PART: usize = 256 << 10;
+/// Rows that are remembered at a time: whoever commits waits for that, and this thread for everybody.
+const REMEMBERED: usize = 16;
 /// sled is written to when so much is set aside behind its log: many times a part, for it rewrites
 /// whole nodes.
 const RESERVE: u64 = 8 << 20;
@@ -124,9 +126,11 @@ impl Engine {
             return Ok(true);
         }
         if let Some(table) = self.options.remembered {
-            self.tables.read().remember_moved(&part, table);
+            for some in part.chunks(REMEMBERED) {
+                self.tables.read().remember_moved(some, table);
+            }
         }
-        let pending = self.tables.write().part_moved(bytes);
+        let pending = self.tables.read().part_moved(bytes);
         self.pending.store(pending, Ordering::Relaxed);
         self.signals.stuck(|stuck| stuck.moving = None);
         Ok(false)

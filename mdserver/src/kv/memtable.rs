@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Memory a key costs beyond its bytes, roughly.
 const ENTRY: usize = 64;
@@ -129,8 +130,9 @@ pub(super) fn bytes_of((key, value): Change<'_>) -> usize {
 pub(super) struct Tables {
     active: Memtable,
     sealed: Option<(Arc<Memtable>, Lsn)>,
-    /// What of the sealed table is in the index, in bytes of its memory.
-    moved: usize,
+    /// What of the sealed table is in the index, in bytes of its memory. Changed by who moves it, who stands back behind all
+    /// others and so should not keep them waiting for this.
+    moved: AtomicUsize,
     last: Lsn,
     /// How often the sealed table went, or all was replaced: whoever read the index in between
     /// must not trust what he read.
@@ -144,7 +146,7 @@ impl Tables {
         Self {
             active,
             sealed: None,
-            moved: 0,
+            moved: AtomicUsize::new(0),
             last,
             turns: 0,
             cache: ReadCache::new(cache_bytes),
@@ -232,15 +234,15 @@ impl Tables {
     }
 
     /// So much more of the sealed table is in the index, in bytes of its memory; answers what is left to move.
-    pub(super) fn part_moved(&mut self, bytes: usize) -> usize {
-        self.moved += bytes;
+    pub(super) fn part_moved(&self, bytes: usize) -> usize {
+        self.moved.fetch_add(bytes, Relaxed);
         self.pending()
     }
 
     /// The sealed table is in the index.
     pub(super) fn unseal(&mut self) {
         self.sealed = None;
-        self.moved = 0;
+        *self.moved.get_mut() = 0;
         self.turns += 1;
     }
 
@@ -248,7 +250,7 @@ impl Tables {
     pub(super) fn replace(&mut self, active: Memtable) {
         self.active = active;
         self.sealed = None;
-        self.moved = 0;
+        *self.moved.get_mut() = 0;
         self.turns += 1;
         self.cache.clear();
     }
@@ -265,7 +267,7 @@ impl Tables {
     /// The memory of what is in both tables and not in the index, roughly.
     pub(super) fn pending(&self) -> usize {
         let sealed = self.sealed.as_ref().map_or(0, |(sealed, _)| sealed.bytes());
-        self.active.bytes() + sealed.saturating_sub(self.moved)
+        self.active.bytes() + sealed.saturating_sub(self.moved.load(Relaxed))
     }
 }
 
