@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use super::page_writes::PageWrites;
 
 /// Where `fusectl` usually is.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
@@ -23,31 +23,6 @@ const LOOK: Duration = Duration::from_millis(2);
 const STILL: Duration = Duration::from_millis(200);
 /// However many it sends, nobody waits for them longer.
 const LONGEST: Duration = Duration::from_secs(30);
-
-/// Pages that the kernel sends to be written.
-#[derive(Debug, Default)]
-pub(super) struct PageWrites {
-    came: AtomicU64,
-    under_way: AtomicU64,
-}
-
-/// A write of pages that has not ended.
-pub(super) struct PageWrite(Arc<PageWrites>);
-
-impl PageWrites {
-    /// One has come; it ends when what this gives is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> PageWrite {
-        self.came.fetch_add(1, Relaxed);
-        self.under_way.fetch_add(1, Relaxed);
-        PageWrite(self.clone())
-    }
-}
-
-impl Drop for PageWrite {
-    fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Relaxed);
-    }
-}
 
 /// The files of a connection.
 pub(super) struct Connection {
@@ -86,10 +61,10 @@ impl Connection {
     pub(super) fn wait_for_pages(&self, pages: &PageWrites) -> io::Result<()> {
         let begun = Instant::now();
         let mut moved = begun;
-        let mut before = pages.came.load(Relaxed);
+        let mut before = pages.came();
         while self.waiting()? > 0 {
-            let (now, came) = (Instant::now(), pages.came.load(Relaxed));
-            if came != before || pages.under_way.load(Relaxed) > 0 {
+            let (now, came) = (Instant::now(), pages.came());
+            if came != before || pages.are_under_way() {
                 (before, moved) = (came, now);
             }
             if now - moved > STILL {

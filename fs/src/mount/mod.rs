@@ -11,7 +11,8 @@
 //! - `interrupts` which requests wait for locks, and which are not wanted any more
 //! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for handed-over writes
 //! - `errno` errors to numbers; `attr` attributes to the kernel's; `guard` panics end a request, not a mount
-//! - `mount`, `point`, `device`, `error` mounting and unmounting
+//! - `mount`, `point`, `device`, `error` mounting and unmounting; `connection` what the kernel says of a mount, and
+//!   `page_writes` of pages it writes back, when one ends
 //!
 //! # Who waits for whom
 //!
@@ -44,6 +45,7 @@ mod inval;
 mod mount;
 mod open_file;
 mod ops;
+mod page_writes;
 mod point;
 mod pool;
 mod searches;

@@ -18,12 +18,13 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::client::{Caches, Client};
 
-use super::connection::{Connection, PageWrites};
+use super::connection::Connection;
 use super::device::{self, How};
 use super::error::MountError;
 use super::filesystem::SlabFs;
 use super::open_file::Open;
 use super::ops;
+use super::page_writes::PageWrites;
 use super::point;
 use super::shared::Shared;
 

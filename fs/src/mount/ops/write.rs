@@ -20,10 +20,10 @@ use fuser::{Errno, OpenFlags, ReplyWrite, WriteFlags};
 use super::viewed;
 
 use crate::client::FsError;
-use crate::mount::connection::PageWrite;
 use crate::mount::errno::{Failure, Outcome, report};
 use crate::mount::inval::Forget;
 use crate::mount::open_file::{Open, OpenFile};
+use crate::mount::page_writes::PageWrite;
 use crate::mount::shared::Shared;
 
 /// What the kernel says about a write.

@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// Commits for each byte of the checkpoint.
 const TIMES: u64 = 2;
 const VALUE: usize = 4096;
-const KEYS: u64 = 12_000;
 /// For who waits for what will not come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -70,19 +69,18 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 /// What commit `lsn` does: some rows change, some go, some are new, before and behind what there was and in between.
-fn changes(lsn: u64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+fn changes(lsn: u64, keys: u64, len: usize) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let mixed = |at: u64| (lsn * 32 + at).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     (0..16)
-        .map(|at| (key(mixed(at) % (6 * KEYS)), mixed(at + 16)))
+        .map(|at| (key(mixed(at) % (6 * keys)), mixed(at + 16)))
         .collect::<BTreeMap<_, _>>()
         .into_iter()
-        .map(|(key, how)| (key, (how % 16 > 0).then(|| vec![how as u8; VALUE])))
+        .map(|(key, how)| (key, (how % 16 > 0).then(|| vec![how as u8; len])))
         .collect()
 }
 
-#[test]
-fn a_checkpoint_is_of_one_commit_although_others_go_on() {
-    let dir = TempDir::new().unwrap();
+/// A store on such a disk.
+fn paced(dir: &Path) -> (LocalKv, Arc<Paced>) {
     let disk = Arc::new(Paced::default());
     let ground = Ground {
         disk: disk.clone(),
@@ -92,21 +90,39 @@ fn a_checkpoint_is_of_one_commit_although_others_go_on() {
         journal_limit: 1 << 30,
         ..quiet()
     };
-    let (kv, _) = LocalKv::open_on(dir.path(), options, ground).unwrap();
+    let (kv, _) = LocalKv::open_on(dir, options, ground).unwrap();
+    (kv, disk)
+}
+
+/// Of values that have pages of their own.
+#[test]
+fn a_checkpoint_is_of_one_commit_although_others_go_on() {
+    others_go_on(12_000, VALUE);
+}
+
+/// Of values that share pages.
+#[test]
+fn a_checkpoint_of_pages_is_of_one_commit_although_others_go_on() {
+    others_go_on(60_000, 300);
+}
+
+fn others_go_on(keys: u64, len: usize) {
+    let dir = TempDir::new().unwrap();
+    let (kv, disk) = paced(dir.path());
     let mut model = Model::new();
     let mut begun = Lsn(0);
-    for numbers in [KEYS..KEYS * 3 / 2, KEYS * 3 / 2..2 * KEYS] {
+    for numbers in [keys..keys * 3 / 2, keys * 3 / 2..2 * keys] {
         let mut first = Batch::new();
         for number in numbers {
-            first.put(key(number), vec![0; VALUE]);
-            model.insert(key(number), vec![0; VALUE]);
+            first.put(key(number), vec![0; len]);
+            model.insert(key(number), vec![0; len]);
         }
         begun = kv.commit(first).unwrap();
     }
     // That was the one of the empty store.
     disk.begun.store(false, Release);
     *disk.committed.lock() = Some(0);
-    let until = TIMES * KEYS * VALUE as u64 * 2;
+    let until = TIMES * keys * len as u64 * 2;
     let last = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             while !disk.begun.load(Acquire) {
@@ -116,12 +132,12 @@ fn a_checkpoint_is_of_one_commit_although_others_go_on() {
             while bytes < until {
                 let mut batch = Batch::new();
                 lsn += 1;
-                for (key, value) in changes(lsn) {
+                for (key, value) in changes(lsn, keys, len) {
                     match value {
                         Some(value) => batch.put(key, value),
                         None => batch.delete(key),
                     };
-                    bytes += VALUE as u64;
+                    bytes += len as u64;
                 }
                 assert_eq!(kv.commit(batch).unwrap(), Lsn(lsn));
                 *disk.committed.lock() = Some(bytes);
@@ -135,7 +151,7 @@ fn a_checkpoint_is_of_one_commit_although_others_go_on() {
         writer.join().unwrap()
     });
     let apply = |model: &mut Model, lsn| {
-        for (key, value) in changes(lsn) {
+        for (key, value) in changes(lsn, keys, len) {
             match value {
                 Some(value) => model.insert(key, value),
                 None => model.remove(&key),
@@ -159,16 +175,7 @@ fn a_checkpoint_is_of_one_commit_although_others_go_on() {
 #[test]
 fn a_checkpoint_needs_no_room_for_what_is_moved_beside() {
     let dir = TempDir::new().unwrap();
-    let disk = Arc::new(Paced::default());
-    let ground = Ground {
-        disk: disk.clone(),
-        ..Ground::real()
-    };
-    let options = KvOptions {
-        journal_limit: 1 << 30,
-        ..quiet()
-    };
-    let (kv, _) = LocalKv::open_on(dir.path(), options, ground).unwrap();
+    let (kv, disk) = paced(dir.path());
     kv.settled().unwrap();
     let put = |numbers: std::ops::Range<u64>, byte| {
         for numbers in numbers.step_by(100) {
