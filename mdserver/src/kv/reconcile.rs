@@ -11,8 +11,9 @@
 
 use super::checkpoint::{Broken, Reader};
 use super::direct::Direct;
+use super::housekeeping::PART;
 use super::index::{Entries, Entry, Fault, Index};
-use super::memtable::Memtable;
+use super::memtable::{Memtable, bytes_of};
 use super::replay::Change;
 use super::{KvError, Lsn, Pair};
 use std::cmp::Ordering;
@@ -62,9 +63,6 @@ struct Wanted {
 
 /// So many keys are compared between two looks whether the store is being closed.
 const TURNS: u64 = 4096;
-
-/// Repairs are made in groups of about this many bytes.
-const GROUP: usize = 256 << 10;
 
 /// Compares and repairs.
 pub(super) fn reconcile(
@@ -154,9 +152,9 @@ impl Repair<'_> {
             self.done.memtable.insert(&key[..], value);
         } else {
             self.done.repaired += u64::from(!self.behind || !readable);
-            self.group_bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+            self.group_bytes += bytes_of((&key, value.as_deref()));
             self.group.push((key, value));
-            if self.group_bytes > GROUP {
+            if self.group_bytes > PART {
                 self.flush()?;
             }
         }
