@@ -59,6 +59,8 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
         Some(data) => data.clone(),
         None => default_data()?,
     };
+    // Before the log is made, which may be there, too.
+    mountpoint::apart(&data, &args.mountpoint)?;
     let place = Place {
         log: data.join("slabfs.log"),
         data: Some(data.clone()),
@@ -88,7 +90,6 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
     let listens: Vec<&Addr> = args.listen.iter().collect();
     let key = node::key(args.net.key_file.as_deref(), &listens)?;
     mountpoint::check(&args.mountpoint)?;
-    mountpoint::apart(data, &args.mountpoint)?;
     Owner::Up.claim(data)?;
     std::fs::create_dir_all(data).with_context(|| {
         format!(

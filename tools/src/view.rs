@@ -1,7 +1,9 @@
 //! `slabfs view`: run a program on a part of a file that is no box.
 //!
-//! The program gets an open file as its standard input (or output) on which a view is set, by the `ioctl` that
-//! `slabfs_ioctl.h` describes: what it reads is the selected bytes, packed, and nothing else.
+//! The program gets an open file as its standard input (or output): what it reads is the selected bytes, packed, and nothing
+//! else. Of a selection that is the file of the selection, whose size and end are its own. Of a batch, and where that file
+//! cannot be opened (through a symbolic link, or for a name that is too long), it is the object with a view set on it, by the
+//! `ioctl` that `slabfs_ioctl.h` describes.
 
 mod batch;
 
@@ -36,9 +38,11 @@ A batch is a JSON list of {\"offset\": 0, \"stride\": 64, \"count\": 100, \"size
 place of \"size\" repeats a list, \"absolute\": true counts its offset from the start of the file and not from the
 element before it. Everything but \"size\" or \"of\" may be left out.
 
-The view belongs to the open file: a program that opens /dev/stdin anew sees the whole object, and so does
-what maps it. Its size is where reading ends; `stat` tells that of the object. Copies that the kernel makes (`cat`
-into a file, `sendfile`) are of the view.")]
+Of a selection the program has the file of that selection, with a size of its own. With --batch it has the object, and the
+view belongs to the open file: a program that opens /dev/stdin or /dev/stdout anew has the whole object, and may empty
+it (`cp row.bin /dev/stdout`); so has what maps it. Reading ends where the view ends, but `stat` and a seek to the end
+tell the size of the object, so what asks for that first (numpy.fromfile, `tail -c`, `wc -c`) needs a pipe: give it
+`sh -c 'cat | ...'`. Copies that the kernel makes (`cat` into a file, `sendfile`) are of the view.")]
 pub(crate) struct Args {
     /// The program is to write: the file is its standard output
     #[arg(long)]
@@ -58,19 +62,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(file) => (whole(&args.path)?, batch::read(file)?),
         None => of_selection(&args.path)?,
     };
-    let display = path.display();
-    let file = OpenOptions::new()
-        .read(!args.write)
-        .write(args.write)
-        .open(&path)
-        .map_err(|error| onmount::explain(&path, error))?;
-    set_view(&file, &pattern).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOTTY) => anyhow!("{display} is not a file on a slabfs mount"),
-        Some(libc::EINVAL) => anyhow!(
-            "the batch cannot be a view of {display}: offsets below 0, sums beyond 2^63-1 bytes, or too many elements; the log of the mount says which"
-        ),
-        _ => anyhow!(error).context(format!("cannot set a view on {display}")),
-    })?;
+    let mut how = OpenOptions::new();
+    how.read(!args.write).write(args.write);
+    let selected = match &args.batch {
+        Some(_) => None,
+        None => how.open(&args.path).ok(),
+    };
+    let file = match selected {
+        Some(selected) => selected,
+        None => viewed(&how, &path, &pattern)?,
+    };
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     match args.write {
@@ -85,6 +86,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let text = format!("cannot run {:?}: {error}", args.command[0]);
     Err(failure::ending(status, text))
+}
+
+/// An object, opened, with a view set on it.
+fn viewed(how: &OpenOptions, path: &Path, pattern: &Pattern) -> anyhow::Result<File> {
+    let display = path.display();
+    let file = how
+        .open(path)
+        .map_err(|error| onmount::explain(path, error))?;
+    set_view(&file, pattern).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOTTY) => anyhow!("{display} is not a file on a slabfs mount"),
+        Some(libc::EINVAL) => anyhow!(
+            "the batch cannot be a view of {display}: offsets below 0, sums beyond 2^63-1 bytes, or too many elements; the log of the mount says which"
+        ),
+        _ => anyhow!(error).context(format!("cannot set a view on {display}")),
+    })?;
+    Ok(file)
 }
 
 /// A path that has to name an object itself: a batch counts bytes of it.

@@ -192,6 +192,34 @@ fn a_program_runs_on_a_view() {
     }
     let whole = object.to_str().expect("text");
     assert_eq!(cat(whole).text(), direct(whole).text());
+    // Its end is that of the selection, by a link as well, where it is a view of the object.
+    let link = up.at("link");
+    std::os::unix::fs::symlink("obj", &link).expect("linked");
+    let count = |path: &str, program: &[&str]| {
+        let said = slabfs([&["view", path, "--"], program].concat()).ok();
+        said.text().trim().to_string()
+    };
+    assert_eq!(count(&at("[::4, 10:20]"), &["wc", "-c"]), "400");
+    let linked = format!("{}@[::4, 10:20]", link.display());
+    assert_eq!(count(&linked, &["sh", "-c", "cat | wc -c"]), "400");
+    // A program that opens its output anew has the selection, too, and leaves the rest alone.
+    let zeros = up.area().path().join("zeros");
+    file::write(&zeros, [0; 40]);
+    let zeros = zeros.to_str().expect("text");
+    slabfs([
+        "view",
+        "--write",
+        &at("[9, 10:20]"),
+        "--",
+        "cp",
+        zeros,
+        "/dev/stdout",
+    ])
+    .ok();
+    let mut wanted = bytes.clone();
+    wanted[9 * 120 + 40..9 * 120 + 80].fill(0);
+    assert!(file::read(&object) == wanted);
+    file::write(&object, &bytes);
     // Written through a view: just those elements.
     let row = [0xab; 10 * 4];
     file::write(&up.area().path().join("row"), row);
@@ -394,9 +422,10 @@ fn what_cannot_be_viewed_is_told() {
     ] {
         file::write(&batch, text);
         let batch = batch.to_str().expect("text");
-        slabfs(["view", "--batch", batch, whole, "--", "cat"]).fails(1, &[told]);
+        let status = if told == "offsets below 0" { 1 } else { 2 };
+        slabfs(["view", "--batch", batch, whole, "--", "cat"]).fails(status, &[told]);
     }
     slabfs(["view", "--batch", "/no/such", whole, "--", "cat"])
-        .fails(1, &["cannot read the batch"]);
+        .fails(2, &["cannot read the batch"]);
     let _open = open(&object);
 }

@@ -172,7 +172,8 @@ fn read(file: &Path) -> anyhow::Result<String> {
             .context("cannot read stdin")?;
         return Ok(text);
     }
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    std::fs::read_to_string(file)
+        .map_err(|error| usage(format!("cannot read {}: {error}", file.display())))
 }
 
 /// The objects of a text, and what their numbers count.

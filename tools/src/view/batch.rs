@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use serde::Deserialize;
 use slabfs_fs::view::pattern::{Pattern, Unit};
 use slabfs_model::batch::{self, Batch, MAX_DEPTH, Place};
+
+use crate::failure::usage;
 
 /// One element of a batch.
 #[derive(Debug, Deserialize)]
@@ -29,10 +31,10 @@ fn once() -> u64 {
 
 /// Reads a file that holds a batch, in bytes.
 pub(super) fn read(file: &Path) -> anyhow::Result<Pattern> {
-    let with = || format!("{} is no batch", file.display());
+    let shown = file.display();
     let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the batch {}", file.display()))?;
-    parse(&text).with_context(with)
+        .map_err(|error| usage(format!("cannot read the batch {shown}: {error}")))?;
+    parse(&text).map_err(|error| usage(format!("{shown} is no batch: {error:#}")))
 }
 
 fn parse(text: &str) -> anyhow::Result<Pattern> {
