@@ -23,11 +23,12 @@ use std::time::Instant;
 /// Pending changes of this size are moved into the index without waiting for the next beat.
 pub(super) const SEAL_BYTES: usize = 32 << 20;
 /// So many bytes are moved between two looks at the free space, and dumped between two words to those who wait.
-pub(super) const PART: usize = 32 << 10;
+pub(super) const PART: usize = 16 << 10;
 /// Rows that are remembered at a time: whoever commits waits for that, and this thread for everybody.
 const REMEMBERED: usize = 16;
-/// sled is written to when so much is set aside behind its log. A part has some 350 rows of the shortest, each perhaps in a
-/// page of its own, and of ten changes of a node of sixteen pages one rewrites all of it: 17 KiB a row.
+/// sled is written to when so much is set aside behind its log. A part has some 170 rows of the shortest, each perhaps in a
+/// page of its own, and of ten changes of a node of sixteen pages one rewrites all of it: 3 KiB a row, or 42 beside rows of
+/// 16 KiB.
 const RESERVE: u64 = 8 << 20;
 /// So much is left to others on the disk.
 const LEFT: u64 = 2 << 20;

@@ -5,19 +5,26 @@
 //! last commit applied. sled may answer damage with an error or a panic; both become a [`Fault`], after which the index is
 //! rebuilt.
 //!
+//! Which page a key is in is known from a set of all fences, which is read when the tree is opened: sled's own search
+//! backwards does not end for some keys (0.34.7 guesses what comes before one, as if there were no more than four bytes
+//! of 255 in a row).
+//!
 //! One thread changes it while any number read. A page that is cut is put in from behind: first the new pages, then what
 //! is left under the old fence. So a row is found at every moment, by who looks for the page once more when it finds nothing
-//! and a page was cut meanwhile (`cuts`). Whoever is killed between the two leaves rows behind the fence of the next page:
-//! nobody reads them there, and they go when the page is changed, or before the next one goes.
+//! and pages came or went meanwhile (`turns`). Whoever is killed between the two leaves rows behind the fence of the next
+//! page: nobody reads them there, and the comparison at the next start takes them away.
 
 use super::Lsn;
 use super::disk::{Disk, le64};
 use super::filter::Filter;
+use super::key::Key;
 use super::memtable::Change;
 use super::pages::{self, Editor, Malformed};
 use crc_fast::crc32_iscsi as crc32c;
 use nix::fcntl::{Flock, FlockArg};
+use parking_lot::RwLock;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Bound;
@@ -38,6 +45,9 @@ const MIN_CACHE: u64 = 4 << 20;
 /// How long a tree that was closed may take to let go of its files.
 const LET_GO: Duration = Duration::from_secs(10);
 
+/// So much is told of what sled says when it panics.
+const PANIC: usize = 300;
+
 /// The key of the form and of the number of the last commit applied.
 const APPLIED: &[u8] = b"";
 /// The form of the tree: pages of rows.
@@ -54,8 +64,10 @@ pub(super) struct Index {
     log: File,
     /// The keys it may have, once all of it was compared.
     filter: Filter,
-    /// How many pages were cut.
-    cuts: AtomicU64,
+    /// Of all pages.
+    fences: RwLock<BTreeSet<Key>>,
+    /// How often pages came or went.
+    turns: AtomicU64,
 }
 
 /// One row: the key, and its value. Without a value: a page of this fence, which cannot be read.
@@ -68,10 +80,10 @@ fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(Fault(format!(
-                "sled panicked: {}",
-                text.unwrap_or("without a message")
-            )))
+            // It may print all of a tree.
+            let text = text.unwrap_or("without a message");
+            let short: String = text.chars().take(PANIC).collect();
+            Err(Fault(format!("sled panicked: {short}")))
         }
     }
 }
@@ -122,13 +134,22 @@ impl Index {
             }
             set_applied(&db, Lsn(0))?;
         }
+        if !guarded(|| db.contains_key([PAGE]))? {
+            guarded(|| db.insert([PAGE], sealed(&[PAGE], &[])))?;
+        }
+        let mut fences = BTreeSet::new();
+        let mut places = guarded(|| Ok(db.range(&[PAGE][..]..&[PAGE + 1][..]).keys()))?;
+        while let Some(place) = guarded(|| places.next().transpose())? {
+            fences.insert(Key::new(&place[1..]));
+        }
         let log = OpenOptions::new().write(true).open(dir.join("db"));
         let log = log.map_err(|error| Fault(format!("sled's log: {error}")))?;
         Ok(Self {
             db: Some(db),
             log,
             filter: Filter::default(),
-            cuts: AtomicU64::new(0),
+            fences: RwLock::new(fences),
+            turns: AtomicU64::new(0),
         })
     }
 
@@ -170,34 +191,39 @@ impl Index {
             return Ok(None);
         }
         loop {
-            let cuts = self.cuts.load(Ordering::SeqCst);
-            if let Some((place, stored)) = self.page_of(key)? {
-                let page = unsealed(&place, stored).ok_or_else(|| wrong_page(&place))?;
+            let turns = self.turns.load(Ordering::SeqCst);
+            let place = self.place_of(key);
+            let db = self.db()?;
+            let stored = guarded(|| db.get(&place))?;
+            if let Some(stored) = &stored {
+                let page = unsealed(&place, stored.clone()).ok_or_else(|| wrong_page(&place))?;
                 let found = pages::find(&page, key);
                 if let Some(value) = found.map_err(|Malformed| wrong_page(&place))? {
                     return Ok(Some(page[value].to_vec()));
                 }
             }
-            if self.cuts.load(Ordering::SeqCst) == cuts {
-                return Ok(None);
+            if self.turns.load(Ordering::SeqCst) == turns {
+                return match stored {
+                    Some(_) => Ok(None),
+                    None => Err(wrong_page(&place)),
+                };
             }
         }
     }
 
-    /// The page that has `key` if any has: its place, and what is stored there.
-    fn page_of(&self, key: &[u8]) -> Result<Option<(sled::IVec, sled::IVec)>, Fault> {
-        let db = self.db()?;
-        let place = place(key);
-        let upto = (Bound::Included(&[PAGE][..]), Bound::Included(&place[..]));
-        guarded(|| db.range::<&[u8], _>(upto).next_back().transpose())
+    /// The place of the page that has `key` if any has.
+    fn place_of(&self, key: &[u8]) -> Place {
+        let fences = self.fences.read();
+        let upto = (Bound::Unbounded, Bound::Included(key));
+        let fence = fences.range::<[u8], _>(upto).next_back();
+        place(fence.map_or(&[], |fence| fence))
     }
 
-    /// The place of the first page behind another.
-    fn page_behind(&self, place: &[u8]) -> Result<Option<sled::IVec>, Fault> {
-        let db = self.db()?;
-        let from = (Bound::Excluded(place), Bound::Excluded(&[PAGE + 1][..]));
-        let next = guarded(|| db.range::<&[u8], _>(from).next().transpose())?;
-        Ok(next.map(|(place, _)| place))
+    /// The fence of the page behind another.
+    fn fence_behind(&self, fence: &[u8]) -> Option<Key> {
+        let fences = self.fences.read();
+        let from = (Bound::Excluded(fence), Bound::Unbounded);
+        fences.range::<[u8], _>(from).next().cloned()
     }
 
     /// The rows with `from <= key`, and `key < to` when there is a `to`, ascending. A page that cannot be read is a fault.
@@ -212,8 +238,7 @@ impl Index {
 
     fn rows(&self, from: &[u8], to: Option<&[u8]>, passes: bool) -> Result<Entries, Fault> {
         let db = self.db()?;
-        let first = self.page_of(from)?;
-        let first = first.map_or_else(|| place(from), |(place, _)| SmallVec::from_slice(&place));
+        let first = self.place_of(from);
         let end = to.map_or_else(|| SmallVec::from_slice(&[PAGE + 1]), place);
         let bounds = (Bound::Included(&first[..]), Bound::Excluded(&end[..]));
         let iter = guarded(|| Ok(db.range::<&[u8], _>(bounds)))?;
@@ -225,6 +250,8 @@ impl Index {
             from: from.to_vec(),
             to: to.map(<[u8]>::to_vec),
             passes,
+            gaps: Vec::new(),
+            leftovers: Vec::new(),
         })
     }
 
@@ -248,20 +275,26 @@ impl Index {
         self.change(changes, true)
     }
 
+    /// Takes away what pages have behind the fence of the next one.
+    pub(super) fn trim(&self, fences: &[Vec<u8>]) -> Result<(), Fault> {
+        let mut editor = Editor::default();
+        for fence in fences {
+            // It may be gone by now.
+            if !self.fences.read().contains(fence.as_slice()) {
+                continue;
+            }
+            self.edit(&place(fence), &[], &mut editor, false)?;
+        }
+        Ok(())
+    }
+
     fn change(&self, mut changes: &[Change<'_>], repairs: bool) -> Result<(), Fault> {
         let mut editor = Editor::default();
         while let Some((first, _)) = changes.first() {
-            let (place, stored) = match self.page_of(first)? {
-                Some(found) => found,
-                None => (
-                    sled::IVec::from(&[PAGE]),
-                    sled::IVec::from(sealed(&[PAGE], &[])),
-                ),
-            };
-            let next = self.page_behind(&place)?;
-            let fence = next.as_ref().map(|next| &next[1..]);
-            let here = fence.map_or(changes.len(), |fence| {
-                changes.partition_point(|(key, _)| *key < fence)
+            let place = self.place_of(first);
+            let next = self.fence_behind(&place[1..]);
+            let here = next.map_or(changes.len(), |next| {
+                changes.partition_point(|(key, _)| **key < *next)
             });
             let (here, rest) = changes.split_at(here);
             changes = rest;
@@ -270,26 +303,40 @@ impl Index {
                     self.filter.insert(key);
                 }
             }
-            let page = unsealed(&place, stored);
-            let edited = page
-                .as_deref()
-                .ok_or(Malformed)
-                .and_then(|page| editor.edit(page, fence, here));
-            match edited {
-                Ok(()) => {}
-                // Nothing of it is believed.
-                Err(Malformed) if repairs => editor
-                    .edit(&[], fence, here)
-                    .map_err(|Malformed| wrong_page(&place))?,
-                Err(Malformed) => return Err(wrong_page(&place)),
-            }
-            self.put(&place, &editor)?;
+            self.edit(&place, here, &mut editor, repairs)?;
         }
         Ok(())
     }
 
-    /// Puts an edited page into the place where it was, and what is cut from it behind that.
-    fn put(&self, at: &[u8], editor: &Editor) -> Result<(), Fault> {
+    /// Makes changes of one page.
+    fn edit(
+        &self,
+        place: &[u8],
+        changes: &[Change<'_>],
+        editor: &mut Editor,
+        repairs: bool,
+    ) -> Result<(), Fault> {
+        let db = self.db()?;
+        let stored = guarded(|| db.get(place))?;
+        let next = self.fence_behind(&place[1..]);
+        let page = stored.and_then(|stored| unsealed(place, stored));
+        let edited = page
+            .as_deref()
+            .ok_or(Malformed)
+            .and_then(|page| editor.edit(page, next.as_deref(), changes));
+        match edited {
+            Ok(()) => {}
+            // Nothing of it is believed.
+            Err(Malformed) if repairs => editor
+                .edit(&[], next.as_deref(), changes)
+                .map_err(|Malformed| wrong_page(place))?,
+            Err(Malformed) => return Err(wrong_page(place)),
+        }
+        self.put(place, page.as_deref(), editor)
+    }
+
+    /// Puts an edited page into the place where it `was`, and what is cut from it behind that.
+    fn put(&self, at: &[u8], was: Option<&[u8]>, editor: &Editor) -> Result<(), Fault> {
         let db = self.db()?;
         let pages = editor.pages();
         let Some(((_, page), behind)) = pages.split_first() else {
@@ -300,30 +347,43 @@ impl Index {
             guarded(|| db.insert(&at[..], sealed(&at, page)))?;
         }
         if !behind.is_empty() {
-            self.cuts.fetch_add(1, Ordering::SeqCst);
+            let mut fences = self.fences.write();
+            fences.extend(behind.iter().filter_map(|(fence, _)| fence.map(Key::new)));
+            self.turns.fetch_add(1, Ordering::SeqCst);
         }
-        if !page.is_empty() || at == [PAGE] {
+        if page.is_empty() && at != [PAGE] {
+            return self.remove_page(at);
+        }
+        // A long row stays where it is when another comes behind it.
+        if was != Some(*page) {
             guarded(|| db.insert(at, sealed(at, page)))?;
-            return Ok(());
         }
-        self.remove_page(at)
+        Ok(())
     }
 
     /// Takes an empty page away. The one before has its place from then on, so what that has of it, which nobody could
     /// read any more, goes first.
     fn remove_page(&self, at: &[u8]) -> Result<(), Fault> {
         let db = self.db()?;
-        let upto = (Bound::Included(&[PAGE][..]), Bound::Excluded(at));
-        let before = guarded(|| db.range::<&[u8], _>(upto).next_back().transpose())?;
-        if let Some((place, stored)) = before {
+        let fence = &at[1..];
+        let before = {
+            let fences = self.fences.read();
+            let mut before = fences.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(fence)));
+            before.next_back().map(|fence| place(fence))
+        };
+        if let Some(place) = before
+            && let Some(stored) = guarded(|| db.get(&place))?
+        {
             let page = unsealed(&place, stored).ok_or_else(|| wrong_page(&place))?;
             let mut editor = Editor::default();
-            let edited = editor.edit(&page, Some(&at[1..]), &[]);
+            let edited = editor.edit(&page, Some(fence), &[]);
             edited.map_err(|Malformed| wrong_page(&place))?;
-            let trimmed = editor.pages();
-            if trimmed.len() > 1 || trimmed[0].1 != &page[..] {
-                self.put(&place, &editor)?;
-            }
+            self.put(&place, Some(&page), &editor)?;
+        }
+        {
+            let mut fences = self.fences.write();
+            fences.remove(fence);
+            self.turns.fetch_add(1, Ordering::SeqCst);
         }
         guarded(|| db.remove(at)).map(|_| ())
     }
@@ -331,14 +391,17 @@ impl Index {
     /// Spoils the page of a key.
     #[cfg(test)]
     pub(super) fn spoil(&self, key: &str) {
-        let (place, _) = self.page_of(key.as_bytes()).unwrap().unwrap();
+        let place = self.place_of(key.as_bytes());
         let db = self.db.as_ref().unwrap();
-        db.insert(place, "spoiled").unwrap();
+        db.insert(&place[..], "spoiled").unwrap();
     }
 }
 
+/// The key under which a page lies.
+type Place = SmallVec<[u8; 64]>;
+
 /// Under which key the page with this fence lies.
-fn place(fence: &[u8]) -> SmallVec<[u8; 64]> {
+fn place(fence: &[u8]) -> Place {
     let mut place = SmallVec::with_capacity(1 + fence.len());
     place.push(PAGE);
     place.extend_from_slice(fence);
@@ -433,6 +496,10 @@ pub(super) struct Entries {
     to: Option<Vec<u8>>,
     /// Pages that cannot be read are passed, and told.
     passes: bool,
+    /// From where to where these reach; without an end, to the end.
+    gaps: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Fences of pages that have rows behind the fence of the next.
+    leftovers: Vec<Vec<u8>>,
 }
 
 impl Entries {
@@ -443,11 +510,14 @@ impl Entries {
                 let row = pages::row_at(page, self.at);
                 let row = row.map_err(|Malformed| wrong_page(place))?;
                 // What lies behind the next fence was left there when a page was cut.
-                let row = row.filter(|(key, _)| match &self.ahead {
-                    Some((next, _)) => page[key.clone()] < next[1..],
-                    None => true,
+                let is_left = row.as_ref().is_some_and(|(key, _)| {
+                    let next = self.ahead.as_ref();
+                    next.is_some_and(|(next, _)| page[key.clone()] >= next[1..])
                 });
-                if let Some((key, value)) = row {
+                if is_left && self.passes {
+                    self.leftovers.push(place[1..].to_vec());
+                }
+                if let (Some((key, value)), false) = (row, is_left) {
                     self.at = value.end;
                     let found = &page[key.clone()];
                     if *found < *self.from {
@@ -474,9 +544,27 @@ impl Entries {
             match unsealed(&place, stored) {
                 Some(page) => self.page = Some((place, page)),
                 None if !self.passes => return Err(wrong_page(&place)),
-                None => return Ok(Some((place.subslice(1, place.len() - 1), None))),
+                None => {
+                    let next = self.ahead.as_ref().map(|(next, _)| next[1..].to_vec());
+                    self.gaps.push((place[1..].to_vec(), next));
+                    return Ok(Some((place.subslice(1, place.len() - 1), None)));
+                }
             }
         }
+    }
+
+    /// Whether a key lies in a page that was passed.
+    pub(super) fn has_passed(&self, key: &[u8]) -> bool {
+        let at = self
+            .gaps
+            .partition_point(|(from, _)| from.as_slice() <= key);
+        let gap = at.checked_sub(1).map(|at| &self.gaps[at]);
+        gap.is_some_and(|(_, to)| to.as_ref().is_none_or(|to| key < to.as_slice()))
+    }
+
+    /// The fences of pages that have rows behind the fence of the next, as far as was read.
+    pub(super) fn leftovers(&self) -> &[Vec<u8>] {
+        &self.leftovers
     }
 
     fn advance(&mut self) -> Result<Option<(sled::IVec, sled::IVec)>, Fault> {

@@ -109,9 +109,16 @@ pub(super) fn reconcile(
         if let Some((key, _)) = &right {
             index.note(key);
         }
-        repair.compare(left, right)?;
+        let passed = left
+            .as_ref()
+            .is_some_and(|want| entries.has_passed(&want.key));
+        repair.compare(left, right, passed)?;
     }
     repair.flush()?;
+    if !entries.leftovers().is_empty() {
+        around.make_room(index).map_err(Failure::Truth)?;
+        index.trim(entries.leftovers())?;
+    }
     Ok(repair.done)
 }
 
@@ -128,8 +135,13 @@ struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Judges one key: what the truth says, and what the index has.
-    fn compare(&mut self, want: Option<Wanted>, have: Option<Entry>) -> Result<(), Failure> {
+    /// Judges one key: what the truth says, and what the index has, or where its page cannot be read (`passed`).
+    fn compare(
+        &mut self,
+        want: Option<Wanted>,
+        have: Option<Entry>,
+        passed: bool,
+    ) -> Result<(), Failure> {
         let key = match (&want, &have) {
             (Some(want), _) => want.key.clone(),
             (None, Some((key, _))) => key.to_vec(),
@@ -137,7 +149,7 @@ impl Repair<'_> {
         };
         let lsn = want.as_ref().map_or(Lsn(0), |want| want.lsn);
         let value = want.and_then(|want| want.value);
-        let readable = have.as_ref().is_none_or(|(_, value)| value.is_some());
+        let readable = !passed && have.as_ref().is_none_or(|(_, value)| value.is_some());
         let stored = have.and_then(|(_, value)| value);
         if readable && value.as_deref() == stored.as_deref() {
             return Ok(());

@@ -135,3 +135,36 @@ fn what_stays_is_always_seen() {
     });
     assert_eq!(rows(&index, b"", None).len() as u64, STAYS);
 }
+
+/// sled's search backwards does not end for keys with more than four bytes of 255 in a row (0.34.7): it is not asked.
+#[test]
+fn keys_with_many_255s_are_found_and_not() {
+    let dir = TempDir::new().unwrap();
+    let index = open_index(dir.path());
+    let mut model = Model::new();
+    let some: BTreeMap<_, _> = (b'a'..=b'z')
+        .flat_map(|c| (0..40u32).map(move |at| (c, at)))
+        .map(|(c, at)| {
+            let key = [&[c, 255, 255, 255, 255], format!("{at:04}").as_bytes()].concat();
+            (key, Some(vec![c; 900]))
+        })
+        .collect();
+    apply(&index, &mut model, &some);
+    let others: BTreeMap<_, _> = (b'a'..=b'z')
+        .flat_map(|c| ["", "0", "!", "zzz"].map(|tail| [&[c], tail.as_bytes()].concat()))
+        .map(|key| (key, Some(vec![1; 900])))
+        .collect();
+    for key in others.keys() {
+        // Past the filter.
+        index.note(key);
+        assert_eq!(index.get(key).unwrap(), None);
+    }
+    apply(&index, &mut model, &others);
+    for (key, value) in &model {
+        assert_eq!(index.get(key).unwrap().as_ref(), Some(value));
+    }
+    let gone = some.keys().map(|key| (key.clone(), None)).collect();
+    apply(&index, &mut model, &gone);
+    let right: Vec<_> = model.into_iter().collect();
+    assert_eq!(rows(&index, b"", None), right);
+}

@@ -198,6 +198,16 @@ fn what_a_cut_left_behind_is_not_seen() {
     let (kv, recovery) = open(dir.path());
     assert!(recovery.clean, "{recovery}");
     assert_eq!(all(&kv), model_of(0..400));
+    kv.close().unwrap();
+    {
+        // It was taken away while the index was compared.
+        let db = sled::open(dir.path().join("sled")).unwrap();
+        let (place, page) = db.scan_prefix("p").map(Result::unwrap).nth(1).unwrap();
+        assert!(*place < *from);
+        let fence = &from[1..];
+        assert!(!page.windows(fence.len()).any(|bytes| bytes == fence));
+    }
+    let (kv, _) = open(dir.path());
     let mut model = model_of(0..400);
     let keys: Vec<_> = model.keys().cloned().collect();
     // Everything of the second page goes.
@@ -220,6 +230,34 @@ fn what_a_cut_left_behind_is_not_seen() {
     let (kv, recovery) = open(dir.path());
     assert!(recovery.clean, "{recovery}");
     assert_eq!(all(&kv), model);
+}
+
+/// Where commits were lost, and that is accepted, the index is believed; not where it cannot be read.
+#[test]
+fn a_page_that_cannot_be_read_salvages_nothing() {
+    let dir = store(true);
+    {
+        let db = sled::open(dir.path().join("sled")).unwrap();
+        let (place, page) = db.scan_prefix("p").map(Result::unwrap).nth(3).unwrap();
+        let mut page = page.to_vec();
+        page[20] ^= 1;
+        db.insert(place, page).unwrap();
+    }
+    let file = last_journal(dir.path());
+    let starts = records(&file);
+    flip(&file, starts[starts.len() - 3].0 + 50);
+    let (kv, _) = LocalKv::open(dir.path(), accepting()).unwrap();
+    let recovery = kv.settled().unwrap();
+    assert!(recovery.repaired > 10, "{recovery}");
+    kv.checkpoint().unwrap();
+    kv.close().unwrap();
+    let (kv, _) = open(dir.path());
+    let there = all(&kv);
+    let missing: Vec<_> = model_of(0..400)
+        .into_keys()
+        .filter(|key| !there.contains_key(key))
+        .collect();
+    assert_eq!(missing, Vec::<Vec<u8>>::new());
 }
 
 /// An index of an older form is made anew.
