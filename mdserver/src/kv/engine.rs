@@ -12,7 +12,7 @@ use super::housekeeping::{Kept, SEAL_BYTES};
 use super::index::Fault;
 use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
-use super::memtable::Tables;
+use super::memtable::{Moving, Tables};
 use super::replay::Changes;
 use super::scan::scan;
 use super::signals::Signals;
@@ -70,6 +70,7 @@ pub(super) struct Engine {
     /// The base is the index, for a look without its lock.
     pub(super) indexed: AtomicBool,
     pub(super) tables: RwLock<Tables>,
+    pub(super) moving: Moving,
     /// The size of what the tables have and the index has not, for a look without their lock.
     pub(super) pending: AtomicUsize,
     /// How much was appended to the journal, for a look without its lock.
@@ -99,6 +100,7 @@ impl Engine {
             previous: started.previous,
             appended: 0,
         };
+        let tables = Tables::new(started.memtable, last, cache);
         let signals = Signals::default();
         let (due, overdue) = kept.next(options.journal_limit);
         let there = started.journal_bytes;
@@ -115,7 +117,8 @@ impl Engine {
             indexed: AtomicBool::new(started.base.index().is_ok()),
             base: RwLock::new(started.base),
             recovery: Mutex::new(started.recovery),
-            tables: RwLock::new(Tables::new(started.memtable, last, cache)),
+            moving: tables.moving(),
+            tables: RwLock::new(tables),
             pending: AtomicUsize::new(pending),
             appended: AtomicU64::new(0),
             moved: Mutex::default(),

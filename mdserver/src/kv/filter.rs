@@ -7,8 +7,9 @@
 //! It grows by parts, each twice the one before. A store through which very many keys went since the
 //! start stops filtering: then sled is asked each time, as without it.
 
-use fastbloom::BloomFilter;
+use fastbloom::AtomicBloomFilter;
 use parking_lot::RwLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Keys the first part is made for.
@@ -24,9 +25,9 @@ pub(super) struct Filter(RwLock<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    parts: Vec<BloomFilter>,
+    parts: Vec<AtomicBloomFilter>,
     /// Keys that the last part still takes.
-    room: usize,
+    room: AtomicUsize,
     /// There were too many keys.
     full: bool,
 }
@@ -35,11 +36,12 @@ impl Filter {
     /// Notes a key.
     pub(super) fn insert(&self, key: &[u8]) {
         let hash = xxh3_64(key);
-        let mut state = self.0.write();
-        if state.full || state.may_have(hash) {
+        // Who puts keys in stands back behind those who read, so it does not shut them out for each.
+        if self.0.read().take_in(hash) {
             return;
         }
-        if state.room == 0 {
+        let mut state = self.0.write();
+        if !state.take_in(hash) {
             if state.parts.len() == PARTS {
                 *state = State {
                     full: true,
@@ -49,13 +51,10 @@ impl Filter {
                 return;
             }
             let keys = FIRST << state.parts.len();
-            let part = BloomFilter::with_false_pos(WRONG).expected_items(keys);
+            let part = AtomicBloomFilter::with_false_pos(WRONG).expected_items(keys);
+            part.insert_hash(hash);
             state.parts.push(part);
-            state.room = keys;
-        }
-        state.room -= 1;
-        if let Some(part) = state.parts.last_mut() {
-            part.insert(&hash);
+            state.room = AtomicUsize::new(keys - 1);
         }
     }
 
@@ -67,9 +66,26 @@ impl Filter {
 }
 
 impl State {
+    /// False if a new part is needed first.
+    fn take_in(&self, hash: u64) -> bool {
+        if self.full || self.may_have(hash) {
+            return true;
+        }
+        let Some(part) = self.parts.last() else {
+            return false;
+        };
+        let taken = self
+            .room
+            .fetch_update(Relaxed, Relaxed, |room| room.checked_sub(1));
+        if taken.is_ok() {
+            part.insert_hash(hash);
+        }
+        taken.is_ok()
+    }
+
     fn may_have(&self, hash: u64) -> bool {
         // Most keys are in the larger, later parts.
-        self.parts.iter().rev().any(|part| part.contains(&hash))
+        self.parts.iter().rev().any(|part| part.contains_hash(hash))
     }
 }
 
@@ -96,9 +112,9 @@ mod tests {
         let filter = Filter::default();
         *filter.0.write() = State {
             parts: (0..PARTS)
-                .map(|_| BloomFilter::with_num_bits(64).hashes(1))
+                .map(|_| AtomicBloomFilter::with_num_bits(64).hashes(1))
                 .collect(),
-            room: 0,
+            room: AtomicUsize::new(0),
             full: false,
         };
         let missed = (0u64..).find(|key| !filter.may_have(&key.to_be_bytes()));

@@ -24,8 +24,6 @@ use std::time::Instant;
 pub(super) const SEAL_BYTES: usize = 32 << 20;
 /// So many bytes are moved between two looks at the free space, and dumped between two words to those who wait.
 pub(super) const PART: usize = 16 << 10;
-/// Rows that are remembered at a time: whoever commits waits for that, and this thread for everybody.
-const REMEMBERED: usize = 16;
 /// sled is written to when so much is set aside behind its log. A part has some 170 rows of the shortest, each perhaps in a
 /// page of its own, and of ten changes of a node of sixteen pages one rewrites all of it: 3 KiB a row, or 42 beside rows of
 /// 16 KiB.
@@ -127,12 +125,15 @@ impl Engine {
             return Ok(true);
         }
         if let Some(table) = self.options.remembered {
-            for some in part.chunks(REMEMBERED) {
-                self.tables.read().remember_moved(some, table);
-            }
+            self.moving.remember(&part, table);
         }
-        let pending = self.tables.read().part_moved(bytes);
-        self.pending.store(pending, Ordering::Relaxed);
+        self.moving.add(bytes);
+        // A commit at this moment may put it up once more, until the next part or the end of the table.
+        let less = |pending: usize| Some(pending.saturating_sub(bytes));
+        // It never fails.
+        let _ = self
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         self.signals.stuck(|stuck| stuck.moving = None);
         Ok(false)
     }

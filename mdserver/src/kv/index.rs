@@ -28,6 +28,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Bound;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,9 @@ pub(super) struct Fault(pub(super) String);
 
 /// The least cache sled is given, in bytes.
 const MIN_CACHE: u64 = 4 << 20;
+
+/// Room is set aside for so many times what is asked for.
+const AHEAD: u64 = 2;
 
 /// How long a tree that was closed may take to let go of its files.
 const LET_GO: Duration = Duration::from_secs(10);
@@ -159,10 +163,16 @@ impl Index {
             .ok_or_else(|| Fault("the index is closed".to_owned()))
     }
 
-    /// Sets room for `bytes` more aside behind the end of sled's log.
+    /// Sees to it that room for `bytes` more is set aside behind the end of sled's log: for some more than that, if there is
+    /// room, since it is not free to ask.
     pub(super) fn reserve(&self, disk: &dyn Disk, bytes: u64) -> io::Result<()> {
-        let end = self.log.metadata()?.len();
-        disk.reserve(&self.log, end, bytes)
+        let log = self.log.metadata()?;
+        let end = log.len();
+        if log.blocks() * 512 >= end + bytes {
+            return Ok(());
+        }
+        disk.reserve(&self.log, end, bytes * AHEAD)
+            .or_else(|_| disk.reserve(&self.log, end, bytes))
     }
 
     /// The last commit applied; zero in a new tree.

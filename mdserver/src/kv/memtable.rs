@@ -130,14 +130,13 @@ pub(super) fn bytes_of((key, value): Change<'_>) -> usize {
 pub(super) struct Tables {
     active: Memtable,
     sealed: Option<(Arc<Memtable>, Lsn)>,
-    /// What of the sealed table is in the index, in bytes of its memory. Changed by who moves it, who stands back behind all
-    /// others and so should not keep them waiting for this.
-    moved: AtomicUsize,
+    /// What of the sealed table is in the index, in bytes of its memory.
+    moved: Arc<AtomicUsize>,
     last: Lsn,
     /// How often the sealed table went, or all was replaced: whoever read the index in between
     /// must not trust what he read.
     turns: u64,
-    cache: ReadCache,
+    cache: Arc<ReadCache>,
 }
 
 impl Tables {
@@ -146,10 +145,10 @@ impl Tables {
         Self {
             active,
             sealed: None,
-            moved: AtomicUsize::new(0),
+            moved: Arc::default(),
             last,
             turns: 0,
-            cache: ReadCache::new(cache_bytes),
+            cache: Arc::new(ReadCache::new(cache_bytes)),
         }
     }
 
@@ -221,28 +220,18 @@ impl Tables {
         (table, self.last)
     }
 
-    /// Remembers changes of the sealed table that are in the index, those of keys that begin with `table`. Nobody
-    /// is told of them before the table goes: until then it says so itself, or the active one something newer,
-    /// which overwrites these on its own way into the index.
-    pub(super) fn remember_moved(&self, part: &[Change<'_>], table: u8) {
-        for (key, value) in part.iter().filter(|(key, _)| key.first() == Some(&table)) {
-            match value {
-                Some(_) => self.cache.insert(key, *value),
-                None => self.cache.remove(key),
-            }
+    /// What is told of the way of the sealed table into the index.
+    pub(super) fn moving(&self) -> Moving {
+        Moving {
+            moved: self.moved.clone(),
+            cache: self.cache.clone(),
         }
-    }
-
-    /// So much more of the sealed table is in the index, in bytes of its memory; answers what is left to move.
-    pub(super) fn part_moved(&self, bytes: usize) -> usize {
-        self.moved.fetch_add(bytes, Relaxed);
-        self.pending()
     }
 
     /// The sealed table is in the index.
     pub(super) fn unseal(&mut self) {
         self.sealed = None;
-        *self.moved.get_mut() = 0;
+        self.moved.store(0, Relaxed);
         self.turns += 1;
     }
 
@@ -250,7 +239,7 @@ impl Tables {
     pub(super) fn replace(&mut self, active: Memtable) {
         self.active = active;
         self.sealed = None;
-        *self.moved.get_mut() = 0;
+        self.moved.store(0, Relaxed);
         self.turns += 1;
         self.cache.clear();
     }
@@ -268,6 +257,33 @@ impl Tables {
     pub(super) fn pending(&self) -> usize {
         let sealed = self.sealed.as_ref().map_or(0, |(sealed, _)| sealed.bytes());
         self.active.bytes() + sealed.saturating_sub(self.moved.load(Relaxed))
+    }
+}
+
+/// Takes down how far the sealed table is in the index, past the lock of the tables: who moves it stands back behind all
+/// others, and would keep them waiting whenever it is made to wait with the lock.
+#[derive(Debug)]
+pub(super) struct Moving {
+    moved: Arc<AtomicUsize>,
+    cache: Arc<ReadCache>,
+}
+
+impl Moving {
+    /// Remembers changes of the sealed table that are in the index, those of keys that begin with `table`. Nobody
+    /// is told of them before the table goes: until then it says so itself, or the active one something newer,
+    /// which overwrites these on its own way into the index.
+    pub(super) fn remember(&self, part: &[Change<'_>], table: u8) {
+        for (key, value) in part.iter().filter(|(key, _)| key.first() == Some(&table)) {
+            match value {
+                Some(_) => self.cache.insert(key, *value),
+                None => self.cache.remove(key),
+            }
+        }
+    }
+
+    /// So much more of the sealed table is in the index, in bytes of its memory.
+    pub(super) fn add(&self, bytes: usize) {
+        self.moved.fetch_add(bytes, Relaxed);
     }
 }
 
@@ -297,7 +313,8 @@ mod tests {
             let (part, bytes) = sealed.part(at.as_deref(), 1000);
             let Some((last, _)) = part.last() else { break };
             left -= bytes;
-            assert_eq!(tables.part_moved(bytes), left + later);
+            tables.moving().add(bytes);
+            assert_eq!(tables.pending(), left + later);
             at = Some(last.to_vec());
             parts += 1;
         }
