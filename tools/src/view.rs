@@ -11,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -64,12 +65,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let mut how = OpenOptions::new();
     how.read(!args.write).write(args.write);
-    let selected = match &args.batch {
-        Some(_) => None,
-        None => how.open(&args.path).ok(),
-    };
+    let selected = args.batch.is_none() && args.path != path;
     let file = match selected {
-        Some(selected) => selected,
+        true => of_its_own(&how, &args.path, &path),
+        false => None,
+    };
+    let file = match file {
+        Some(file) => file,
         None => viewed(&how, &path, &pattern)?,
     };
     let mut command = Command::new(&args.command[0]);
@@ -86,6 +88,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let text = format!("cannot run {:?}: {error}", args.command[0]);
     Err(failure::ending(status, text))
+}
+
+/// The file of a selection of an object, if there is one: another filesystem may have a file of that name.
+fn of_its_own(how: &OpenOptions, selection: &Path, object: &Path) -> Option<File> {
+    let device = std::fs::metadata(object).ok()?.dev();
+    if std::fs::metadata(selection).ok()?.dev() != device {
+        return None;
+    }
+    let file = how.open(selection).ok()?;
+    (file.metadata().ok()?.dev() == device).then_some(file)
 }
 
 /// An object, opened, with a view set on it.

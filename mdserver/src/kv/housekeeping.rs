@@ -26,8 +26,11 @@ pub(super) const SEAL_BYTES: usize = 32 << 20;
 pub(super) const PART: usize = 16 << 10;
 /// sled is written to when so much is set aside behind its log. A part has some 170 rows of the shortest, each perhaps in a
 /// page of its own, and of ten changes of a node of sixteen pages one rewrites all of it: 3 KiB a row, or 42 beside rows of
-/// 16 KiB.
+/// 16 KiB. That is what it comes to mostly, and no bound: the changes that rewrite nodes may fall together.
 const RESERVE: u64 = 8 << 20;
+/// So much is set aside at a time where there is room for many times that, since it is not free to ask.
+const AHEAD: u64 = 2 * RESERVE;
+const MUCH: u64 = 8 * RESERVE;
 /// So much is left to others on the disk.
 const LEFT: u64 = 2 << 20;
 /// A checkpoint of a large store is written less often, but at the latest after this much journal:
@@ -155,9 +158,10 @@ impl Engine {
         if !self.much_pending() || before.is_full() {
             return Ok(true);
         }
-        let (table, lsn) = self.tables.write().seal();
+        let sealed = self.tables.read().sealed();
+        let (table, lsn) = sealed.unwrap_or_else(|| self.tables.write().seal());
         let moved = self
-            .check_space(LEFT + RESERVE + rest)
+            .check_space(LEFT + AHEAD + rest)
             .and_then(|()| self.apply_part(index, &table, lsn, Some(before)));
         match moved {
             Ok(true) => self.unseal(),
@@ -171,7 +175,11 @@ impl Engine {
     /// Sets aside what sled will write of one part, for it does not survive a full disk. Looking at
     /// the free space alone would not do: what fills the disk may be faster.
     fn make_room(&self, index: &Index) -> Result<(), KvError> {
-        let made = index.reserve(&*self.ground.disk, RESERVE);
+        let ahead = match self.check_space(MUCH) {
+            Ok(()) => AHEAD,
+            Err(_) => RESERVE,
+        };
+        let made = index.reserve(&*self.ground.disk, RESERVE, ahead);
         made.map_err(|error| KvError::io("set room aside for", &self.dir.join(SLED), &error))?;
         self.check_space(LEFT)
     }

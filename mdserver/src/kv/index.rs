@@ -43,8 +43,8 @@ pub(super) struct Fault(pub(super) String);
 /// The least cache sled is given, in bytes.
 const MIN_CACHE: u64 = 4 << 20;
 
-/// Room is set aside for so many times what is asked for.
-const AHEAD: u64 = 2;
+/// How often the log may become shorter while room behind it is set aside.
+const TRIES: usize = 4;
 
 /// How long a tree that was closed may take to let go of its files.
 const LET_GO: Duration = Duration::from_secs(10);
@@ -138,13 +138,19 @@ impl Index {
             }
             set_applied(&db, Lsn(0))?;
         }
-        if !guarded(|| db.contains_key([PAGE]))? {
-            guarded(|| db.insert([PAGE], sealed(&[PAGE], &[])))?;
-        }
         let mut fences = BTreeSet::new();
         let mut places = guarded(|| Ok(db.range(&[PAGE][..]..&[PAGE + 1][..]).keys()))?;
         while let Some(place) = guarded(|| places.next().transpose())? {
             fences.insert(Key::new(&place[1..]));
+        }
+        if !fences.contains(&[][..]) {
+            // Where there are others it is missing, and what it had is not known: nobody can read this.
+            let first = match fences.is_empty() {
+                true => sealed(&[PAGE], &[]),
+                false => Vec::new(),
+            };
+            guarded(|| db.insert([PAGE], first))?;
+            fences.insert(Key::new(&[]));
         }
         let log = OpenOptions::new().write(true).open(dir.join("db"));
         let log = log.map_err(|error| Fault(format!("sled's log: {error}")))?;
@@ -163,16 +169,22 @@ impl Index {
             .ok_or_else(|| Fault("the index is closed".to_owned()))
     }
 
-    /// Sees to it that room for `bytes` more is set aside behind the end of sled's log: for some more than that, if there is
-    /// room, since it is not free to ask.
-    pub(super) fn reserve(&self, disk: &dyn Disk, bytes: u64) -> io::Result<()> {
-        let log = self.log.metadata()?;
-        let end = log.len();
-        if log.blocks() * 512 >= end + bytes {
-            return Ok(());
+    /// Sees to it that room for `bytes` more is set aside behind the end of sled's log; if it is not, sets `ahead` aside,
+    /// which is no less.
+    pub(super) fn reserve(&self, disk: &dyn Disk, bytes: u64, ahead: u64) -> io::Result<()> {
+        for _ in 0..TRIES {
+            let log = self.log.metadata()?;
+            let end = log.len();
+            if log.blocks() * 512 >= end + bytes {
+                break;
+            }
+            disk.reserve(&self.log, end, ahead)?;
+            // sled's threads may have cut it meanwhile: then there is a hole before what was set aside.
+            if self.log.metadata()?.len() >= end {
+                break;
+            }
         }
-        disk.reserve(&self.log, end, bytes * AHEAD)
-            .or_else(|_| disk.reserve(&self.log, end, bytes))
+        Ok(())
     }
 
     /// The last commit applied; zero in a new tree.
@@ -461,7 +473,7 @@ fn release(log: &Path) -> Result<(), Fault> {
 ///
 /// Dropping the tree does not end what sled's threads are about; the last of them to end lets go of the
 /// lock. Other processes are kept out by the lock of the store, so whoever holds this one is of here.
-fn let_go(log: &Path) {
+pub(super) fn let_go(log: &Path) {
     let Ok(file) = OpenOptions::new().write(true).open(log) else {
         return;
     };

@@ -209,6 +209,11 @@ impl Tables {
         )
     }
 
+    /// What is sealed already, as [`Tables::seal`] would answer it.
+    pub(super) fn sealed(&self) -> Option<(Arc<Memtable>, Lsn)> {
+        self.sealed.clone()
+    }
+
     /// Takes what is active out of the commits' way, and answers it with the last commit in it.
     /// What was sealed before stays so until it has gone.
     pub(super) fn seal(&mut self) -> (Arc<Memtable>, Lsn) {

@@ -159,6 +159,7 @@ impl Repair<'_> {
         } else if lsn > self.applied {
             if !readable {
                 // The page is made anew whatever comes into it later.
+                self.group_bytes += bytes_of((&key, None));
                 self.group.push((key.clone(), None));
             }
             self.done.memtable.insert(&key[..], value);

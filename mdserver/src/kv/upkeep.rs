@@ -1,8 +1,7 @@
 //! The store's two threads.
 //!
 //! **upkeep** opens and compares the index first; then it moves pending changes into the index, writes checkpoints and repairs the index; it is
-//! the only one that has the index changed (by some threads more, of which none outlives a part), also while it dumps it, a
-//! part at a time. **sync** brings the journal to disk at every interval and makes the next journal file in advance; it is
+//! the only one that changes the index, also while it dumps it, a part at a time. **sync** brings the journal to disk at every interval and makes the next journal file in advance; it is
 //! apart because a dump may take longer than an interval.
 
 use super::KvError;

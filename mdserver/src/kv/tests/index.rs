@@ -78,7 +78,7 @@ proptest! {
         apply(&index, &mut model, &gone);
         prop_assert_eq!(rows(&index, b"", None), vec![]);
         drop(index);
-        let db = sled::open(dir.path().join("sled")).unwrap();
+        let db = sled_in(dir.path());
         let keys: Vec<_> = db.iter().keys().map(Result::unwrap).collect();
         prop_assert_eq!(keys, vec![sled::IVec::from(""), sled::IVec::from("p")]);
     }

@@ -139,7 +139,7 @@ fn row(key: &str, value: &str) -> Vec<u8> {
 fn wrong_rows_are_set_right() {
     let dir = store(true);
     let pages: Vec<(sled::IVec, sled::IVec)> = {
-        let db = sled::open(dir.path().join("sled")).unwrap();
+        let db = sled_in(dir.path());
         let pages: Vec<_> = db.scan_prefix("p").map(Result::unwrap).collect();
         // The first has the first rows, and the last what comes behind its fence.
         assert!(pages.len() > 10 && pages[0].0 == b"p", "{}", pages.len());
@@ -184,7 +184,7 @@ fn wrong_rows_are_set_right() {
 fn what_a_cut_left_behind_is_not_seen() {
     let dir = store(true);
     let (from, to) = {
-        let db = sled::open(dir.path().join("sled")).unwrap();
+        let db = sled_in(dir.path());
         let pages: Vec<_> = db.scan_prefix("p").map(Result::unwrap).collect();
         let whole = |page: &sled::IVec| page[..page.len() - 4].to_vec();
         // With an older value than the second page has.
@@ -201,7 +201,7 @@ fn what_a_cut_left_behind_is_not_seen() {
     kv.close().unwrap();
     {
         // It was taken away while the index was compared.
-        let db = sled::open(dir.path().join("sled")).unwrap();
+        let db = sled_in(dir.path());
         let (place, page) = db.scan_prefix("p").map(Result::unwrap).nth(1).unwrap();
         assert!(*place < *from);
         let fence = &from[1..];
@@ -235,14 +235,25 @@ fn what_a_cut_left_behind_is_not_seen() {
 /// Where commits were lost, and that is accepted, the index is believed; not where it cannot be read.
 #[test]
 fn a_page_that_cannot_be_read_salvages_nothing() {
-    let dir = store(true);
-    {
-        let db = sled::open(dir.path().join("sled")).unwrap();
+    salvages_nothing(|db| {
         let (place, page) = db.scan_prefix("p").map(Result::unwrap).nth(3).unwrap();
         let mut page = page.to_vec();
         page[20] ^= 1;
         db.insert(place, page).unwrap();
-    }
+    });
+}
+
+/// The first page never goes, so if it is not there nothing is known of its rows.
+#[test]
+fn a_first_page_that_is_missing_salvages_nothing() {
+    salvages_nothing(|db| {
+        db.remove("p").unwrap().unwrap();
+    });
+}
+
+fn salvages_nothing(harm: impl Fn(&sled::Db)) {
+    let dir = store(true);
+    harm(&sled_in(dir.path()));
     let file = last_journal(dir.path());
     let starts = records(&file);
     flip(&file, starts[starts.len() - 3].0 + 50);
@@ -266,7 +277,7 @@ fn an_index_of_an_older_form_is_made_anew() {
     let dir = store(true);
     fs::remove_dir_all(dir.path().join("sled")).unwrap();
     {
-        let db = sled::open(dir.path().join("sled")).unwrap();
+        let db = sled_in(dir.path());
         db.insert("", sealed(b"", &400u64.to_le_bytes())).unwrap();
         db.insert("key-0001", sealed(b"key-0001", b"value of 1"))
             .unwrap();

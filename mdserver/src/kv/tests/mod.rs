@@ -121,6 +121,13 @@ fn journals(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The newest journal file with at least one frame.
+/// sled's tree in a store that is closed: past the index. A thread of sled may have its lock for a while yet.
+fn sled_in(dir: &Path) -> sled::Db {
+    let sled = dir.join("sled");
+    super::index::let_go(&sled.join("db"));
+    sled::open(sled).unwrap()
+}
+
 fn last_journal(dir: &Path) -> PathBuf {
     let long = |path: &PathBuf| fs::metadata(path).unwrap().len() > super::frame::HEADER as u64;
     journals(dir).into_iter().rev().find(long).unwrap()
