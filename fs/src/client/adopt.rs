@@ -40,7 +40,7 @@ impl Client {
         }
         self.carry_over(object, geometry, &fresh)?;
         *geometry = fresh;
-        self.cache().forget_object(object.ino);
+        self.cache().forget_object(object);
         Ok(true)
     }
 

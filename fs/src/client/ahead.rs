@@ -235,7 +235,7 @@ impl Handle {
         }
         let wish = self.ahead.0.lock().wish();
         let (step, bytes) = wish?;
-        if self.client.cache().holds(object.ino, offset, end) {
+        if self.client.cache().holds(object, offset, end) {
             return None;
         }
         let (mut buffer, share) = self.client.windows().take(self.id);

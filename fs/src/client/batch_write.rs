@@ -273,9 +273,7 @@ impl Handle {
         object.grow(geometry, to);
         object.epoch.fetch_add(1, Ordering::AcqRel);
         let wants: Vec<Want> = boxes.into_iter().map(Want::whole).collect();
-        client
-            .cache()
-            .forget_slabs(object.ino, geometry, reach, &wants);
+        client.cache().forget_slabs(object, geometry, reach, &wants);
         let mut state = object.state.lock();
         let held = !state.runs.is_empty();
         running.end(&mut state, |wrote| {

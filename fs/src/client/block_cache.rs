@@ -5,12 +5,15 @@
 //! in it. Whoever changes committed bytes first moves the object's epoch and then forgets the blocks; a
 //! fill that began under an older epoch is not kept. Sharded; each shard forgets what it has not used for
 //! longest (second chance, by a clock hand).
+//!
+//! Blocks belong to an [`Object`], that is to the time from the first opening of an inode on this mount to the
+//! last close, and not to the inode: whoever opens it anew while the last close is still at work, or a read
+//! that began before, must not find or leave there what the servers had then.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use slabfs_mdserver::api::Ino;
 use slabfs_model::for_each_run;
 
 use super::geometry::Geometry;
@@ -38,10 +41,13 @@ pub(super) struct BlockCache {
     asked: Vec<AtomicU32>,
 }
 
+/// The number of an object, and where the block begins.
+type Key = (u64, u64);
+
 #[derive(Debug, Default)]
 struct Shard {
-    blocks: HashMap<(Ino, u64), Block>,
-    clock: std::collections::VecDeque<(Ino, u64)>,
+    blocks: HashMap<Key, Block>,
+    clock: std::collections::VecDeque<Key>,
 }
 
 #[derive(Debug)]
@@ -64,28 +70,31 @@ impl BlockCache {
     }
 
     /// Whether the block at `offset` is here, or was asked for once before.
-    pub(super) fn is_wanted(&self, ino: Ino, offset: u64) -> bool {
+    pub(super) fn is_wanted(&self, object: &Object, offset: u64) -> bool {
         let start = offset / BLOCK * BLOCK;
-        let key = (ino, start);
-        if self.shard(ino, start).lock().blocks.contains_key(&key) {
+        let key = (object.number, start);
+        if self.shard(key).lock().blocks.contains_key(&key) {
             return true;
         }
+        // Of the inode: it may be opened anew for each read.
+        let ino = object.ino;
         let mixed = (ino.0.rotate_left(32) ^ (start / BLOCK)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mark = mixed as u32 | 1;
         let place = &self.asked[(mixed >> 40) as usize % ASKED];
         place.swap(mark, Ordering::Relaxed) == mark
     }
 
-    fn shard(&self, ino: Ino, block: u64) -> &Mutex<Shard> {
-        let mixed = (ino.0 ^ (block / BLOCK).rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn shard(&self, (number, block): Key) -> &Mutex<Shard> {
+        let mixed = (number ^ (block / BLOCK).rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 60) as usize % SHARDS]
     }
 
     /// Copies `out.len()` bytes at `offset` out of the one block they lie in; false if it is not here.
-    pub(super) fn copy(&self, ino: Ino, offset: u64, out: &mut [u8]) -> bool {
+    pub(super) fn copy(&self, object: &Object, offset: u64, out: &mut [u8]) -> bool {
         let start = offset / BLOCK * BLOCK;
-        let mut shard = self.shard(ino, start).lock();
-        let Some(block) = shard.blocks.get_mut(&(ino, start)) else {
+        let key = (object.number, start);
+        let mut shard = self.shard(key).lock();
+        let Some(block) = shard.blocks.get_mut(&key) else {
             return false;
         };
         let from = (offset - start) as usize;
@@ -101,13 +110,14 @@ impl BlockCache {
     }
 
     /// Whether all of `[from, to)` is here.
-    pub(super) fn holds(&self, ino: Ino, from: u64, to: u64) -> bool {
+    pub(super) fn holds(&self, object: &Object, from: u64, to: u64) -> bool {
         let mut at = from;
         while at < to {
             let start = at / BLOCK * BLOCK;
             let upto = to.min(start + BLOCK);
-            let shard = self.shard(ino, start).lock();
-            match shard.blocks.get(&(ino, start)) {
+            let key = (object.number, start);
+            let shard = self.shard(key).lock();
+            match shard.blocks.get(&key) {
                 Some(block) if block.bytes.len() as u64 >= upto - start => {}
                 _ => return false,
             }
@@ -118,8 +128,8 @@ impl BlockCache {
 
     /// Keeps a block that was read while the object was at `epoch`.
     pub(super) fn insert(&self, object: &Object, start: u64, bytes: Vec<u8>, epoch: u64) {
-        let key = (object.ino, start);
-        let mut shard = self.shard(object.ino, start).lock();
+        let key = (object.number, start);
+        let mut shard = self.shard(key).lock();
         if object.epoch.load(Ordering::Acquire) != epoch {
             return;
         }
@@ -148,20 +158,21 @@ impl BlockCache {
         }
     }
 
-    fn forget_range(&self, ino: Ino, from: u64, to: u64) {
+    fn forget_range(&self, number: u64, from: u64, to: u64) {
         // A range of more blocks than there are: look at what is here instead.
         if (to - from) / BLOCK > (self.limit * SHARDS) as u64 {
-            self.forget_where(|key| key.0 == ino && key.1 + BLOCK > from && key.1 < to);
+            self.forget_where(|key| key.0 == number && key.1 + BLOCK > from && key.1 < to);
             return;
         }
         let mut start = from / BLOCK * BLOCK;
         while start < to {
-            self.shard(ino, start).lock().blocks.remove(&(ino, start));
+            let key = (number, start);
+            self.shard(key).lock().blocks.remove(&key);
             start += BLOCK;
         }
     }
 
-    fn forget_where(&self, gone: impl Fn(&(Ino, u64)) -> bool) {
+    fn forget_where(&self, gone: impl Fn(&Key) -> bool) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let Shard { blocks, clock } = &mut *shard;
@@ -171,36 +182,70 @@ impl BlockCache {
     }
 
     /// Forgets what lies under these parts of an object that has `size` bytes.
-    pub(super) fn forget_slabs(&self, ino: Ino, geometry: &Geometry, size: u64, wants: &[Want]) {
+    pub(super) fn forget_slabs(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        size: u64,
+        wants: &[Want],
+    ) {
         if self.is_empty() {
             return;
         }
         let cells = geometry.cells_at(size);
         for want in wants {
             for_each_run(&cells, &want.slab, &mut |start, len| {
-                self.forget_range(ino, start as u64, (start + len) as u64);
+                self.forget_range(object.number, start as u64, (start + len) as u64);
             });
         }
     }
 
     /// Forgets what lies under these runs.
-    pub(super) fn forget_runs(&self, ino: Ino, runs: &Runs) {
+    pub(super) fn forget_runs(&self, object: &Object, runs: &Runs) {
         if self.is_empty() {
             return;
         }
         for (start, bytes) in runs.pieces(0, u64::MAX) {
-            self.forget_range(ino, start, start + bytes.len() as u64);
+            self.forget_range(object.number, start, start + bytes.len() as u64);
         }
     }
 
     /// Forgets all blocks of an object.
-    pub(super) fn forget_object(&self, ino: Ino) {
-        self.forget_where(|key| key.0 == ino);
+    pub(super) fn forget_object(&self, object: &Object) {
+        self.forget_where(|key| key.0 == object.number);
     }
 
     fn is_empty(&self) -> bool {
         self.shards
             .iter()
             .all(|shard| shard.lock().blocks.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rights::Rights;
+    use super::super::rights::model::entry;
+    use super::*;
+
+    /// The last close of an inode on a mount may still be at work when it is opened anew, and so may a read
+    /// through a handle that is closed.
+    #[test]
+    fn who_opens_anew_finds_no_blocks_of_before() {
+        let rights = Rights::new(None);
+        let entry = entry(1, 7);
+        let open = || Object::new(&entry, rights.own(entry.attr.ino)).expect("an object");
+        let (cache, old) = (BlockCache::new(1 << 20), open());
+        cache.insert(&old, 0, vec![1; 4], 0);
+        let new = open();
+        let mut bytes = [0; 4];
+        assert!(cache.copy(&old, 0, &mut bytes));
+        assert!(!cache.copy(&new, 0, &mut bytes) && !cache.holds(&new, 0, 4));
+        cache.insert(&new, 0, vec![2; 4], 0);
+        cache.insert(&old, 0, vec![1; 4], 0);
+        assert!(cache.copy(&new, 0, &mut bytes));
+        assert_eq!(bytes, [2; 4]);
+        cache.forget_object(&old);
+        assert!(cache.holds(&new, 0, 4) && !cache.holds(&old, 0, 4));
     }
 }

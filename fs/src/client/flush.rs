@@ -404,7 +404,7 @@ impl Client {
                 }
                 allowed.end()?;
                 object.epoch.fetch_add(1, Ordering::AcqRel);
-                self.cache().forget_runs(object.ino, taken);
+                self.cache().forget_runs(object, taken);
             }
         } else if !taken.is_empty() {
             self.put_slabs(
@@ -448,7 +448,7 @@ impl Client {
                 self.take_back(object, geometry, &reply, (boxes, placed))?;
                 if geometry.grid.is_none() {
                     object.epoch.fetch_add(1, Ordering::AcqRel);
-                    self.cache().forget_object(object.ino);
+                    self.cache().forget_object(object);
                 }
                 Ok(Some(reply))
             }

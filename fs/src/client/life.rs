@@ -223,7 +223,7 @@ impl Client {
     fn forget_read(&self) {
         for object in self.open_objects() {
             object.epoch.fetch_add(1, Ordering::AcqRel);
-            self.cache().forget_object(object.ino);
+            self.cache().forget_object(&object);
         }
     }
 
@@ -300,7 +300,7 @@ impl Client {
         *object.written.lock() = None;
         object.placed.lock().clear();
         object.epoch.fetch_add(1, Ordering::AcqRel);
-        self.cache().forget_object(object.ino);
+        self.cache().forget_object(object);
         if dirty {
             tracing::error!(object = %object.ino, "what was not flushed of it is lost");
             object.blame(&FsError::Lost);
@@ -354,7 +354,7 @@ impl Client {
         *geometry = Geometry::new(entry)?;
         object.tiling.write().version = None;
         object.epoch.fetch_add(1, Ordering::AcqRel);
-        self.cache().forget_object(object.ino);
+        self.cache().forget_object(object);
         *object.checked.lock() = Instant::now();
         Ok(())
     }

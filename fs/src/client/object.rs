@@ -35,10 +35,15 @@ use super::stream::Stream;
 use super::whole::Whole;
 use super::writer::Waiting;
 
+/// The number of the next object.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
 /// An open object; see the module's head.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) ino: Ino,
+    /// Which one it is of all that this process has had: the cached blocks under this number are its own.
+    pub(super) number: u64,
     pub(super) appending: Mutex<()>,
     /// Held by whoever brings the object to the disks; taken before all other locks.
     pub(super) syncing: Mutex<()>,
@@ -108,6 +113,7 @@ impl Object {
     pub(super) fn new(entry: &Entry, own: Arc<Own>) -> Result<Object, FsError> {
         Ok(Object {
             ino: entry.attr.ino,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             appending: Mutex::new(()),
             syncing: Mutex::new(()),
             geometry: RwLock::new(Geometry::new(entry)?),

@@ -236,9 +236,11 @@ impl Client {
             }
             self.drop_streams(&streams);
             self.leave(object, unsynced.into_iter().collect());
+            // A read that still runs leaves nothing there.
+            object.epoch.fetch_add(1, Ordering::AcqRel);
             // It looks at all there is in the cache: not for each of many that were never read.
             if object.cached.load(Ordering::Acquire) {
-                self.cache().forget_object(object.ino);
+                self.cache().forget_object(object);
             }
         }
         if !told {

@@ -63,7 +63,7 @@ impl Handle {
         }
         let cached = len as u64 <= BLOCK
             && (state.runs.covers(offset, end)
-                || self.client.cache().holds(self.object.ino, offset, end));
+                || self.client.cache().holds(&self.object, offset, end));
         drop(state);
         !cached && !self.is_shown_at_once(&geometry, self.object.size(&geometry), offset, len)
     }
@@ -247,7 +247,7 @@ impl Handle {
         let len = (end - offset) as usize;
         self.client.counters().read.transfer(len as u64);
         let cache = self.client.cache();
-        let held = len as u64 <= BLOCK && cache.holds(object.ino, offset, end);
+        let held = len as u64 <= BLOCK && cache.holds(object, offset, end);
         // To look up a piece of a lattice costs more than to give it from a window.
         let near = match held || self.is_ahead(offset, len) {
             true => None,
@@ -421,7 +421,7 @@ impl Client {
             let block = at / BLOCK * BLOCK;
             let upto = end.min(block + BLOCK);
             let part = &mut out[(at - offset) as usize..(upto - offset) as usize];
-            if !self.cache().copy(object.ino, at, part) {
+            if !self.cache().copy(object, at, part) {
                 let epoch = object.epoch.load(Ordering::Acquire);
                 let block_end = (block + BLOCK).min(size);
                 // Whatever is wrong with the block may lie beside what was asked for: who asked finds out.
@@ -471,6 +471,6 @@ impl Client {
         }
         len <= SMALL
             && offset / BLOCK == (offset + len as u64 - 1) / BLOCK
-            && self.cache().is_wanted(object.ino, offset)
+            && self.cache().is_wanted(object, offset)
     }
 }

@@ -93,7 +93,7 @@ impl Client {
         self.adopt(object, geometry, entry)?;
         object.grown.store(0, Ordering::Release);
         object.tiling.write().version = None;
-        self.cache().forget_object(object.ino);
+        self.cache().forget_object(object);
         Ok(())
     }
 
@@ -529,7 +529,7 @@ impl Handle {
         }
         let reply = client.md().commit(commit)?;
         object.tiling.write().version = None;
-        client.cache().forget_object(object.ino);
+        client.cache().forget_object(object);
         client.adopt_reply(object, &mut geometry, &reply)
     }
 }

@@ -433,7 +433,7 @@ impl Handle {
         object.epoch.fetch_add(1, Ordering::AcqRel);
         self.client
             .cache()
-            .forget_slabs(object.ino, geometry, size, wants);
+            .forget_slabs(object, geometry, size, wants);
         let mut state = object.state.lock();
         if state.runs.is_empty() {
             return running.end(&mut state, |_| {});

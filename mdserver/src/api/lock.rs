@@ -94,6 +94,9 @@ pub enum LockWant {
     Test(LockMode),
     /// None of the owner's locks any more.
     Unlock,
+    /// Nothing; a descriptor of the open file was closed, and if that was the last one, the kernel will say so
+    /// in a moment. Of whole-file locks.
+    Ending,
 }
 
 /// One request for a lock.

@@ -22,6 +22,10 @@ use crate::api::{
 const MOST_HELD: usize = 1 << 20;
 /// Most requests of a session that may wait.
 const MOST_WAITING: usize = 1 << 16;
+/// How long who asks for a lock and does not want to wait waits for the end of one whose file was closed.
+const ENDING: Duration = Duration::from_secs(1);
+/// So many locks whose files were closed are looked through for those of which that is long ago.
+const MANY_ENDING: usize = 1 << 10;
 /// Longest that a poll waits.
 const LONGEST_POLL: Duration = Duration::from_secs(10);
 
@@ -38,8 +42,18 @@ struct State {
     latest: LockLife,
     table: Table,
     sessions: HashMap<SessionId, Mine>,
+    /// Whole-file locks that may end in a moment, and until when that is waited for.
+    ending: HashMap<(Place, Holder), Instant>,
     grace: Option<Grace>,
     closing: bool,
+}
+
+/// A request that was not to wait, and waits for a lock that is ending.
+#[derive(Debug)]
+struct Trying {
+    until: Instant,
+    place: Place,
+    wanted: Wanted,
 }
 
 /// Sessions from before the home began its life may still say what they hold.
@@ -63,6 +77,8 @@ struct Mine {
     /// Spans it holds, or a little more: counted anew when there seem to be too many.
     held: usize,
     waiting: HashSet<LockTicket>,
+    /// Those of them that are refused after a moment.
+    trying: HashMap<LockTicket, Trying>,
     /// Events so far, and those that it has not said it has.
     events: u64,
     news: VecDeque<LockEvent>,
@@ -82,6 +98,7 @@ impl Mine {
             changes: 0,
             held: 0,
             waiting: HashSet::new(),
+            trying: HashMap::new(),
             events: 0,
             news: VecDeque::new(),
             wake: Arc::default(),
@@ -98,6 +115,7 @@ impl Mine {
 
     fn tell(&mut self, ticket: LockTicket, outcome: LockOutcome, change: Option<u64>) {
         self.waiting.remove(&ticket);
+        self.trying.remove(&ticket);
         self.events += 1;
         self.news.push_back(LockEvent {
             number: self.events,
@@ -131,6 +149,7 @@ impl Home {
                 latest: life,
                 table: Table::default(),
                 sessions: HashMap::new(),
+                ending: HashMap::new(),
                 grace,
                 closing: false,
             }),
@@ -163,6 +182,7 @@ impl Home {
         if cancelled {
             let mine = state.mine(session);
             mine.waiting.remove(&ticket);
+            mine.trying.remove(&ticket);
             mine.wake.notify_all();
         }
         state.tell_decided();
@@ -181,6 +201,7 @@ impl Home {
         let until = Instant::now() + wait.min(LONGEST_POLL);
         let mut state = self.state.lock();
         loop {
+            state.refuse_late(session);
             let closing = state.closing;
             let home = state.life;
             let mine = match state.sessions.get_mut(&session) {
@@ -196,8 +217,9 @@ impl Home {
             if !mine.news.is_empty() || mine.waiting.is_empty() || closing || over {
                 return LockNews::Events(mine.news.iter().copied().collect());
             }
+            let first = mine.trying.values().map(|trying| trying.until).min();
             let wake = Arc::clone(&mine.wake);
-            wake.wait_until(&mut state, until);
+            wake.wait_until(&mut state, first.map_or(until, |first| first.min(until)));
         }
     }
 
@@ -205,6 +227,9 @@ impl Home {
     pub(crate) fn end_session(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.table.end_session(session);
+        state
+            .ending
+            .retain(|(_, holder), _| holder.session != session);
         if let Some(mine) = state.sessions.remove(&session) {
             mine.wake.notify_all();
         }
@@ -255,7 +280,7 @@ impl Inside<'_> {
             return Ok(Reply::Lock(LockReply::Reclaim));
         }
         let reply = match &mut state.grace {
-            Some(grace) if ask.want != LockWant::Unlock => {
+            Some(grace) if !matches!(ask.want, LockWant::Unlock | LockWant::Ending) => {
                 let ticket = ask.ticket;
                 grace.asked.push_back((session, ask));
                 state.mine(session).waiting.insert(ticket);
@@ -331,7 +356,10 @@ impl State {
         mine.events = 0;
         mine.news.clear();
         mine.waiting.clear();
+        mine.trying.clear();
         mine.wake.notify_all();
+        self.ending
+            .retain(|(_, holder), _| holder.session != session);
         let held = told.into_iter().flat_map(|one| {
             let holder = Holder {
                 session,
@@ -412,18 +440,107 @@ impl State {
         let decided = |outcome, change| LockReply::Decided { outcome, change };
         match ask.want {
             LockWant::Unlock => {
-                let had = self
-                    .table
-                    .unlock(&place, wanted(LockMode::Shared).holder, ask.span);
+                let holder = wanted(LockMode::Shared).holder;
+                let had = self.table.unlock(&place, holder, ask.span);
+                if !self.ending.is_empty() && !self.table.has(&place, holder) {
+                    self.ending.remove(&(place, holder));
+                }
                 decided(LockOutcome::Done, had.then(|| self.mine(session).changed()))
             }
             LockWant::Test(mode) => match self.table.test(&place, &wanted(mode)) {
                 Some(conflict) => decided(LockOutcome::Held(conflict), None),
                 None => decided(LockOutcome::Free, None),
             },
-            LockWant::Try(mode) => self.lock(session, &place, wanted(mode), false),
+            LockWant::Try(mode) => self.lock_at_once(session, &place, wanted(mode)),
             LockWant::Wait(mode) => self.lock(session, &place, wanted(mode), true),
+            LockWant::Ending => {
+                self.ends_soon(place, wanted(LockMode::Shared).holder);
+                decided(LockOutcome::Done, None)
+            }
         }
+    }
+
+    /// Notes that a descriptor of an owner's file was closed.
+    fn ends_soon(&mut self, place: Place, holder: Holder) {
+        if place.kind != LockKind::Whole || !self.table.has(&place, holder) {
+            return;
+        }
+        let now = Instant::now();
+        if self.ending.len() >= MANY_ENDING {
+            self.ending.retain(|_, until| now < *until);
+        }
+        self.ending.insert((place, holder), now + ENDING);
+    }
+
+    /// A lock for somebody who does not want to wait; who does so only for locks that are ending.
+    fn lock_at_once(&mut self, session: SessionId, place: &Place, wanted: Wanted) -> LockReply {
+        let reply = self.lock(session, place, wanted, false);
+        let LockReply::Decided {
+            outcome: LockOutcome::Held(_),
+            change,
+        } = reply
+        else {
+            return reply;
+        };
+        let Some(until) = self.until_all_end(place, &wanted) else {
+            return reply;
+        };
+        match self.table.lock(place, wanted, true) {
+            Taken::Queued => {
+                let (place, ticket) = (place.clone(), wanted.ticket);
+                let trying = Trying {
+                    until,
+                    place,
+                    wanted,
+                };
+                let mine = self.mine(session);
+                mine.waiting.insert(ticket);
+                mine.trying.insert(ticket, trying);
+                LockReply::Queued { change }
+            }
+            Taken::Now(_) => reply,
+        }
+    }
+
+    /// When all that is in the way will have ended if it is ending; none if something is not.
+    fn until_all_end(&self, place: &Place, wanted: &Wanted) -> Option<Instant> {
+        if self.ending.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let mut last = None;
+        for holder in self.table.holders_in_the_way(place, wanted) {
+            let until = *self.ending.get(&(place.clone(), holder))?;
+            if until <= now {
+                return None;
+            }
+            last = last.max(Some(until));
+        }
+        last
+    }
+
+    /// Refuses those of a session that did not want to wait and have waited for long enough.
+    fn refuse_late(&mut self, session: SessionId) {
+        let Some(mine) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        if mine.trying.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let late: Vec<(LockTicket, Trying)> = mine
+            .trying
+            .extract_if(|_, trying| trying.until <= now)
+            .collect();
+        for (ticket, Trying { place, wanted, .. }) in late {
+            if self.table.cancel(session, ticket)
+                && let LockReply::Decided { outcome, change } =
+                    self.lock(session, &place, wanted, false)
+            {
+                self.mine(session).tell(ticket, outcome, change);
+            }
+        }
+        self.tell_decided();
     }
 
     fn lock(&mut self, session: SessionId, place: &Place, wanted: Wanted, wait: bool) -> LockReply {
@@ -445,6 +562,10 @@ impl State {
             }
             Taken::Now(outcome) => {
                 if outcome == LockOutcome::Done {
+                    if !self.ending.is_empty() {
+                        // Another descriptor of its file is open.
+                        self.ending.remove(&(place.clone(), wanted.holder));
+                    }
                     let mine = self.mine(session);
                     // Cutting a span in two adds two.
                     mine.held += 2;

@@ -12,6 +12,16 @@
 //! A lock that nobody is in the way of costs one message, and so does giving it up. Nothing of a lock is
 //! stored: when the home begins a new life, each mount tells what it holds.
 //!
+//! # A lock whose file is being closed
+//!
+//! A kernel tells its mount of the last close of a file after `close` has returned, or its process has ended;
+//! so somebody who saw that would find the whole-file lock still held, and be refused. But it tells of every
+//! `close` of a descriptor *before* that returns. A mount passes on that one of a file with such a lock was
+//! closed ([`crate::api::LockWant::Ending`]) before it lets the `close` return. Whoever then asks for the lock without wanting
+//! to wait waits all the same for a second at most, after which he is refused: another descriptor of the file
+//! was open. (Locks of `fcntl` on open file descriptions end late too, and it is not done for them: waits of
+//! record locks are looked through for deadlocks, and such a wait is none.)
+//!
 //! # What holds
 //!
 //! - No two locks that exclude each other are held at the same time, on whatever mounts.

@@ -195,6 +195,20 @@ impl Table {
             .min_by_key(|other| other.span.first)
     }
 
+    /// Whose locks are in the way of one.
+    pub(super) fn holders_in_the_way(&self, place: &Place, wanted: &Wanted) -> Vec<Holder> {
+        let locks = self.places.get(place).into_iter();
+        locks
+            .flat_map(|locks| locks.holders_in_the_way(wanted))
+            .collect()
+    }
+
+    /// Whether an owner has any lock on a file.
+    pub(super) fn has(&self, place: &Place, holder: Holder) -> bool {
+        let locks = self.places.get(place);
+        locks.is_some_and(|locks| locks.held.contains_key(&holder))
+    }
+
     /// Takes a lock; `wait`: queues for it where somebody is in the way.
     pub(super) fn lock(&mut self, place: &Place, wanted: Wanted, wait: bool) -> Taken {
         let conflict = self.test(place, &wanted);

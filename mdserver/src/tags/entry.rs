@@ -5,9 +5,9 @@
 //!
 //! | table | between the key and the number | for |
 //! |---|---|---|
-//! | `g` | 3 bytes of a text | infix: objects that have all trigrams of what is sought |
+//! | `g` | 8 bytes of a text from any place in it, at its end filled up with zero bytes | infix: a short one is a prefix of a window, a longer one has windows that all must be there |
 //! | `k` | nothing | all that have the key |
-//! | `l` | nothing | texts of too many trigrams: candidates for every infix |
+//! | `l` | nothing | texts of too many windows: candidates for every infix |
 //! | `r` | the last 256 bytes of a text, backwards | suffix |
 //! | `v` | 1 and a number, 2 and a text, 3 and bytes; the first 256 bytes of these | exact, prefix, range |
 //!
@@ -15,8 +15,11 @@
 //! within them is followed by 255, so that order and prefixes are those of the value.
 //!
 //! What is kept true: an object whose tag has a value has an entry in each [`Range`] that is made here
-//! for something that value fulfils. Not the reverse: values are cut, trigrams do not say where they
+//! for something that value fulfils. Not the reverse: values are cut, windows do not say where they
 //! stand, and the index may be behind. Every hit is a candidate, to be verified.
+//!
+//! Windows are as long as that: a shorter one stands in more texts the more there are (three letters in one
+//! of some hundreds), and a search would read them all to find few.
 //!
 //! The index itself is not here, nor what a query looks up ([`super::query`]).
 
@@ -30,11 +33,13 @@ use crate::api::Ino;
 
 /// Bytes of a value that are indexed; candidates that differ only beyond them are verified away.
 pub(super) const CUT: usize = 256;
-/// Most trigrams of one tag, each counted once however often it stands there; one that has more has
+/// Bytes of a window; the index knows all texts that have an infix of up to so many.
+pub(super) const WINDOW: usize = 8;
+/// Most windows of one tag, each counted once however often it stands there; one that has more has
 /// none and is a candidate for every infix.
-const MAX_TRIGRAMS: usize = 256;
-/// Most trigrams that are looked up for one infix: more do not make the candidates fewer by much.
-const LOOKED_UP: usize = 16;
+const MAX_WINDOWS: usize = 512;
+/// Most windows that are looked up for one infix: more do not make the candidates fewer by much.
+const LOOKED_UP: usize = 8;
 
 /// A part of the index: the entries from `from` on and before `to`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,6 +51,8 @@ pub struct Range {
     /// Whether the inode numbers ascend from entry to entry, none twice, so that ranges can be joined
     /// as they are read.
     pub posting: bool,
+    /// Whether these are candidates only because the index cannot tell.
+    pub unsure: bool,
 }
 
 /// One end of a range of values.
@@ -77,32 +84,40 @@ pub fn entries<K: AsRef<[u8]>>(ino: Ino, tags: &[(K, Tag)]) -> Vec<Vec<u8>> {
 }
 
 fn of_tag(key: &[u8], tag: &Tag, add: &mut dyn FnMut(Vec<u8>)) {
-    let mut trigrams = BTreeSet::new();
+    let mut windows = BTreeSet::new();
     add(table(b'k', key));
     for value in tag.values() {
         add(whole(key, &value));
         if let Value::Text(text) = &value {
             add(reversed(key, text, true));
-            for three in text.as_bytes().windows(3) {
+            let text = text.as_bytes();
+            for at in 0..text.len() {
                 // One more than is allowed is enough to know that there are too many.
-                if trigrams.len() > MAX_TRIGRAMS {
+                if windows.len() > MAX_WINDOWS {
                     break;
                 }
-                // Most of a long text it has said before.
-                if !trigrams.contains(three) {
-                    trigrams.insert(three.to_vec());
-                }
+                // Most of a long text that repeats itself it has said before.
+                windows.insert(window(&text[at..]));
             }
         }
     }
-    if trigrams.len() > MAX_TRIGRAMS {
+    if windows.len() > MAX_WINDOWS {
         return add(table(b'l', key));
     }
-    for three in trigrams {
+    for window in windows {
         let mut entry = table(b'g', key);
-        entry.extend_from_slice(&three);
+        entry.extend_from_slice(&window);
         add(entry);
     }
+}
+
+/// What a text begins with.
+fn window(text: &[u8]) -> [u8; WINDOW] {
+    let mut window = [0; WINDOW];
+    for (to, byte) in window.iter_mut().zip(text) {
+        *to = *byte;
+    }
+    window
 }
 
 /// The inode of an entry.
@@ -148,23 +163,32 @@ pub fn suffix(key: &str, suffix: &str) -> Range {
     below(reversed(key.as_bytes(), suffix, false), false)
 }
 
-/// Texts that may contain `infix` are in **all** of these, or in [`untold`]. Nothing if it has less
-/// than 3 bytes.
+/// Texts that may contain `infix` are in **all** of these, or in [`untold`]. Nothing if it is empty.
 pub fn infix(key: &str, infix: &str) -> Vec<Range> {
-    let trigrams: BTreeSet<_> = infix.as_bytes().windows(3).collect();
-    // Spread over them, as neighbours have much in common.
-    let step = trigrams.len().div_ceil(LOOKED_UP).max(1);
-    let lookup = |three: &[u8]| {
+    let within = |part: &[u8]| {
         let mut from = table(b'g', key.as_bytes());
-        from.extend_from_slice(three);
-        below(from, true)
+        from.extend_from_slice(part);
+        // A whole window with all inodes, or all windows that begin so.
+        below(from, part.len() == WINDOW)
     };
-    trigrams.into_iter().step_by(step).map(lookup).collect()
+    match infix.as_bytes() {
+        [] => Vec::new(),
+        short if short.len() < WINDOW => vec![within(short)],
+        long => {
+            let windows: BTreeSet<_> = long.windows(WINDOW).collect();
+            // Spread over them, as neighbours have much in common.
+            let step = windows.len().div_ceil(LOOKED_UP);
+            windows.into_iter().step_by(step).map(within).collect()
+        }
+    }
 }
 
-/// Texts that have too many trigrams for the index to tell: candidates for every infix.
+/// Texts that have too many windows for the index to tell: candidates for every infix.
 pub fn untold(key: &str) -> Range {
-    below(table(b'l', key.as_bytes()), true)
+    Range {
+        unsure: true,
+        ..below(table(b'l', key.as_bytes()), true)
+    }
 }
 
 /// Values between two ends. Ends of different types have nothing between them, and two open ends are
@@ -204,6 +228,7 @@ pub fn between(key: &str, low: End<'_>, high: End<'_>) -> Range {
         from,
         to,
         posting: false,
+        unsure: false,
     }
 }
 
@@ -287,7 +312,12 @@ fn escape_and_end<'a>(from: impl Iterator<Item = &'a u8>, to: &mut Vec<u8>) {
 /// The range of all entries that begin with `from`.
 fn below(from: Vec<u8>, posting: bool) -> Range {
     let to = after(from.clone());
-    Range { from, to, posting }
+    Range {
+        from,
+        to,
+        posting,
+        unsure: false,
+    }
 }
 
 /// The first byte string behind all that begin with this one, which has a byte below 255.

@@ -190,7 +190,7 @@ impl Search<'_> {
         for (index, range) in reads.ranges.iter().enumerate().skip(first) {
             let mut candidates = Candidates::range(&self.core.tags, range, from)?;
             while let Step::Candidate(ino) = candidates.next(&mut entry)? {
-                self.look_at(ino, &entry, told)?;
+                self.look_at(ino, &entry, told, !range.unsure)?;
                 if self.full() {
                     return Ok(Some(stored::after(&entry)));
                 }
@@ -228,7 +228,7 @@ impl Search<'_> {
                     Step::End => break,
                     Step::Pause(next) => next,
                     Step::Candidate(ino) => {
-                        self.look_at(ino, &[], told)?;
+                        self.look_at(ino, &[], told, true)?;
                         ObjectId(ino.0.saturating_add(1))
                     }
                 };
@@ -245,15 +245,21 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Looks at what the index has, at `entry` if it is in a range.
-    fn look_at(&mut self, ino: Ino, entry: &[u8], told: Option<&Told<'_>>) -> Result<(), MdError> {
+    /// Looks at what the index has, at `entry` if it is in a range; `sure`: it has it for what was asked.
+    fn look_at(
+        &mut self,
+        ino: Ino,
+        entry: &[u8],
+        told: Option<&Told<'_>>,
+        sure: bool,
+    ) -> Result<(), MdError> {
         if !self.mine(ino) || self.seen.contains(&ino) {
             return Ok(());
         }
         let Some(inode) = Candidate::read(self.core, ino)? else {
             return Ok(());
         };
-        self.consider(inode, self.trusts(ino), |candidate| {
+        self.consider(inode, sure && self.trusts(ino), |candidate| {
             told.is_some_and(|told| told.has(candidate, entry))
         })
     }

@@ -27,8 +27,8 @@ use crate::keys;
 use crate::kv::{KvError, Lsn, MetaKv};
 
 /// What is indexed and how entries are made: to be changed with [`super::entry`]. v2: all trigrams of
-/// texts that repeat themselves. v3: infinities are numbers.
-const ENTRIES: [u8; 16] = *b"slabfs tags v3\0\0";
+/// texts that repeat themselves. v3: infinities are numbers. v4: windows of eight bytes, not of three.
+const ENTRIES: [u8; 16] = *b"slabfs tags v4\0\0";
 /// How long one round of upkeep merges.
 const UPKEEP: Duration = Duration::from_secs(1);
 

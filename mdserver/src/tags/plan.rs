@@ -149,10 +149,11 @@ impl Way {
         let mut ranges: Vec<Range> = Vec::with_capacity(all.len());
         for range in all {
             match ranges.last_mut() {
-                Some(last) if range.to <= last.to => {}
+                Some(last) if range.to <= last.to => last.unsure |= range.unsure,
                 Some(last) if range.from < last.to => {
                     last.to = range.to;
                     last.posting = false;
+                    last.unsure |= range.unsure;
                 }
                 _ => ranges.push(range),
             }

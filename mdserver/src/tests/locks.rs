@@ -257,6 +257,84 @@ fn a_whole_file_lock_is_given_up_before_it_is_changed() {
     assert_eq!(one.lock(9, (0, 99), TRY), done(4));
 }
 
+/// Who does not want to wait does so where the holder's file was closed: the lock ends in a moment, or not.
+#[test]
+fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
+    let service = service();
+    let (one, two) = (mount(&service), mount(&service));
+    let of = |kind| {
+        move |mount: &Mount, owner, want| {
+            let mut ask = ask(owner, (0, 99), want);
+            ask.kind = kind;
+            mount.md.lock(mount.life, ask).unwrap()
+        }
+    };
+    let whole = of(LockKind::Whole);
+    let long = Duration::from_secs(10);
+    let nothing = LockReply::Decided {
+        outcome: LockOutcome::Done,
+        change: None,
+    };
+    assert_eq!(whole(&one, 1, LockWant::Ending), nothing, "it has none");
+    assert_eq!(whole(&one, 1, TRY), done(1));
+    assert!(held(whole(&two, 2, TRY)));
+    assert_eq!(whole(&one, 1, LockWant::Ending), nothing);
+    assert!(held(whole(&two, 2, LockWant::Test(LockMode::Exclusive))));
+    assert_eq!(whole(&two, 2, TRY), QUEUED);
+    assert_eq!(two.events(0, NOW), []);
+    assert_eq!(whole(&one, 1, LockWant::Unlock), done(2));
+    let events = two.events(0, NOW);
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].outcome, LockOutcome::Done);
+    // It was not the last descriptor: refused, and whoever asks later is refused at once.
+    assert_eq!(whole(&two, 2, LockWant::Ending), nothing);
+    assert_eq!(whole(&one, 1, TRY), QUEUED);
+    let events = one.events(0, long);
+    assert!(matches!(
+        events[..],
+        [LockEvent {
+            outcome: LockOutcome::Held(_),
+            ..
+        }]
+    ));
+    assert!(held(whole(&one, 3, TRY)));
+    assert_eq!(one.events(1, long), [], "nobody waits");
+    // Nor if its holder asks for it once more.
+    assert_eq!(whole(&two, 2, LockWant::Ending), nothing);
+    assert_eq!(whole(&two, 2, TRY), done(2));
+    assert!(held(whole(&one, 1, TRY)));
+    // All that are in the way have to be ending.
+    let shared = LockWant::Try(LockMode::Shared);
+    assert_eq!(whole(&two, 2, shared), done(3));
+    assert_eq!(whole(&one, 4, shared), done(3));
+    assert_eq!(whole(&two, 2, LockWant::Ending), nothing);
+    assert!(held(whole(&one, 3, TRY)));
+    // What was to be tried is taken back like a wait, and a session that ends gives what it had.
+    assert_eq!(whole(&one, 4, LockWant::Ending), nothing);
+    let mut tried = ask(3, (0, 99), TRY);
+    tried.kind = LockKind::Whole;
+    assert_eq!(one.md.lock(one.life, tried.clone()).unwrap(), QUEUED);
+    assert!(one.md.cancel_lock(tried.ticket).unwrap());
+    assert_eq!(whole(&one, 3, TRY), QUEUED);
+    assert_eq!(whole(&one, 4, LockWant::Unlock), done(4));
+    assert_eq!(one.events(1, NOW), []);
+    two.md.detach(true).unwrap();
+    let events = one.events(1, NOW);
+    assert!(matches!(
+        events[..],
+        [LockEvent {
+            outcome: LockOutcome::Done,
+            ..
+        }]
+    ));
+    // Record locks are refused at once: a wait could seem to close a circle.
+    let record = of(LockKind::Record);
+    let two = mount(&service);
+    record(&one, 1, TRY);
+    assert_eq!(record(&one, 1, LockWant::Ending), nothing);
+    assert!(held(record(&two, 2, TRY)));
+}
+
 /// Ends the service as a crash would, and starts one over what it left.
 fn again(service: Arc<Service>, dir: &std::path::Path) -> Arc<Service> {
     service.close().unwrap();

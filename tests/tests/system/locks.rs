@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs::File, io};
 
 use nix::errno::Errno;
@@ -153,6 +154,34 @@ fn whole_file_locks_exclude_across_mounts_and_leave_record_locks_alone() {
     whole(&copy, now(libc::LOCK_SH)).expect("its own");
     drop(copy);
     whole(&two, libc::LOCK_EX).expect("the last close has freed it");
+}
+
+/// The kernel tells a mount of the last close after `close` has returned.
+#[test]
+fn who_saw_the_close_gets_the_lock_at_once() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    drop((one, two));
+    let at = [cluster.at(0, "f"), cluster.at(1, "f")];
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Who is told late is told later where others run.
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let refused = (0..300).find_map(|turn| {
+            let file = file::open(&at[turn % 2]);
+            let locked = whole(&file, libc::LOCK_EX | libc::LOCK_NB);
+            locked.err().map(|error| (turn, error))
+        });
+        over.store(true, Ordering::Relaxed);
+        assert!(refused.is_none(), "{refused:?}");
+    });
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl Change {
 fn mode_of(want: LockWant) -> Option<LockMode> {
     match want {
         LockWant::Try(mode) | LockWant::Wait(mode) | LockWant::Test(mode) => Some(mode),
-        LockWant::Unlock => None,
+        LockWant::Unlock | LockWant::Ending => None,
     }
 }
 

@@ -28,6 +28,7 @@ mod poll;
 mod tell;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -179,6 +180,16 @@ impl State {
     }
 }
 
+/// Something to be done that gives the result to whoever waits for it.
+fn awaited() -> (Then, Receiver<Result<Locked, MdError>>) {
+    let (send, receive) = sync_channel(1);
+    let then: Then = Box::new(move |result| {
+        // The other end waits.
+        drop(send.send(result));
+    });
+    (then, receive)
+}
+
 impl Locks {
     /// Locks of a session that attached to a home in this life.
     pub(super) fn new(life: LockLife) -> Locks {
@@ -285,6 +296,38 @@ impl Client {
                 .contains(&owner)
     }
 
+    /// Who holds a whole-file lock through an open file.
+    pub fn whole_locks(&self, file: &LockFile, open: u64) -> Vec<LockOwner> {
+        let state = self.locks.state.lock();
+        if state.held.is_empty() {
+            return Vec::new();
+        }
+        let owners = state
+            .held
+            .owners(&(file.clone(), LockKind::Whole), Some(open));
+        owners.into_iter().collect()
+    }
+
+    /// Tells the home that a descriptor of the file through which somebody holds a whole-file lock is being closed:
+    /// if it is the last, the lock ends after the close has returned, and others wait for that moment.
+    pub fn ends_soon(&self, file: LockFile, owner: LockOwner) {
+        let (then, answer) = awaited();
+        let ask = LockAsk {
+            file,
+            kind: LockKind::Whole,
+            owner,
+            pid: 0,
+            span: LockSpan::ALL,
+            want: LockWant::Ending,
+            ticket: self.lock_ticket(),
+        };
+        self.lock(ask, 0, then);
+        if let Ok(Err(error)) = answer.recv() {
+            // It only makes others wait who would be refused.
+            tracing::debug!(%error, "the home was not told of a close");
+        }
+    }
+
     /// Whose locks on a file were taken through an open file that is closed now, and are still there: they
     /// are to be given up by [`Client::unlock_all`]. Until that is done nobody locks as those owners: an
     /// owner's number may be that of the next open file already.
@@ -323,13 +366,9 @@ impl Client {
     }
 
     fn give_up(&self, ask: LockAsk) {
-        let (send, receive) = std::sync::mpsc::sync_channel(1);
-        let then: Then = Box::new(move |result| {
-            // The other end is below and waits.
-            drop(send.send(result));
-        });
+        let (then, answer) = awaited();
         self.lock(ask.clone(), 0, then);
-        match receive.recv() {
+        match answer.recv() {
             Ok(Ok(_)) | Ok(Err(MdError::SessionLost)) | Err(_) => {}
             Ok(Err(error)) => {
                 tracing::warn!(ino = %ask.file.ino, %error, "locks of a closed file could not be given up; trying again");

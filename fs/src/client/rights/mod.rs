@@ -375,6 +375,6 @@ impl Client {
 }
 
 #[cfg(test)]
-mod model;
+pub(super) mod model;
 #[cfg(test)]
 mod tests;

@@ -343,7 +343,7 @@ impl Client {
             return Ok(());
         };
         object.epoch.fetch_add(1, Ordering::AcqRel);
-        self.cache().forget_object(object.ino);
+        self.cache().forget_object(object);
         if form.attr.change > object.geometry.read().attr.change {
             let mut geometry = object.geometry.write();
             self.adopt(object, &mut geometry, &form)?;

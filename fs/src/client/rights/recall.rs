@@ -232,7 +232,7 @@ impl Client {
             && let Some(object) = own.object()
         {
             object.epoch.fetch_add(1, Ordering::AcqRel);
-            self.cache().forget_object(object.ino);
+            self.cache().forget_object(&object);
         }
         let gives = givings(own.ino, closing, &given, serial);
         self.rights.given.fetch_add(1, Ordering::Relaxed);

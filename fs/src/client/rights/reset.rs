@@ -119,7 +119,7 @@ impl Client {
         let object = own.object()?;
         self.bring_out_for_others(&object, RightsLife::UNKNOWN);
         object.epoch.fetch_add(1, Ordering::AcqRel);
-        self.cache().forget_object(object.ino);
+        self.cache().forget_object(&object);
         None
     }
 

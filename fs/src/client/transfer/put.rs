@@ -527,7 +527,7 @@ impl Client {
                 self.insert_records(object, geometry, &reply, records);
                 object.grow(geometry, reach);
                 object.epoch.fetch_add(1, Ordering::AcqRel);
-                self.cache().forget_object(object.ino);
+                self.cache().forget_object(object);
                 site.reply = Some(reply);
             }
             Err(error) => {
@@ -550,7 +550,7 @@ impl Client {
         let object = site.object;
         if site.geometry.grid.is_some() {
             object.epoch.fetch_add(1, Ordering::AcqRel);
-            self.cache().forget_object(object.ino);
+            self.cache().forget_object(object);
         }
         let mut state = object.state.lock();
         if state.runs.is_empty() {

@@ -1,6 +1,8 @@
 //! Flush: `close` of a file descriptor. What the handle wrote goes out, and an error that a write could not
 //! tell is told; then the process's record locks on the file end, as POSIX has it, whichever descriptor they
-//! were taken through. Nothing of either: answered at once; otherwise on the pool.
+//! were taken through. A lock of `flock` ends with the last descriptor of the open file, which the kernel
+//! tells after the `close` has returned; that it may be now, the home hears before. Nothing of all that:
+//! answered at once; otherwise on the pool.
 
 use std::sync::Arc;
 
@@ -27,7 +29,8 @@ pub(in crate::mount) fn answer(
     };
     let owner = api::LockOwner(owner.0);
     let locks = shared.client.holds_records(&file.lock_file(), owner);
-    if !file.has_dirty() && !locks {
+    let ending = shared.client.whole_locks(&file.lock_file(), file.id);
+    if !file.has_dirty() && !locks && ending.is_empty() {
         return flush(file, inode, reply);
     }
     let (open, shared_there) = (open.clone(), shared.clone());
@@ -36,10 +39,13 @@ pub(in crate::mount) fn answer(
             return reply.ok();
         };
         let flushed = file.flush();
+        let client = &shared_there.client;
         if locks {
             // After the flush: whoever gets the lock next finds what was written under it.
-            let client = &shared_there.client;
             client.unlock_all(file.lock_file(), LockKind::Record, owner);
+        }
+        for owner in ending {
+            client.ends_soon(file.lock_file(), owner);
         }
         match flushed {
             Ok(()) => reply.ok(),

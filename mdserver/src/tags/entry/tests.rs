@@ -27,9 +27,9 @@ fn an_entry_names_its_inode_and_key() {
         assert_eq!(ino_of(entry), Some(ObjectId(0x0102)));
         assert!(matches!(key_of(entry), Some("key" | "z")));
     }
-    // Key, number, text and reversed text of the first; key, text, reversed, two trigrams of the other.
-    assert_eq!(all.len(), 4 + 5);
-    assert_eq!(all[0], *b"gz\0abc\0\0\0\0\0\0\x01\x02");
+    // Key, number, text and reversed text of the first, two windows; key, text, reversed, four windows of the other.
+    assert_eq!(all.len(), 4 + 2 + 3 + 4);
+    assert_eq!(all[2], *b"gz\0abcd\0\0\0\0\0\0\0\0\0\0\x01\x02");
     assert_eq!((ino_of(b"short"), key_of(b"")), (None, None));
 }
 
@@ -69,7 +69,7 @@ fn long_values_are_cut_and_stay_candidates() {
     for text in [long, wild] {
         let tag = Tag::text(text.clone());
         let all = entries(INO, &[("k", tag.clone())]);
-        assert!(all.len() < 300 && all.iter().all(|entry| entry.len() < 600));
+        assert!(all.len() < 10 + MAX_WINDOWS && all.iter().all(|entry| entry.len() < 600));
         let value = Value::Text(text.as_str().into());
         assert!(hits(&exact("k", &value), &tag));
         assert!(hits(&prefix("k", &text[..1000]), &tag));
@@ -87,7 +87,7 @@ fn long_values_are_cut_and_stay_candidates() {
             ));
         }
     }
-    // A list cannot have more trigrams than one text.
+    // A list cannot have more windows than one text.
     let many: Vec<String> = (0..1000).map(|n| format!("\"{}\"", n * 7919)).collect();
     let list = Tag::infer(&format!("[{}]", many.join(","))).unwrap();
     assert!(hits(&untold("k"), &list));
@@ -95,7 +95,7 @@ fn long_values_are_cut_and_stay_candidates() {
 }
 
 #[test]
-fn a_text_that_repeats_itself_has_all_its_trigrams() {
+fn a_text_that_repeats_itself_has_all_its_windows() {
     let text = "ab".repeat(200) + "needle";
     let tag = Tag::text(text);
     assert!(infix_hits("needle", &tag));
@@ -117,6 +117,7 @@ fn a_text_that_repeats_itself_has_all_its_trigrams() {
         let last = char::from_u32(0x1000 + count - 1).unwrap().to_string();
         assert!(infix_hits(&last, &tag), "{count}");
     }
+    assert!(!hits(&untold("k"), &members(60)));
     assert!(hits(&untold("k"), &members(199)));
 }
 
@@ -195,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_of_a_text_find_it(text in "[ab\0ä]{0,9}", part in "[ab\0ä]{0,4}") {
+    fn parts_of_a_text_find_it(text in "[ab\0ä]{0,14}", part in "[ab\0ä]{0,12}") {
         let tag = Tag::text(text.clone());
         prop_assert_eq!(hits(&prefix("k", &part), &tag), text.starts_with(&part));
         prop_assert_eq!(hits(&suffix("k", &part), &tag), text.ends_with(&part));
@@ -203,11 +204,23 @@ proptest! {
     }
 
     #[test]
+    fn an_infix_of_up_to_a_window_finds_nothing_else(text in "[abä]{0,14}", part in "[abä]{1,3}") {
+        let found = infix_hits(&part, &Tag::text(text.clone()));
+        prop_assert_eq!(found, text.contains(&part));
+    }
+
+    #[test]
+    fn parts_of_parts_of_a_text_find_it(text in "[ab\0ä]{0,40}", from in 0usize..40, len in 1usize..24) {
+        let part: String = text.chars().skip(from).take(len).collect();
+        prop_assert!(part.is_empty() || infix_hits(&part, &Tag::text(text)));
+    }
+
+    #[test]
     fn postings_ascend(inos in proptest::collection::btree_set(any::<u64>(), 1..20)) {
-        let tag = Tag::text("abc");
+        let tag = Tag::text("abcdefgh");
         let all: BTreeSet<_> = inos.iter().flat_map(|&ino| entries(ObjectId(ino), &[("k", tag.clone())])).collect();
-        let value = Value::Text("abc".into());
-        let mut ranges = infix("k", "abc");
+        let value = Value::Text("abcdefgh".into());
+        let mut ranges = infix("k", "abcdefgh");
         ranges.extend([exact("k", &value), has_key("k")]);
         for range in ranges {
             prop_assert!(range.posting);

@@ -37,8 +37,9 @@ impl Query {
 }
 
 impl Query {
-    /// Whether what the index has for [`Query::access`], read whole, are all hits, if it is not behind:
-    /// comparisons of tags with what is in the index as it is, with `and` and `or` between them.
+    /// Whether what the index has for [`Query::access`], read whole, are all hits, if it is not behind and but for
+    /// ranges that are [`unsure`](Range::unsure): comparisons of tags with what is in the index as it is, with
+    /// `and` and `or` between them.
     pub fn is_precise(&self) -> bool {
         self.root.is_precise()
     }
@@ -99,7 +100,11 @@ impl Test {
             Self::Is(_, literal) => number(literal),
             Self::In(low, high) => low.iter().chain(high).all(number),
             Self::Like(Pattern::Prefix(text) | Pattern::Suffix(text)) => text.len() < entry::CUT,
-            Self::Like(Pattern::Any | Pattern::Infix(_)) | Self::Unlike(_) => false,
+            // The end of a text looks like zero bytes behind it.
+            Self::Like(Pattern::Infix(text)) => {
+                text.len() <= entry::WINDOW && !text.is_empty() && !text.contains('\0')
+            }
+            Self::Like(Pattern::Any) | Self::Unlike(_) => false,
         }
     }
 
@@ -129,9 +134,9 @@ impl Test {
             Self::Like(Pattern::Prefix(text)) => entry::prefix(key, text),
             Self::Like(Pattern::Suffix(text)) => entry::suffix(key, text),
             Self::Like(Pattern::Infix(text)) => {
-                let trigrams = entry::infix(key, text);
-                if !trigrams.is_empty() {
-                    let told = Access::and(trigrams.into_iter().map(Access::Range));
+                let windows = entry::infix(key, text);
+                if !windows.is_empty() {
+                    let told = Access::and(windows.into_iter().map(Access::Range));
                     return Access::or([told, Access::Range(entry::untold(key))]);
                 }
                 entry::has_key(key)

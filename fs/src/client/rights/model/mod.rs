@@ -24,6 +24,8 @@ mod mount;
 mod search;
 mod world;
 
+pub(in crate::client) use world::entry;
+
 use slabfs_mdserver::api::RightMode;
 use slabfs_mdserver::rights::driven::Flaw;
 use slabfs_model::Region;

@@ -133,7 +133,7 @@ impl PartialEq for World {
 }
 
 /// The object in a rank.
-fn entry(rank: usize, change: u64) -> Entry {
+pub(in crate::client) fn entry(rank: usize, change: u64) -> Entry {
     let time = Time { sec: 0, nsec: 0 };
     Entry {
         attr: Attr {
