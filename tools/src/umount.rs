@@ -42,11 +42,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         abort(&left)?;
         return take_away(&left.at);
     }
-    let full = match args.mountpoint.canonicalize() {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            return take_away(&args.mountpoint);
-        }
-        result => result.map_err(|error| crate::onmount::explain(&args.mountpoint, error))?,
+    let full = match named(&args.mountpoint) {
+        Some(full) if mounts()?.iter().any(|mounted| mounted.at == full) => full,
+        _ => match args.mountpoint.canonicalize() {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+                return take_away(&args.mountpoint);
+            }
+            result => result.map_err(|error| crate::onmount::explain(&args.mountpoint, error))?,
+        },
     };
     let mounted = mounts()?;
     let Some(mounted) = mounted.iter().rfind(|mounted| mounted.at == full) else {
@@ -103,19 +106,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// The mount at a path when its process was killed. The kernel may still wait for an answer of it, and so
 /// would whoever looked at the mount: only the list of mounts is looked at.
 fn left_behind(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
+    // A path that is wrong is told of below.
+    let Some(full) = named(mountpoint) else {
+        return Ok(None);
+    };
+    let mut mounted = mounts()?;
+    mounted.retain(|mounted| mounted.at == full);
+    Ok(mounted
+        .pop()
+        .filter(|last| last.process().is_some_and(has_ended)))
+}
+
+/// The full path of a mount point, without a look at what it is: a mount whose services are away answers late.
+fn named(mountpoint: &Path) -> Option<PathBuf> {
     let full = match (mountpoint.parent(), mountpoint.file_name()) {
         (Some(parent), Some(name)) => std::path::absolute(parent)
             .and_then(|parent| parent.canonicalize())
             .map(|parent| parent.join(name)),
         _ => std::path::absolute(mountpoint),
     };
-    // A path that is wrong is told of below.
-    let Ok(full) = full else { return Ok(None) };
-    let mut mounted = mounts()?;
-    mounted.retain(|mounted| mounted.at == full);
-    Ok(mounted
-        .pop()
-        .filter(|last| last.process().is_some_and(has_ended)))
+    full.ok()
 }
 
 /// Takes a mount away that nobody serves.
@@ -140,8 +150,9 @@ fn store(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
     });
     let Ok(stored) = told.recv_timeout(timeout) else {
         bail!(
-            "{shown} stays mounted, since not everything was stored within {timeout:?}; try again when \
-             `slabfs servers {shown}` shows all servers online, or lose it with `slabfs umount --force {shown}`"
+            "{shown} stays mounted, since it did not say within {timeout:?} that everything is stored: it may wait for \
+             a server (`slabfs servers {shown}` shows which are away), or have much to store; try again later, or lose \
+             what is not stored with `slabfs umount --force {shown}`"
         );
     };
     match stored {

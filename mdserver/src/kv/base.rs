@@ -2,7 +2,8 @@
 //! index.
 
 use super::direct::{self, Direct};
-use super::index::{Entries, Entry, Fault, Index};
+use super::entries::{Entries, Entry};
+use super::index::{Fault, Index};
 
 /// What is asked for keys that are in no table.
 #[derive(Debug)]

@@ -16,12 +16,13 @@
 
 use super::Lsn;
 use super::disk::{Disk, le64};
+use super::entries::Entries;
 use super::filter::Filter;
 use super::key::Key;
 use super::memtable::Change;
 use super::pages::{self, Editor, Malformed};
+use super::sled_files::{let_go, release};
 use crc_fast::crc32_iscsi as crc32c;
-use nix::fcntl::{Flock, FlockArg};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -32,8 +33,6 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::time::Duration;
 
 /// The index cannot be trusted any more; the words are sled's, or ours about a checksum.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -45,9 +44,6 @@ const MIN_CACHE: u64 = 4 << 20;
 
 /// How often the log may become shorter while room behind it is set aside.
 const TRIES: usize = 4;
-
-/// How long a tree that was closed may take to let go of its files.
-const LET_GO: Duration = Duration::from_secs(10);
 
 /// So much is told of what sled says when it panics.
 const PANIC: usize = 300;
@@ -74,10 +70,8 @@ pub(super) struct Index {
     turns: AtomicU64,
 }
 
-/// One row: the key, and its value. Without a value: a page of this fence, which cannot be read.
-pub(super) type Entry = (sled::IVec, Option<sled::IVec>);
-
-fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
+/// What sled says; a panic of it is a fault too.
+pub(super) fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(Fault(error.to_string())),
@@ -104,7 +98,7 @@ fn sealed(key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 /// The value in what is stored, when its checksum fits.
-fn unsealed(key: &[u8], mut stored: sled::IVec) -> Option<sled::IVec> {
+pub(super) fn unsealed(key: &[u8], mut stored: sled::IVec) -> Option<sled::IVec> {
     let at = stored.len().checked_sub(4)?;
     let good = stored[at..] == checksum(key, &stored[..at]);
     good.then(|| {
@@ -264,17 +258,7 @@ impl Index {
         let end = to.map_or_else(|| SmallVec::from_slice(&[PAGE + 1]), place);
         let bounds = (Bound::Included(&first[..]), Bound::Excluded(&end[..]));
         let iter = guarded(|| Ok(db.range::<&[u8], _>(bounds)))?;
-        Ok(Entries {
-            iter: Some(iter),
-            ahead: None,
-            page: None,
-            at: 0,
-            from: from.to_vec(),
-            to: to.map(<[u8]>::to_vec),
-            passes,
-            gaps: Vec::new(),
-            leftovers: Vec::new(),
-        })
+        Ok(Entries::new(iter, from, to, passes))
     }
 
     /// Sets (`Some`) and removes (`None`) keys, ascending; afterwards the tree says it has `applied`, if given. A page that
@@ -431,7 +415,7 @@ fn place(fence: &[u8]) -> Place {
 }
 
 /// What a page that cannot be read is.
-fn wrong_page(place: &[u8]) -> Fault {
+pub(super) fn wrong_page(place: &[u8]) -> Fault {
     let fence = place.get(1..).unwrap_or_default().escape_ascii();
     Fault(format!(
         "the checksum of the rows from {fence:?} on is wrong",
@@ -455,43 +439,6 @@ fn set_applied(db: &sled::Db, lsn: Lsn) -> Result<(), Fault> {
     guarded(|| db.apply_batch(end))
 }
 
-/// Gives back what [`Index::reserve`] set aside: sled writes other files when it opens.
-fn release(log: &Path) -> Result<(), Fault> {
-    let given_back = OpenOptions::new().write(true).open(log).and_then(|log| {
-        let len = log.metadata()?.len();
-        log.set_len(len)
-    });
-    match given_back {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Fault(format!("sled's log: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Waits until nobody holds sled's lock on its log, at most [`LET_GO`].
-///
-/// Dropping the tree does not end what sled's threads are about; the last of them to end lets go of the
-/// lock. Other processes are kept out by the lock of the store, so whoever holds this one is of here.
-pub(super) fn let_go(log: &Path) {
-    let Ok(file) = OpenOptions::new().write(true).open(log) else {
-        return;
-    };
-    let Err((file, _)) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
-        return;
-    };
-    let (done, waited) = mpsc::channel();
-    std::thread::spawn(move || {
-        let locked = Flock::lock(file, FlockArg::LockExclusive);
-        drop(locked);
-        // Whoever waited may have given up.
-        let _ = done.send(());
-    });
-    if waited.recv_timeout(LET_GO).is_err() {
-        tracing::warn!(log = %log.display(), "somebody holds the lock of the index's files");
-    }
-}
-
 impl Drop for Index {
     fn drop(&mut self) {
         let db = self.db.take();
@@ -501,102 +448,5 @@ impl Drop for Index {
         }) {
             tracing::warn!(%fault, "closing the index failed; its files are checked at the next start");
         }
-    }
-}
-
-/// Rows in ascending order.
-pub(super) struct Entries {
-    /// `None` at the end, so that a tree that grows behind it is not read on.
-    iter: Option<sled::Iter>,
-    /// The page behind `page`: its place, and what is stored there.
-    ahead: Option<(sled::IVec, sled::IVec)>,
-    /// The page that is read, and where its next row begins.
-    page: Option<(sled::IVec, sled::IVec)>,
-    at: usize,
-    /// Rows before this one are passed over.
-    from: Vec<u8>,
-    to: Option<Vec<u8>>,
-    /// Pages that cannot be read are passed, and told.
-    passes: bool,
-    /// From where to where these reach; without an end, to the end.
-    gaps: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Fences of pages that have rows behind the fence of the next.
-    leftovers: Vec<Vec<u8>>,
-}
-
-impl Entries {
-    /// The next row, or the fence of a page that is passed.
-    pub(super) fn next(&mut self) -> Result<Option<Entry>, Fault> {
-        loop {
-            if let Some((place, page)) = &self.page {
-                let row = pages::row_at(page, self.at);
-                let row = row.map_err(|Malformed| wrong_page(place))?;
-                // What lies behind the next fence was left there when a page was cut.
-                let is_left = row.as_ref().is_some_and(|(key, _)| {
-                    let next = self.ahead.as_ref();
-                    next.is_some_and(|(next, _)| page[key.clone()] >= next[1..])
-                });
-                if is_left && self.passes {
-                    self.leftovers.push(place[1..].to_vec());
-                }
-                if let (Some((key, value)), false) = (row, is_left) {
-                    self.at = value.end;
-                    let found = &page[key.clone()];
-                    if *found < *self.from {
-                        continue;
-                    }
-                    if self.to.as_ref().is_some_and(|to| *found >= **to) {
-                        (self.page, self.ahead, self.iter) = (None, None, None);
-                        return Ok(None);
-                    }
-                    let key = page.subslice(key.start, key.len());
-                    return Ok(Some((key, Some(page.subslice(value.start, value.len())))));
-                }
-                self.page = None;
-            }
-            let current = match self.ahead.take() {
-                Some(ahead) => Some(ahead),
-                None => self.advance()?,
-            };
-            let Some((place, stored)) = current else {
-                return Ok(None);
-            };
-            self.ahead = self.advance()?;
-            self.at = 0;
-            match unsealed(&place, stored) {
-                Some(page) => self.page = Some((place, page)),
-                None if !self.passes => return Err(wrong_page(&place)),
-                None => {
-                    let next = self.ahead.as_ref().map(|(next, _)| next[1..].to_vec());
-                    self.gaps.push((place[1..].to_vec(), next));
-                    return Ok(Some((place.subslice(1, place.len() - 1), None)));
-                }
-            }
-        }
-    }
-
-    /// Whether a key lies in a page that was passed.
-    pub(super) fn has_passed(&self, key: &[u8]) -> bool {
-        let at = self
-            .gaps
-            .partition_point(|(from, _)| from.as_slice() <= key);
-        let gap = at.checked_sub(1).map(|at| &self.gaps[at]);
-        gap.is_some_and(|(_, to)| to.as_ref().is_none_or(|to| key < to.as_slice()))
-    }
-
-    /// The fences of pages that have rows behind the fence of the next, as far as was read.
-    pub(super) fn leftovers(&self) -> &[Vec<u8>] {
-        &self.leftovers
-    }
-
-    fn advance(&mut self) -> Result<Option<(sled::IVec, sled::IVec)>, Fault> {
-        let Some(iter) = &mut self.iter else {
-            return Ok(None);
-        };
-        let next = guarded(|| iter.next().transpose())?;
-        if next.is_none() {
-            self.iter = None;
-        }
-        Ok(next)
     }
 }

@@ -31,6 +31,7 @@ mod conformance;
 mod direct;
 mod disk;
 mod engine;
+mod entries;
 mod error;
 mod filter;
 mod frame;
@@ -52,6 +53,7 @@ mod replay;
 mod salvage;
 mod scan;
 mod signals;
+mod sled_files;
 mod start;
 mod sync;
 #[cfg(test)]

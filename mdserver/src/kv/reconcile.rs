@@ -11,8 +11,9 @@
 
 use super::checkpoint::{Broken, Reader};
 use super::direct::Direct;
+use super::entries::{Entries, Entry};
 use super::housekeeping::PART;
-use super::index::{Entries, Entry, Fault, Index};
+use super::index::{Fault, Index};
 use super::memtable::{Memtable, bytes_of};
 use super::replay::Change;
 use super::{KvError, Lsn, Pair};

@@ -2,7 +2,8 @@
 
 use super::Pair;
 use super::base::Base;
-use super::index::{Entry, Fault};
+use super::entries::Entry;
+use super::index::Fault;
 use super::memtable::Tables;
 
 /// The fault of a value whose checksum does not fit.

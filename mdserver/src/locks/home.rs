@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
+use super::ending::Ending;
 use super::table::{Holder, Lost, Place, Table, Taken, Wanted};
 use crate::api::{
     HeldLocks, LockAsk, LockEvent, LockKind, LockLife, LockMode, LockNews, LockOutcome, LockReply,
@@ -22,10 +23,6 @@ use crate::api::{
 const MOST_HELD: usize = 1 << 20;
 /// Most requests of a session that may wait.
 const MOST_WAITING: usize = 1 << 16;
-/// How long who asks for a lock and does not want to wait waits for the end of one whose file was closed.
-const ENDING: Duration = Duration::from_secs(1);
-/// So many locks whose files were closed are looked through for those of which that is long ago.
-const MANY_ENDING: usize = 1 << 10;
 /// Longest that a poll waits.
 const LONGEST_POLL: Duration = Duration::from_secs(10);
 
@@ -42,8 +39,7 @@ struct State {
     latest: LockLife,
     table: Table,
     sessions: HashMap<SessionId, Mine>,
-    /// Whole-file locks that may end in a moment, and until when that is waited for.
-    ending: HashMap<(Place, Holder), Instant>,
+    ending: Ending,
     grace: Option<Grace>,
     closing: bool,
 }
@@ -149,7 +145,7 @@ impl Home {
                 latest: life,
                 table: Table::default(),
                 sessions: HashMap::new(),
-                ending: HashMap::new(),
+                ending: Ending::default(),
                 grace,
                 closing: false,
             }),
@@ -227,9 +223,7 @@ impl Home {
     pub(crate) fn end_session(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.table.end_session(session);
-        state
-            .ending
-            .retain(|(_, holder), _| holder.session != session);
+        state.ending.forget_session(session);
         if let Some(mine) = state.sessions.remove(&session) {
             mine.wake.notify_all();
         }
@@ -358,8 +352,7 @@ impl State {
         mine.waiting.clear();
         mine.trying.clear();
         mine.wake.notify_all();
-        self.ending
-            .retain(|(_, holder), _| holder.session != session);
+        self.ending.forget_session(session);
         let held = told.into_iter().flat_map(|one| {
             let holder = Holder {
                 session,
@@ -442,8 +435,8 @@ impl State {
             LockWant::Unlock => {
                 let holder = wanted(LockMode::Shared).holder;
                 let had = self.table.unlock(&place, holder, ask.span);
-                if !self.ending.is_empty() && !self.table.has(&place, holder) {
-                    self.ending.remove(&(place, holder));
+                if had && !self.table.has(&place, holder) {
+                    self.ending.forget(&place, holder);
                 }
                 decided(LockOutcome::Done, had.then(|| self.mine(session).changed()))
             }
@@ -465,11 +458,7 @@ impl State {
         if place.kind != LockKind::Whole || !self.table.has(&place, holder) {
             return;
         }
-        let now = Instant::now();
-        if self.ending.len() >= MANY_ENDING {
-            self.ending.retain(|_, until| now < *until);
-        }
-        self.ending.insert((place, holder), now + ENDING);
+        self.ending.note((place, holder), Instant::now());
     }
 
     /// A lock for somebody who does not want to wait; who does so only for locks that are ending.
@@ -482,7 +471,9 @@ impl State {
         else {
             return reply;
         };
-        let Some(until) = self.until_all_end(place, &wanted) else {
+        let in_the_way = self.table.holders_in_the_way(place, &wanted);
+        let now = Instant::now();
+        let Some(until) = self.ending.all_end(place, &in_the_way, now) else {
             return reply;
         };
         match self.table.lock(place, wanted, true) {
@@ -500,23 +491,6 @@ impl State {
             }
             Taken::Now(_) => reply,
         }
-    }
-
-    /// When all that is in the way will have ended if it is ending; none if something is not.
-    fn until_all_end(&self, place: &Place, wanted: &Wanted) -> Option<Instant> {
-        if self.ending.is_empty() {
-            return None;
-        }
-        let now = Instant::now();
-        let mut last = None;
-        for holder in self.table.holders_in_the_way(place, wanted) {
-            let until = *self.ending.get(&(place.clone(), holder))?;
-            if until <= now {
-                return None;
-            }
-            last = last.max(Some(until));
-        }
-        last
     }
 
     /// Refuses those of a session that did not want to wait and have waited for long enough.
@@ -562,10 +536,8 @@ impl State {
             }
             Taken::Now(outcome) => {
                 if outcome == LockOutcome::Done {
-                    if !self.ending.is_empty() {
-                        // Another descriptor of its file is open.
-                        self.ending.remove(&(place.clone(), wanted.holder));
-                    }
+                    // Another descriptor of its file is open.
+                    self.ending.forget(place, wanted.holder);
                     let mine = self.mine(session);
                     // Cutting a span in two adds two.
                     mine.held += 2;

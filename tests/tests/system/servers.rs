@@ -263,3 +263,17 @@ fn umount_does_not_lose_in_silence() {
     cluster.start_server(0);
     umount(&[]).ok();
 }
+
+/// A mount whose metadata service is away answers late; who takes it down is told when he said.
+#[test]
+fn umount_waits_no_longer_than_it_is_told() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 1, &["--io-timeout", "30s"]);
+    let mnt = cluster.mnt(0);
+    file::write(&mnt.join("a"), [7; 100]);
+    cluster.kill_md();
+    slabfs(["umount", "--timeout", "1s", mnt.to_str().expect("text")])
+        .fails(1, &["stays mounted", "within 1s", "--force"]);
+    cluster.start_md();
+    slabfs(["umount", mnt.to_str().expect("text")]).ok();
+}

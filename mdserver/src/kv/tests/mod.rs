@@ -124,7 +124,7 @@ fn journals(dir: &Path) -> Vec<PathBuf> {
 /// sled's tree in a store that is closed: past the index. A thread of sled may have its lock for a while yet.
 fn sled_in(dir: &Path) -> sled::Db {
     let sled = dir.join("sled");
-    super::index::let_go(&sled.join("db"));
+    super::sled_files::let_go(&sled.join("db"));
     sled::open(sled).unwrap()
 }
 

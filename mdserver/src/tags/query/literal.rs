@@ -30,6 +30,22 @@ fn read(key: &Key, word: &Word) -> Result<Literal, String> {
     }
 }
 
+/// Whether anything is called so, or begins so.
+pub(super) fn can_be(key: &Key, text: &str) -> Result<(), String> {
+    match key {
+        Key::Builtin(Builtin::Path) if !text.starts_with('/') => {
+            let text: String = text.chars().take(40).collect();
+            Err(format!(
+                "a path begins with a slash, at the top of the filesystem: write /{text}, or */{text} if it may lie deeper"
+            ))
+        }
+        Key::Builtin(Builtin::Name) if text.contains('/') => {
+            Err("a name has no slash; compare the path: path = */data/temp".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn tag_value(word: &Word) -> Result<Literal, String> {
     if let [Part::Bare(x), Part::Quoted(digits)] = &word.parts[..]
         && x == "x"

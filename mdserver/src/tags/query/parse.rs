@@ -275,6 +275,11 @@ impl Parser<'_> {
                 return Err(self.error_at(span, message));
             }
             let literal = self.said(span.clone(), literal::value(key, comparison, word))?;
+            if let Literal::Text(text) = &literal
+                && matches!(comparison, Comparison::Equal | Comparison::NotEqual)
+            {
+                self.said(span.clone(), literal::can_be(key, text))?;
+            }
             if let (Key::Builtin(Builtin::Owner), Literal::Text(name)) = (key, &literal)
                 && matches!(comparison, Comparison::Equal | Comparison::NotEqual)
                 && !(self.is_user)(name)
@@ -288,6 +293,9 @@ impl Parser<'_> {
         }
         self.said(span.clone(), literal::takes_patterns(key))?;
         let pattern = self.said(span.clone(), literal::pattern(word))?;
+        if let Pattern::Prefix(text) = &pattern {
+            self.said(span.clone(), literal::can_be(key, text))?;
+        }
         match comparison {
             Comparison::Equal => Ok(Test::Like(pattern)),
             Comparison::NotEqual => Ok(Test::Unlike(pattern)),

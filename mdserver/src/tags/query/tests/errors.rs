@@ -49,6 +49,10 @@ fn each_mistake_points_at_its_place() {
     refused("size > 1e300P", "1e300P", "a number of bytes");
     refused("dtype = float32", "float32", "write f4");
     refused("kind = thing", "thing", "is not a kind");
+    refused("path = d/b", "d/b", "write /d/b, or */d/b");
+    refused("path != d/*", "d/*", "write /d/");
+    refused("path in (/a, b)", "b", "write /b");
+    refused("name = d/b", "d/b", "compare the path");
     refused("step = 3..9", "3..9", "with in");
     refused("step != 3..", "3..", "with in");
     refused("mtime = 2026-11..2026-12", "2026-11..2026-12", "with in");

@@ -138,7 +138,13 @@ fn terms() -> impl Strategy<Value = Node> {
         when.prop_map(|test| (Builtin::Mtime, test)),
         name.clone().prop_map(|test| (Builtin::Name, test)),
         name.prop_map(|test| (Builtin::Owner, test)),
-        patterns().prop_map(|pattern| (Builtin::Path, Test::Like(pattern))),
+        patterns().prop_map(|pattern| {
+            let pattern = match pattern {
+                Pattern::Prefix(text) => Pattern::Prefix(format!("/{text}")),
+                pattern => pattern,
+            };
+            (Builtin::Path, Test::Like(pattern))
+        }),
     ];
     let builtin = builtin.prop_map(|(builtin, test)| Term {
         key: Key::Builtin(builtin),
