@@ -1,6 +1,7 @@
 //! `slabfs umount`: take a mount down and wait until its process has stored everything.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -34,10 +35,19 @@ pub(crate) struct Args {
     /// How long it may take, storing what is written and waiting for its process
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     timeout: Duration,
+    /// Only have the mount store everything, and print why it cannot, if it cannot
+    #[arg(long, hide = true)]
+    only_store: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let shown = args.mountpoint.display();
+    if args.only_store {
+        return match store(&args.mountpoint) {
+            Ok(()) => Ok(()),
+            Err(error) => output::print(&format!("{error:#}")),
+        };
+    }
     if let Some(left) = left_behind(&args.mountpoint)? {
         abort(&left)?;
         return take_away(&left.at);
@@ -67,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let until = Instant::now() + args.timeout;
     if !args.force {
-        store(&full, args.timeout)?;
+        have_stored(&full, args.timeout)?;
     }
     match unmount(&full) {
         Ok(()) => {}
@@ -138,23 +148,47 @@ fn take_away(mountpoint: &Path) -> anyhow::Result<()> {
 }
 
 /// Has the mount store everything, while it is still there to be asked again. It may have to wait for servers that are
-/// away, and longer than this is to take.
-fn store(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
-    let shown = mountpoint.display();
+/// away, and longer than this is to take; and as long as it has not answered, the kernel lets nobody go who has asked,
+/// not even who was killed. So another process asks.
+fn have_stored(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("where this program is")?;
+    let mut asks = Command::new(program)
+        .args(["umount", "--only-store", "--"])
+        .arg(mountpoint)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("starting the process that asks the mount")?;
+    let said = asks.stdout.take().context("a pipe")?;
     let (tell, told) = mpsc::channel();
-    let at = mountpoint.to_owned();
     std::thread::spawn(move || {
-        let stored = Mount::of(&at).and_then(|mount| mount.call(&json!({ "op": "sync" })));
         // Nobody listens any more after the timeout.
-        let _ = tell.send(stored);
+        let _ = tell.send(std::io::read_to_string(said));
     });
-    let Ok(stored) = told.recv_timeout(timeout) else {
+    let shown = mountpoint.display();
+    let Ok(said) = told.recv_timeout(timeout) else {
         bail!(
             "{shown} stays mounted, since it did not say within {timeout:?} that everything is stored: it may wait for \
              a server (`slabfs servers {shown}` shows which are away), or have much to store; try again later, or lose \
              what is not stored with `slabfs umount --force {shown}`"
         );
     };
+    let said = said.context("hearing what the mount says")?;
+    let status = asks.wait().context("waiting for the process that asked")?;
+    match said.as_str() {
+        "" if status.success() => Ok(()),
+        "" => Err(anyhow!(
+            "{shown} stays mounted: the process that asked it ended with {status}"
+        )),
+        why => Err(anyhow!("{why}")),
+    }
+}
+
+/// Has the mount store everything.
+fn store(mountpoint: &Path) -> anyhow::Result<()> {
+    let shown = mountpoint.display();
+    let stored = Mount::of(mountpoint).and_then(|mount| mount.call(&json!({ "op": "sync" })));
     match stored {
         Ok(_) => Ok(()),
         Err(error) => match error.downcast_ref::<Refused>() {

@@ -268,7 +268,7 @@ fn umount_does_not_lose_in_silence() {
 #[test]
 fn umount_waits_no_longer_than_it_is_told() {
     needs_mount!();
-    let mut cluster = Cluster::with(1, 1, &["--io-timeout", "30s"]);
+    let mut cluster = Cluster::with(1, 1, &["--io-timeout", "10m"]);
     let mnt = cluster.mnt(0);
     file::write(&mnt.join("a"), [7; 100]);
     cluster.kill_md();
