@@ -66,7 +66,7 @@ pub(crate) struct MetaArgs {
     pub(crate) accept_loss: bool,
     /// How much metadata to keep in memory, and two thirds of that of the index of tags; the process takes some hundred MB more while it checks
     /// its index after a start, and while it writes a checkpoint
-    #[arg(long, value_name = "SIZE", default_value = "192M", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub(crate) meta_cache: u64,
 }
 

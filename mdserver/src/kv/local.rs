@@ -32,7 +32,7 @@ impl Default for KvOptions {
     fn default() -> Self {
         Self {
             accept_loss: false,
-            cache_bytes: 192 << 20,
+            cache_bytes: 256 << 20,
             remembered: None,
             sync_interval: Duration::from_secs(2),
             journal_limit: 64 << 20,
@@ -49,7 +49,7 @@ impl KvOptions {
     /// The part that sled is given; what it takes is a few times that, for it counts bytes on disk and
     /// holds each key and value apart.
     pub(super) fn sled_cache(&self) -> u64 {
-        self.cache_bytes / 16
+        self.cache_bytes / 21
     }
 
     /// The length at which a journal file ends and the next begins.

@@ -70,7 +70,7 @@ impl Default for ServiceOptions {
 
 impl ServiceOptions {
     /// The cache the other defaults are made for, in bytes.
-    const CACHE: u64 = 192 << 20;
+    const CACHE: u64 = 256 << 20;
 
     /// These options with about `bytes` of metadata kept in memory (at least 16 MiB), shared out over
     /// the caches as the defaults are.

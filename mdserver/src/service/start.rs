@@ -41,7 +41,7 @@ pub(super) fn start(
     // What was done between the dump and its loading is gone like what a damage took.
     let lossy = lossy || loaded;
     let tags = match index {
-        Some((dir, last)) => Live::open(dir, &*kv, (last, lossy), options.kv.cache_bytes / 3 * 2)?,
+        Some((dir, last)) => Live::open(dir, &*kv, (last, lossy), options.kv.cache_bytes / 4)?,
         None => Live::in_memory(&*kv)?,
     };
     let mut recovery = Recovery::default();
