@@ -83,14 +83,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Ok(()) => {}
         Err(nix::Error::EBUSY) => {
             let users = users_of(&full);
+            // Programs in the midst of a call, which may last as long as a server is away: those of former tries among
+            // them.
+            let in_a_call = users.is_empty() && args.force;
             let users = if users.is_empty() {
                 "programs".to_owned()
             } else {
                 users.join(", ")
             };
-            bail!(
-                "{shown} is in use by {users}; close what is open below it (and leave it with your shells), or use `slabfs umount --lazy {shown}`"
-            );
+            if in_a_call {
+                detach(&full)?;
+            } else {
+                bail!(
+                    "{shown} is in use by {users}; close what is open below it (and leave it with your shells), or use `slabfs umount --lazy {shown}`"
+                );
+            }
         }
         Err(error) => {
             return Err(anyhow::Error::new(error)).with_context(|| {

@@ -1,66 +1,173 @@
-//! Which whole-file locks may end in a moment, since a descriptor of their file was closed.
+//! Which whole-file locks may end in a moment, since a descriptor of their file was closed, and who waits for
+//! that without wanting to wait for more.
 //!
-//! What is kept is of the last [`ENDING`], whatever is told.
+//! Who tries stands in no queue: nobody else waits for him. Both are bound: what is kept of closes is of the last
+//! [`ENDING`], some of them a lock; and beyond [`MOST_A_FILE`] and [`MOST`] who tries is refused at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use slabfs_model::SessionId;
 
-use super::table::{Holder, Place};
+use super::table::{Holder, Place, Wanted};
+use crate::api::LockTicket;
 
 /// How long who asks for a lock and does not want to wait waits for the end of one whose file was closed.
 const ENDING: Duration = Duration::from_secs(1);
+/// A close that soon after another of the same file says nothing new.
+const SOON: Duration = Duration::from_millis(100);
+/// Most that try for a file, and all together.
+const MOST_A_FILE: usize = 64;
+const MOST: usize = 4096;
 
 /// Whole-file locks that may end in a moment, and until when that is waited for.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    until: HashMap<(Place, Holder), Instant>,
+    until: HashMap<Place, HashMap<Holder, Instant>>,
     /// In the order in which that is over. Some are not waited for any more, or for longer.
-    order: VecDeque<(Instant, (Place, Holder))>,
+    order: VecDeque<(Instant, Place, Holder)>,
 }
 
 impl Ending {
     /// Notes that a lock may end soon.
-    pub(super) fn note(&mut self, lock: (Place, Holder), now: Instant) {
-        while let Some((until, _)) = self.order.front()
+    pub(super) fn note(&mut self, place: Place, holder: Holder, now: Instant) {
+        while let Some((until, ..)) = self.order.front()
             && *until <= now
-            && let Some((until, lock)) = self.order.pop_front()
+            && let Some((until, place, holder)) = self.order.pop_front()
         {
-            if self.until.get(&lock) == Some(&until) {
-                self.until.remove(&lock);
+            if self.until_of(&place, holder) == Some(until) {
+                self.forget(&place, holder);
             }
         }
-        self.order.push_back((now + ENDING, lock.clone()));
-        self.until.insert(lock, now + ENDING);
+        let until = now + ENDING;
+        let before = self.until_of(&place, holder);
+        if before.is_some_and(|before| until - SOON < before) {
+            return;
+        }
+        self.order.push_back((until, place.clone(), holder));
+        self.until.entry(place).or_default().insert(holder, until);
+    }
+
+    fn until_of(&self, place: &Place, holder: Holder) -> Option<Instant> {
+        self.until.get(place)?.get(&holder).copied()
     }
 
     /// A lock has ended, or is not about to.
     pub(super) fn forget(&mut self, place: &Place, holder: Holder) {
-        if !self.until.is_empty() {
-            self.until.remove(&(place.clone(), holder));
+        if let Some(holders) = self.until.get_mut(place) {
+            holders.remove(&holder);
+            if holders.is_empty() {
+                self.until.remove(place);
+            }
         }
     }
 
     /// A session has none any more.
     pub(super) fn forget_session(&mut self, session: SessionId) {
-        self.until
-            .retain(|(_, holder), _| holder.session != session);
+        self.until.retain(|_, holders| {
+            holders.retain(|holder, _| holder.session != session);
+            !holders.is_empty()
+        });
     }
 
-    /// When all of these will have ended; none if one of them is not about to.
+    /// When all of these will have ended; none if one of them is not about to, or if there are none.
     pub(super) fn all_end(
         &self,
         place: &Place,
         holders: &[Holder],
         now: Instant,
     ) -> Option<Instant> {
-        let until = |&holder: &Holder| self.until.get(&(place.clone(), holder)).copied();
-        let all: Option<Vec<Instant>> = holders.iter().map(until).collect();
-        let all = all?;
-        all.iter()
-            .all(|until| *until > now)
-            .then(|| all.into_iter().max())
-            .flatten()
+        let known = self.until.get(place)?;
+        let mut last = None;
+        for holder in holders {
+            let until = *known.get(holder)?;
+            if until <= now {
+                return None;
+            }
+            last = last.max(Some(until));
+        }
+        last
+    }
+}
+
+/// A request that was not to wait, and waits for locks that are ending.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Try {
+    pub(super) session: SessionId,
+    /// Then it is decided in any case.
+    pub(super) until: Instant,
+    pub(super) wanted: Wanted,
+}
+
+/// All of these, by file.
+#[derive(Debug, Default)]
+pub(super) struct Tries {
+    places: HashMap<Place, Vec<Try>>,
+    count: usize,
+}
+
+impl Tries {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds one; false if there are too many.
+    pub(super) fn add(&mut self, place: &Place, tried: Try) -> bool {
+        let here = self.places.get(place).map_or(0, Vec::len);
+        if here >= MOST_A_FILE || self.count >= MOST {
+            return false;
+        }
+        self.places.entry(place.clone()).or_default().push(tried);
+        self.count += 1;
+        true
+    }
+
+    /// All for one file, in the order in which they came.
+    pub(super) fn take(&mut self, place: &Place) -> Vec<Try> {
+        let all = self.places.remove(place).unwrap_or_default();
+        self.count -= all.len();
+        all
+    }
+
+    /// Takes one back; says whether it was there.
+    pub(super) fn cancel(&mut self, session: SessionId, ticket: LockTicket) -> bool {
+        let is_it = |tried: &Try| tried.session == session && tried.wanted.ticket == ticket;
+        !self.take_where(is_it).is_empty()
+    }
+
+    /// Takes those of a session that have waited for long enough.
+    pub(super) fn take_late(&mut self, session: SessionId, now: Instant) -> Vec<(Place, Try)> {
+        self.take_where(|tried| tried.session == session && tried.until <= now)
+    }
+
+    /// A session tries nothing any more.
+    pub(super) fn forget_session(&mut self, session: SessionId) {
+        self.take_where(|tried| tried.session == session);
+    }
+
+    fn take_where(&mut self, which: impl Fn(&Try) -> bool) -> Vec<(Place, Try)> {
+        let mut taken = Vec::new();
+        if self.count == 0 {
+            return taken;
+        }
+        self.places.retain(|place, all| {
+            let these = all.extract_if(.., |tried| which(tried));
+            taken.extend(these.map(|tried| (place.clone(), tried)));
+            !all.is_empty()
+        });
+        self.count -= taken.len();
+        taken
+    }
+
+    /// When the first of a session has waited for long enough.
+    pub(super) fn first_end(&self, session: SessionId) -> Option<Instant> {
+        let all = self.places.values().flatten();
+        let its = all.filter(|tried| tried.session == session);
+        its.map(|tried| tried.until).min()
+    }
+
+    /// The files.
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.places.keys().cloned().collect()
     }
 }

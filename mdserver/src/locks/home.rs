@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
-use super::ending::Ending;
+use super::ending::{Ending, Tries, Try};
 use super::table::{Holder, Lost, Place, Table, Taken, Wanted};
 use crate::api::{
     HeldLocks, LockAsk, LockEvent, LockKind, LockLife, LockMode, LockNews, LockOutcome, LockReply,
@@ -40,16 +40,9 @@ struct State {
     table: Table,
     sessions: HashMap<SessionId, Mine>,
     ending: Ending,
+    tries: Tries,
     grace: Option<Grace>,
     closing: bool,
-}
-
-/// A request that was not to wait, and waits for a lock that is ending.
-#[derive(Debug)]
-struct Trying {
-    until: Instant,
-    place: Place,
-    wanted: Wanted,
 }
 
 /// Sessions from before the home began its life may still say what they hold.
@@ -73,8 +66,6 @@ struct Mine {
     /// Spans it holds, or a little more: counted anew when there seem to be too many.
     held: usize,
     waiting: HashSet<LockTicket>,
-    /// Those of them that are refused after a moment.
-    trying: HashMap<LockTicket, Trying>,
     /// Events so far, and those that it has not said it has.
     events: u64,
     news: VecDeque<LockEvent>,
@@ -94,7 +85,6 @@ impl Mine {
             changes: 0,
             held: 0,
             waiting: HashSet::new(),
-            trying: HashMap::new(),
             events: 0,
             news: VecDeque::new(),
             wake: Arc::default(),
@@ -110,8 +100,9 @@ impl Mine {
     }
 
     fn tell(&mut self, ticket: LockTicket, outcome: LockOutcome, change: Option<u64>) {
-        self.waiting.remove(&ticket);
-        self.trying.remove(&ticket);
+        if outcome != LockOutcome::Waits {
+            self.waiting.remove(&ticket);
+        }
         self.events += 1;
         self.news.push_back(LockEvent {
             number: self.events,
@@ -146,6 +137,7 @@ impl Home {
                 table: Table::default(),
                 sessions: HashMap::new(),
                 ending: Ending::default(),
+                tries: Tries::default(),
                 grace,
                 closing: false,
             }),
@@ -174,11 +166,11 @@ impl Home {
                 .retain(|(by, ask)| *by != session || ask.ticket != ticket);
             grace.asked.len() < before
         });
-        let cancelled = deferred || state.table.cancel(session, ticket);
+        let cancelled =
+            deferred || state.tries.cancel(session, ticket) || state.table.cancel(session, ticket);
         if cancelled {
             let mine = state.mine(session);
             mine.waiting.remove(&ticket);
-            mine.trying.remove(&ticket);
             mine.wake.notify_all();
         }
         state.tell_decided();
@@ -213,8 +205,8 @@ impl Home {
             if !mine.news.is_empty() || mine.waiting.is_empty() || closing || over {
                 return LockNews::Events(mine.news.iter().copied().collect());
             }
-            let first = mine.trying.values().map(|trying| trying.until).min();
             let wake = Arc::clone(&mine.wake);
+            let first = state.tries.first_end(session);
             wake.wait_until(&mut state, first.map_or(until, |first| first.min(until)));
         }
     }
@@ -223,7 +215,7 @@ impl Home {
     pub(crate) fn end_session(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.table.end_session(session);
-        state.ending.forget_session(session);
+        state.forget_session(session);
         if let Some(mine) = state.sessions.remove(&session) {
             mine.wake.notify_all();
         }
@@ -232,6 +224,7 @@ impl Home {
         }
         state.is_here(session);
         state.tell_decided();
+        state.try_all_again();
     }
 
     /// Ends the grace when its time is over.
@@ -273,6 +266,11 @@ impl Inside<'_> {
         if life != state.mine(session).life {
             return Ok(Reply::Lock(LockReply::Reclaim));
         }
+        let tried = ask.kind == LockKind::Whole && !state.tries.is_empty();
+        let tried = tried.then(|| Place {
+            file: ask.file.clone(),
+            kind: ask.kind,
+        });
         let reply = match &mut state.grace {
             Some(grace) if !matches!(ask.want, LockWant::Unlock | LockWant::Ending) => {
                 let ticket = ask.ticket;
@@ -283,6 +281,9 @@ impl Inside<'_> {
             _ => state.decide(session, &ask),
         };
         state.tell_decided();
+        if let Some(place) = tried {
+            state.try_again(&place);
+        }
         Ok(state.keep(session, number, Reply::Lock(reply)))
     }
 
@@ -350,9 +351,8 @@ impl State {
         mine.events = 0;
         mine.news.clear();
         mine.waiting.clear();
-        mine.trying.clear();
         mine.wake.notify_all();
-        self.ending.forget_session(session);
+        self.forget_session(session);
         let held = told.into_iter().flat_map(|one| {
             let holder = Holder {
                 session,
@@ -388,7 +388,14 @@ impl State {
         }
         self.is_here(session);
         self.tell_decided();
+        self.try_all_again();
         lost
+    }
+
+    /// Forgets what a session is about to give up, and what it tries.
+    fn forget_session(&mut self, session: SessionId) {
+        self.ending.forget_session(session);
+        self.tries.forget_session(session);
     }
 
     /// Keeps a reply for a request that comes again.
@@ -435,10 +442,11 @@ impl State {
             LockWant::Unlock => {
                 let holder = wanted(LockMode::Shared).holder;
                 let had = self.table.unlock(&place, holder, ask.span);
+                let change = had.then(|| self.mine(session).changed());
                 if had && !self.table.has(&place, holder) {
                     self.ending.forget(&place, holder);
                 }
-                decided(LockOutcome::Done, had.then(|| self.mine(session).changed()))
+                decided(LockOutcome::Done, change)
             }
             LockWant::Test(mode) => match self.table.test(&place, &wanted(mode)) {
                 Some(conflict) => decided(LockOutcome::Held(conflict), None),
@@ -458,7 +466,7 @@ impl State {
         if place.kind != LockKind::Whole || !self.table.has(&place, holder) {
             return;
         }
-        self.ending.note((place, holder), Instant::now());
+        self.ending.note(place, holder, Instant::now());
     }
 
     /// A lock for somebody who does not want to wait; who does so only for locks that are ending.
@@ -476,45 +484,57 @@ impl State {
         let Some(until) = self.ending.all_end(place, &in_the_way, now) else {
             return reply;
         };
-        match self.table.lock(place, wanted, true) {
-            Taken::Queued => {
-                let (place, ticket) = (place.clone(), wanted.ticket);
-                let trying = Trying {
-                    until,
-                    place,
-                    wanted,
-                };
-                let mine = self.mine(session);
-                mine.waiting.insert(ticket);
-                mine.trying.insert(ticket, trying);
-                LockReply::Queued { change }
-            }
-            Taken::Now(_) => reply,
+        let ticket = wanted.ticket;
+        let tried = Try {
+            session,
+            until,
+            wanted,
+        };
+        if !self.tries.add(place, tried) {
+            return reply;
         }
+        let mine = self.mine(session);
+        mine.waiting.insert(ticket);
+        // Whoever polls for it already is to look when it is over.
+        mine.wake.notify_all();
+        LockReply::Queued { change }
     }
 
     /// Refuses those of a session that did not want to wait and have waited for long enough.
     fn refuse_late(&mut self, session: SessionId) {
-        let Some(mine) = self.sessions.get_mut(&session) else {
-            return;
-        };
-        if mine.trying.is_empty() {
-            return;
+        for (place, tried) in self.tries.take_late(session, Instant::now()) {
+            self.try_last(&place, &tried);
         }
-        let now = Instant::now();
-        let late: Vec<(LockTicket, Trying)> = mine
-            .trying
-            .extract_if(|_, trying| trying.until <= now)
-            .collect();
-        for (ticket, Trying { place, wanted, .. }) in late {
-            if self.table.cancel(session, ticket)
-                && let LockReply::Decided { outcome, change } =
-                    self.lock(session, &place, wanted, false)
-            {
-                self.mine(session).tell(ticket, outcome, change);
+    }
+
+    /// Decides for somebody who waits no more.
+    fn try_last(&mut self, place: &Place, tried: &Try) {
+        let Try {
+            session, wanted, ..
+        } = *tried;
+        if let LockReply::Decided { outcome, change } = self.lock(session, place, wanted, false) {
+            self.mine(session).tell(wanted.ticket, outcome, change);
+        }
+    }
+
+    /// Lets those who try for locks on a file try again: some were given up, or given to others. Who meets one that
+    /// is not ending is refused.
+    fn try_again(&mut self, place: &Place) {
+        for tried in self.tries.take(place) {
+            let in_the_way = self.table.holders_in_the_way(place, &tried.wanted);
+            let now = Instant::now();
+            let waits = self.ending.all_end(place, &in_the_way, now).is_some();
+            if !(waits && self.tries.add(place, tried)) {
+                self.try_last(place, &tried);
             }
         }
         self.tell_decided();
+    }
+
+    fn try_all_again(&mut self) {
+        for place in self.tries.places() {
+            self.try_again(&place);
+        }
     }
 
     fn lock(&mut self, session: SessionId, place: &Place, wanted: Wanted, wait: bool) -> LockReply {

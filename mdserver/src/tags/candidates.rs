@@ -5,7 +5,7 @@ use slabfs_model::ObjectId;
 use super::entry::{Range, ino_of};
 use super::index::Iter;
 use super::live::Live;
-use super::plan::Join;
+use super::plan::{GATHERED, Join, begin_anew};
 use crate::api::{Ino, MdError};
 
 /// Steps of a join between two looks at the clock.
@@ -28,6 +28,8 @@ pub(super) enum Candidates<'a> {
         /// Nothing below this is wanted any more.
         at: u64,
     },
+    /// Inodes that were gathered, ascending.
+    Gathered(std::vec::IntoIter<u64>),
 }
 
 /// A posting: entries that differ in the number only.
@@ -67,6 +69,11 @@ impl<'a> Candidates<'a> {
 
     /// Of what is in all postings of a join and not less than `at`.
     pub(super) fn join(live: &'a Live, join: &Join, ObjectId(at): Ino) -> Result<Self, MdError> {
+        if let [windows] = &join.postings[..]
+            && windows.windows
+        {
+            return gathered(live, windows, at);
+        }
         let mut postings = Vec::with_capacity(join.postings.len());
         for Range { from, to, .. } in &join.postings {
             postings.push(Posting {
@@ -94,8 +101,30 @@ impl<'a> Candidates<'a> {
                 Ok(Step::Candidate(ino))
             }
             Self::Join { live, postings, at } => join(live, postings, at),
+            Self::Gathered(inos) => Ok(match inos.next() {
+                Some(ino) => Step::Candidate(ObjectId(ino)),
+                None => Step::End,
+            }),
         }
     }
+}
+
+/// The inodes of a range that are not less than `at`, each once.
+fn gathered<'a>(live: &'a Live, range: &Range, at: u64) -> Result<Candidates<'a>, MdError> {
+    let mut iter = live.iter(&range.from, &range.to)?;
+    let mut inos = Vec::new();
+    while let Some(entry) = iter.next().map_err(|error| live.failed(error))? {
+        let ino = ino_of(entry).map(|ino| ino.0);
+        // Places of one text often follow each other.
+        let ino = ino.filter(|ino| *ino >= at && inos.last() != Some(ino));
+        inos.extend(ino);
+        if inos.len() as u64 > 4 * GATHERED {
+            return Err(begin_anew());
+        }
+    }
+    inos.sort_unstable();
+    inos.dedup();
+    Ok(Candidates::Gathered(inos.into_iter()))
 }
 
 /// Goes forward until all postings have the same inode.

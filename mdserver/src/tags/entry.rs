@@ -53,6 +53,8 @@ pub struct Range {
     pub posting: bool,
     /// Whether these are candidates only because the index cannot tell.
     pub unsure: bool,
+    /// Whether these are the windows that begin with a short infix: an inode may have many, in no order.
+    pub windows: bool,
 }
 
 /// One end of a range of values.
@@ -169,7 +171,11 @@ pub fn infix(key: &str, infix: &str) -> Vec<Range> {
         let mut from = table(b'g', key.as_bytes());
         from.extend_from_slice(part);
         // A whole window with all inodes, or all windows that begin so.
-        below(from, part.len() == WINDOW)
+        let whole = part.len() == WINDOW;
+        Range {
+            windows: !whole,
+            ..below(from, whole)
+        }
     };
     match infix.as_bytes() {
         [] => Vec::new(),
@@ -229,6 +235,7 @@ pub fn between(key: &str, low: End<'_>, high: End<'_>) -> Range {
         to,
         posting: false,
         unsure: false,
+        windows: false,
     }
 }
 
@@ -317,6 +324,7 @@ fn below(from: Vec<u8>, posting: bool) -> Range {
         to,
         posting,
         unsure: false,
+        windows: false,
     }
 }
 

@@ -134,7 +134,7 @@ struct Search<'a> {
     paths: RefCell<Paths<'a>>,
     until: Instant,
     now: Time,
-    /// What was told in this page.
+    /// What was looked at for this page: an inode may stand at many places.
     seen: HashSet<Ino>,
     found: Found,
     bytes: usize,
@@ -253,7 +253,7 @@ impl Search<'_> {
         told: Option<&Told<'_>>,
         sure: bool,
     ) -> Result<(), MdError> {
-        if !self.mine(ino) || self.seen.contains(&ino) {
+        if !self.mine(ino) || !self.seen.insert(ino) {
             return Ok(());
         }
         let Some(inode) = Candidate::read(self.core, ino)? else {
@@ -318,7 +318,6 @@ impl Search<'_> {
         if !hit {
             return Ok(());
         }
-        self.seen.insert(ino);
         self.found.count += 1;
         if self.find.count_only {
             return Ok(());

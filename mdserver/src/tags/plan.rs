@@ -6,6 +6,12 @@
 //! the rare one costs. An `and` of postings only is read together whole: a seek a candidate is less than
 //! reading its tags.
 //!
+//! An inode may have many windows that begin with a short infix, and others when its text is changed. Where they are
+//! not too many a page gathers the inodes of all of them, and reads these in their order like a posting: so each
+//! is looked at once, and one that has the infix all the while is found whatever else of its text is changed
+//! between two pages. Where they are too many all that have the key are asked; or, where these are far more,
+//! the windows are read as they come.
+//!
 //! Ranges are in the order of the index and do not overlap, joins are in the order of their numbers,
 //! which are made of what they read. So a place in a plan is an entry or a join's number, whatever else
 //! the plan has, and each page of a search plans anew: what its cursor carries are the [`Choices`],
@@ -34,6 +40,8 @@ const ALL_KEYS: usize = 4096;
 const LOOKS: usize = 4096;
 /// Comparisons of keys with the patterns of a query.
 const FITS: usize = 1 << 20;
+/// Windows of an infix that are gathered; while a search goes on they may become four times as many.
+pub(super) const GATHERED: u64 = if cfg!(test) { 8 } else { 1 << 18 };
 /// Parts of a query of which it is asked how many entries they have.
 const ESTIMATES: usize = 1 << 12;
 
@@ -57,7 +65,7 @@ pub(super) struct Reads {
     pub(super) whole: bool,
 }
 
-/// Postings that are read together: what is in all of them.
+/// Postings that are read together: what is in all of them. Or the windows of a short infix, which are gathered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Join {
     /// Made of what it reads.
@@ -74,6 +82,19 @@ pub(super) struct Choices {
     ands: Vec<u32>,
     /// Of what each `and` consisted.
     shape: u64,
+    /// How each short infix is read.
+    infixes: Vec<Infix>,
+}
+
+/// How the windows of a short infix are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Infix {
+    /// Their inodes, in order.
+    Gathered,
+    /// All that have the key are asked.
+    Key,
+    /// One after the other.
+    Windows,
 }
 
 /// Plans for a query; `before` is what was decided for its first page, if this is not that.
@@ -96,6 +117,8 @@ pub(super) fn plan(
     let mut planner = Planner {
         live,
         before: before.map(|before| &before.ands[..]),
+        infixes_before: before.map(|before| &before.infixes[..]),
+        infixes: Vec::new(),
         ands: Vec::new(),
         shape: Xxh3::new(),
         estimates: ESTIMATES,
@@ -108,6 +131,7 @@ pub(super) fn plan(
         patterns: keys.chosen,
         ands: planner.ands,
         shape: planner.shape.digest(),
+        infixes: planner.infixes,
     };
     match before {
         Some(before) if *before != choices => Err(begin_anew()),
@@ -136,7 +160,7 @@ impl Way {
     fn postings(&self) -> Option<&[Range]> {
         match (&self.ranges[..], &self.joins[..]) {
             ([range], []) if range.posting => Some(&self.ranges),
-            ([], [join]) => Some(join),
+            ([], [join]) if join.iter().all(|part| part.posting) => Some(join),
             _ => None,
         }
     }
@@ -193,6 +217,8 @@ struct Planner<'a> {
     live: &'a Live,
     /// What was decided before, as far as it is not used up.
     before: Option<&'a [u32]>,
+    infixes_before: Option<&'a [Infix]>,
+    infixes: Vec<Infix>,
     /// What is decided.
     ands: Vec<u32>,
     shape: Xxh3,
@@ -211,6 +237,7 @@ impl Planner<'_> {
                 about: u64::MAX,
                 whole: false,
             },
+            Access::Range(range) if range.windows => self.infix(range)?,
             Access::Range(range) => Way {
                 about: if counted { self.estimate(&range) } else { 0 },
                 ranges: vec![range],
@@ -247,6 +274,41 @@ impl Planner<'_> {
                     .collect();
                 self.and(members?)?
             }
+        })
+    }
+
+    /// How to read the windows of a short infix.
+    fn infix(&mut self, range: Range) -> Result<Way, MdError> {
+        let key = entry::key_of(&range.from).ok_or_else(begin_anew)?;
+        let all = Range {
+            unsure: true,
+            ..entry::has_key(key)
+        };
+        let (how, about) = match self.infixes_before {
+            Some(before) => {
+                let (&how, rest) = before.split_first().ok_or_else(begin_anew)?;
+                self.infixes_before = Some(rest);
+                (how, 0)
+            }
+            None => match self.estimate(&range) {
+                few @ ..=GATHERED => (Infix::Gathered, few),
+                windows => match self.estimate(&all) {
+                    all if all / 2 <= windows => (Infix::Key, all),
+                    _ => (Infix::Windows, windows),
+                },
+            },
+        };
+        self.infixes.push(how);
+        let (ranges, joins) = match how {
+            Infix::Gathered => (Vec::new(), vec![vec![range]]),
+            Infix::Key => (vec![all], Vec::new()),
+            Infix::Windows => (vec![range], Vec::new()),
+        };
+        Ok(Way {
+            ranges,
+            joins,
+            about,
+            whole: true,
         })
     }
 

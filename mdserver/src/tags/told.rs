@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::entry::{entries, key_of};
 use super::find::At;
-use super::plan::Reads;
+use super::plan::{Join, Reads};
 use super::query::Subject;
 use super::subject::Candidate;
 use crate::api::Ino;
@@ -33,6 +33,8 @@ pub(super) struct Told<'a> {
     any_key: bool,
     /// The joins by their first posting.
     joins: HashMap<&'a [u8], Vec<usize>>,
+    /// Joins of windows that were gathered.
+    gathered: Vec<&'a Join>,
     /// It is the beginning of one posting and nothing else.
     posting: bool,
 }
@@ -57,6 +59,7 @@ impl<'a> Told<'a> {
             keys: HashSet::new(),
             any_key: false,
             joins: HashMap::new(),
+            gathered: Vec::new(),
             posting: matches!((ranges, upto), ([range], Some(upto)) if range.posting && *upto < range.to[..]),
         };
         for range in ranges {
@@ -73,6 +76,10 @@ impl<'a> Told<'a> {
                 told.keys.extend(key_of(&posting.from));
             }
             if let Some(first) = join.postings.first() {
+                if first.windows {
+                    told.gathered.push(join);
+                    continue;
+                }
                 told.joins.entry(&first.from).or_default().push(index);
             }
         }
@@ -105,6 +112,10 @@ impl<'a> Told<'a> {
             if entries.iter().any(|entry| self.was_read(entry)) {
                 return true;
             }
+            let mut gathered = self.gathered.iter();
+            if gathered.any(|join| self.reached(join, ino) && stands_in(&entries, join)) {
+                return true;
+            }
             if !self.joins.is_empty() {
                 let posting = |mut entry: Vec<u8>| {
                     entry.truncate(entry.len() - INO);
@@ -134,11 +145,15 @@ impl<'a> Told<'a> {
             .flatten();
         joins.any(|&join| {
             let join = &self.reads.joins[join];
-            let mut at = self.join.into_iter();
-            let reached = at.all(|(number, at)| number != join.number || ino < at);
             let mut parts = join.postings.iter();
-            reached && parts.all(|part| postings.contains(&part.from))
+            self.reached(join, ino) && parts.all(|part| postings.contains(&part.from))
         })
+    }
+
+    /// Whether a join was read up to an inode and beyond.
+    fn reached(&self, join: &Join, ino: Ino) -> bool {
+        self.join
+            .is_none_or(|(number, at)| number != join.number || ino < at)
     }
 
     fn was_read(&self, entry: &[u8]) -> bool {
@@ -146,4 +161,12 @@ impl<'a> Told<'a> {
         let at = ranges.partition_point(|range| range.from[..] <= *entry);
         self.upto.is_none_or(|upto| entry < upto) && at > 0 && *entry < ranges[at - 1].to[..]
     }
+}
+
+/// Whether one of the entries, which ascend, is in what a join gathers.
+fn stands_in(entries: &[Vec<u8>], join: &Join) -> bool {
+    join.postings.iter().any(|part| {
+        let at = entries.partition_point(|entry| *entry < part.from);
+        entries.get(at).is_some_and(|entry| *entry < part.to)
+    })
 }

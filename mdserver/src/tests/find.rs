@@ -417,6 +417,29 @@ proptest! {
     }
 }
 
+/// What has an infix all the while is found once, whatever else of its text changes between two pages.
+#[test]
+fn a_text_that_changes_around_an_infix_is_found_once() {
+    let (_service, md) = ready();
+    let names = ["a", "b", "c"];
+    let inos = names.map(|name| file(&md, name));
+    for ino in inos {
+        tag(&md, ino, "k", Tag::text("x-mid-m and mid-q"));
+    }
+    let mut find = query("k = *mid*");
+    find.limit = 1;
+    let mut told = Vec::new();
+    for text in ["x-mid-a", "x-mid-zz mid-0", "mid"] {
+        let page = md.find(find.clone()).unwrap();
+        told.extend(paths_of(page.hits));
+        find.after = page.next;
+        for ino in inos {
+            tag(&md, ino, "k", Tag::text(text));
+        }
+    }
+    assert_eq!(told, ["/a", "/b", "/c"]);
+}
+
 /// Texts that repeat themselves, long and short, and texts that differ about where they are cut.
 fn long_text() -> impl Strategy<Value = String> {
     let words = prop::collection::vec("[a-d]{1,6}", 1..5);

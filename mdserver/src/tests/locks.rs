@@ -327,6 +327,26 @@ fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
             ..
         }]
     ));
+    // Nobody else waits for who tries.
+    let two = mount(&service);
+    assert_eq!(
+        whole(&one, 3, shared),
+        LockReply::Decided {
+            outcome: LockOutcome::Done,
+            change: Some(6)
+        }
+    );
+    assert_eq!(whole(&one, 3, LockWant::Ending), nothing);
+    assert_eq!(whole(&two, 2, TRY), QUEUED);
+    assert_eq!(whole(&two, 5, LockWant::Wait(LockMode::Shared)), done(1));
+    let events = two.events(0, long);
+    assert!(matches!(
+        events[..],
+        [LockEvent {
+            outcome: LockOutcome::Held(_),
+            ..
+        }]
+    ));
     // Record locks are refused at once: a wait could seem to close a circle.
     let record = of(LockKind::Record);
     let two = mount(&service);
@@ -464,6 +484,77 @@ fn a_session_that_ends_ends_the_grace() {
     assert_eq!(three.events(0, NOW), []);
     assert_eq!(send(&two, 0, Op::Detach { clean: false }), Ok(Reply::Done));
     assert_eq!(three.events(0, NOW).len(), 1);
+}
+
+/// What was asked for in the grace, and what it gave up for that, is decided like any other.
+#[test]
+fn a_lock_that_was_tried_in_the_grace_is_refused_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    let (one, two, three) = (mount(&service), mount(&service), mount(&service));
+    let whole = |owner, want| {
+        let mut ask = ask(owner, (0, 99), want);
+        ask.kind = LockKind::Whole;
+        ask
+    };
+    let shared = LockWant::Try(LockMode::Shared);
+    for (mount, owner) in [(&one, 1), (&two, 2)] {
+        mount.md.lock(mount.life, whole(owner, shared)).unwrap();
+    }
+    let service = again(service, dir.path());
+    let (one, two, three) = (one.with(&service), two.with(&service), three.with(&service));
+    let tell = |session: &(SessionId, Arc<Remote>), owner| {
+        let ask = whole(owner, shared);
+        let held = vec![HeldLocks {
+            file: ask.file,
+            kind: ask.kind,
+            owner: ask.owner,
+            pid: ask.pid,
+            spans: vec![(ask.span, LockMode::Shared)],
+        }];
+        let (first, last) = (true, true);
+        match send(session, 10, Op::ReclaimLocks { held, first, last }) {
+            Ok(Reply::LocksReclaimed { life, .. }) => life,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (ones, twos) = (tell(&one, 1), tell(&two, 2));
+    let lock = |life, ask| Op::Lock { life, ask };
+    send(&one, 11, lock(ones, whole(1, LockWant::Ending))).unwrap();
+    let queued = Ok(Reply::Lock(QUEUED));
+    assert_eq!(send(&two, 11, lock(twos, whole(2, TRY))), queued);
+    assert_eq!(
+        send(&three, 0, Op::Detach { clean: false }),
+        Ok(Reply::Done)
+    );
+    let news = |seen, wait_ms| {
+        let life = twos;
+        let news = Op::LockEvents {
+            life,
+            seen,
+            wait_ms,
+        };
+        match send(&two, 0, news) {
+            Ok(Reply::LockNews(LockNews::Events(events))) => events,
+            other => panic!("{other:?}"),
+        }
+    };
+    let events = news(0, 0);
+    assert!(matches!(
+        events[..],
+        [LockEvent {
+            outcome: LockOutcome::Waits,
+            ..
+        }]
+    ));
+    let events = news(1, 10_000);
+    assert!(matches!(
+        events[..],
+        [LockEvent {
+            outcome: LockOutcome::Held(_),
+            ..
+        }]
+    ));
 }
 
 #[test]

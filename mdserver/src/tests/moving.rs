@@ -93,10 +93,11 @@ fn tags_that_are_spread_while_a_search_looks_are_found() {
     beat(&service, vec![]);
     let md = Arc::new(attach(&service));
     let ino = file(&md, "f");
-    md.tag(ino, vec![("k".to_owned(), Tag::text("needle"))], vec![])
-        .unwrap();
+    let long = || vec![("k".to_owned(), Tag::text("a long needle"))];
+    md.tag(ino, long(), vec![]).unwrap();
     for query in [
-        "k = *eedl*",
+        // Longer than what the index knows.
+        "k = *\"long need\"*",
         "k* = *eedl*",
         "not k = 3 and has k",
         "not k = 3",
@@ -112,7 +113,6 @@ fn tags_that_are_spread_while_a_search_looks_are_found() {
         // Stored together again.
         let names = md.tags(ino).unwrap().into_iter().map(|(name, _)| name);
         md.tag(ino, vec![], names.collect()).unwrap();
-        md.tag(ino, vec![("k".to_owned(), Tag::text("needle"))], vec![])
-            .unwrap();
+        md.tag(ino, long(), vec![]).unwrap();
     }
 }

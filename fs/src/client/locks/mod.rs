@@ -425,8 +425,15 @@ impl Client {
             // It was made in a life that is over: nobody was told, and it counts for nothing.
             Ok(_) => return Next::Again,
             Err(error) => {
-                self.locks.doubt(&mut state, life, &error);
-                return match state.waits.remove(&ticket) {
+                let wait = state.waits.remove(&ticket);
+                // What may be ending changes nothing of what is held.
+                if wait
+                    .as_ref()
+                    .is_none_or(|wait| wait.ask.want != LockWant::Ending)
+                {
+                    self.locks.doubt(&mut state, life, &error);
+                }
+                return match wait {
                     Some(wait) => Next::Run(wait.then, Err(error)),
                     None => Next::Over,
                 };
