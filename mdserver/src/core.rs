@@ -74,6 +74,8 @@ pub(crate) struct Ctx {
     pub(crate) done_below: u64,
     /// The caller is another process: its reply and its openings are kept in the store.
     pub(crate) remote: bool,
+    /// Directories that it may move or remove by their names: nobody keeps anything of these.
+    pub(crate) moves: [Option<Ino>; 2],
 }
 
 impl Ctx {
@@ -83,7 +85,18 @@ impl Ctx {
         seq: 0,
         done_below: 0,
         remote: false,
+        moves: [None; 2],
     };
+
+    /// Refuses to move or remove a directory that had another name, or none, when it was asked who keeps it.
+    pub(crate) fn may_move(&self, inode: &Inode) -> Result<(), MdError> {
+        match inode.attr.kind == crate::api::Kind::Directory
+            && !self.moves.contains(&Some(inode.attr.ino))
+        {
+            true => Err(MdError::Kept),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Openings of one inode: who, and how often.

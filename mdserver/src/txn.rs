@@ -333,6 +333,7 @@ impl<'a> Txn<'a> {
             seq,
             done_below,
             remote: true,
+            ..
         } = self.ctx
         else {
             return Ok(None);

@@ -295,6 +295,7 @@ impl Client {
             "flushes": self.flushes.load(Ordering::Relaxed),
             "commits": requests.commits,
             "metadata_requests": requests.all,
+            "names_from_memory": self.md.kept_hits(),
             "transfers": transfers,
             "transfers_running": under_way,
             "transfers_waiting": waiting,

@@ -15,7 +15,13 @@ impl Client {
     /// # Errors
     /// As the metadata service says.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, FsError> {
-        let entry = self.md().lookup(parent, name)?;
+        let entry = match self.rights.keeps_names() {
+            true => match self.kept_name(parent, name) {
+                Some(found) => return found,
+                None => self.md().look(parent, name)?,
+            },
+            false => self.md().lookup(parent, name)?,
+        };
         // The kernel believes this size while a file is mapped: not one that is about to be outdone.
         match self.shared() && self.known(entry.attr.ino).is_some() {
             true => self.getattr(entry.attr.ino),
@@ -28,14 +34,36 @@ impl Client {
     /// # Errors
     /// As the metadata service says.
     pub fn getattr(&self, ino: Ino) -> Result<Entry, FsError> {
+        if let Some(entry) = self.kept_directory(ino) {
+            return Ok(entry);
+        }
         let found = match self.shared() {
-            true => self.md().stat(ino),
+            true => self.md().stat(ino, self.rights.keeps_names()),
             false => self.md().getattr(ino),
         };
         match found {
             Err(MdError::NotFound) if self.is_gone(ino) => Err(FsError::Gone),
             found => Ok(self.with_unflushed(found?)),
         }
+    }
+
+    /// What has a name, where the home need not be asked: a directory, or nothing.
+    pub fn kept_name(&self, parent: Ino, name: &[u8]) -> Option<Result<Entry, FsError>> {
+        let found = self
+            .rights
+            .keeps_names()
+            .then(|| self.md().kept(parent, name))??;
+        // Looked at last: a session that has lapsed later had it when this was found.
+        (!self.lapsed()).then(|| found.map_err(FsError::from))
+    }
+
+    /// Attributes of a directory, where the home need not be asked.
+    pub fn kept_directory(&self, ino: Ino) -> Option<Entry> {
+        let found = self
+            .rights
+            .keeps_names()
+            .then(|| self.md().kept_directory(ino))??;
+        (!self.lapsed()).then_some(found)
     }
 
     /// Whether the object is open here and was removed while this mount had no session.

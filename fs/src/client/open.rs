@@ -125,7 +125,7 @@ impl Client {
     /// A selection of an object, as long as it is with what others have not flushed.
     fn resolve(&self, object: &Object, selection: &Selection) -> Result<Selected, FsError> {
         if self.shared() {
-            let entry = self.with_unflushed(self.md().stat(object.ino)?);
+            let entry = self.with_unflushed(self.md().stat(object.ino, false)?);
             let geometry = Geometry::new(&entry)?;
             return Selected::new(selection, &geometry, geometry.size());
         }

@@ -124,7 +124,7 @@ impl Handle {
         }
         let entry = self
             .client
-            .with_unflushed(self.client.md().stat(self.object.ino)?);
+            .with_unflushed(self.client.md().stat(self.object.ino, false)?);
         let geometry = Geometry::new(&entry)?;
         what(&geometry, geometry.size())
     }

@@ -207,6 +207,7 @@ fn md_number(error: &MdError) -> Errno {
         MdError::NotPermitted(_) => Errno::EPERM,
         MdError::NotSupported(_) => Errno::EOPNOTSUPP,
         MdError::SessionLost
+        | MdError::Kept
         | MdError::Unavailable { .. }
         | MdError::Io(_)
         | MdError::Protocol(_) => Errno::EIO,

@@ -19,7 +19,7 @@ use fuser::{
     ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
 
-use super::guard::guarded;
+use super::guard::{guarded, tried};
 use super::ops;
 use super::pool::Pool;
 use super::shared::{Caller, Shared};
@@ -40,6 +40,18 @@ impl SlabFs {
             guarded(what, || operation(&self.shared));
         } else {
             self.hand_over(what, &self.shared.pool, operation);
+        }
+    }
+
+    /// The same for what changes names or attributes, and so may have to wait for other mounts that keep them.
+    fn run_on_names(
+        &self,
+        what: &'static str,
+        operation: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) {
+        match self.shared.client.shared() {
+            true => self.hand_over(what, &self.shared.waits, operation),
+            false => self.run(what, operation),
         }
     }
 
@@ -86,6 +98,11 @@ impl Filesystem for SlabFs {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (caller, name) = (Caller::of(request), bytes(name));
+        let shared = &self.shared;
+        let reply = tried("lookup", || {
+            ops::lookup::answer_from_memory(shared, parent.0, &name, reply)
+        });
+        let Some(reply) = reply else { return };
         self.run("lookup", move |shared| {
             ops::lookup::answer(shared, caller, parent.0, &name, reply);
         });
@@ -104,6 +121,11 @@ impl Filesystem for SlabFs {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
+        let shared = &self.shared;
+        let reply = tried("getattr", || {
+            ops::getattr::answer_from_memory(shared, inode.0, reply)
+        });
+        let Some(reply) = reply else { return };
         self.run("getattr", move |shared| {
             ops::getattr::answer(shared, inode.0, reply);
         });
@@ -140,7 +162,7 @@ impl Filesystem for SlabFs {
         };
         match size {
             Some(_) => self.run_on_bytes("setattr", set),
-            None => self.run("setattr", set),
+            None => self.run_on_names("setattr", set),
         }
     }
 
@@ -161,7 +183,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEntry,
     ) {
         let (caller, name) = (Caller::of(request), bytes(name));
-        self.run("mknod", move |shared| {
+        self.run_on_names("mknod", move |shared| {
             ops::mknod::answer(shared, caller, parent.0, name, mode, rdev, reply);
         });
     }
@@ -176,21 +198,21 @@ impl Filesystem for SlabFs {
         reply: ReplyEntry,
     ) {
         let (caller, name) = (Caller::of(request), bytes(name));
-        self.run("mkdir", move |shared| {
+        self.run_on_names("mkdir", move |shared| {
             ops::mkdir::answer(shared, caller, parent.0, name, mode, reply);
         });
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run("unlink", move |shared| {
+        self.run_on_names("unlink", move |shared| {
             ops::unlink::answer(shared, parent.0, &name, reply);
         });
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run("rmdir", move |shared| {
+        self.run_on_names("rmdir", move |shared| {
             ops::rmdir::answer(shared, parent.0, &name, reply);
         });
     }
@@ -204,7 +226,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEntry,
     ) {
         let (caller, name, target) = (Caller::of(request), bytes(name), bytes(target.as_os_str()));
-        self.run("symlink", move |shared| {
+        self.run_on_names("symlink", move |shared| {
             ops::symlink::answer(shared, caller, parent.0, name, target, reply);
         });
     }
@@ -220,7 +242,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, bytes(name)), (new_parent.0, bytes(new_name)));
-        self.run("rename", move |shared| {
+        self.run_on_names("rename", move |shared| {
             ops::rename::answer(shared, from, to, flags, reply);
         });
     }
@@ -234,7 +256,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEntry,
     ) {
         let name = bytes(new_name);
-        self.run("link", move |shared| {
+        self.run_on_names("link", move |shared| {
             ops::link::answer(shared, inode.0, new_parent.0, &name, reply);
         });
     }
@@ -257,7 +279,7 @@ impl Filesystem for SlabFs {
         reply: ReplyCreate,
     ) {
         let (caller, name, flags) = (Caller::of(request), bytes(name), OpenFlags(flags));
-        self.run("create", move |shared| {
+        self.run_on_names("create", move |shared| {
             ops::create::answer(shared, caller, parent.0, name, mode, flags, reply);
         });
     }
@@ -496,7 +518,7 @@ impl Filesystem for SlabFs {
 
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run("removexattr", move |shared| {
+        self.run_on_names("removexattr", move |shared| {
             ops::removexattr::answer(shared, inode.0, &name, reply);
         });
     }

@@ -8,12 +8,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `f`; a panic in it is logged under `what` and goes no further.
 pub(super) fn guarded<F: FnOnce()>(what: &'static str, f: F) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+    tried(what, || {
+        f();
+        None::<()>
+    });
+}
+
+/// The same for what may answer the request, and else gives back what it is to be answered with.
+pub(super) fn tried<T>(what: &'static str, f: impl FnOnce() -> Option<T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<&str>()
             .copied()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("no message");
         tracing::error!("a bug in {what}, the request fails with EIO: {text}");
-    }
+        None
+    })
 }

@@ -202,7 +202,7 @@ fn of_metadata(error: &MdError) -> ErrorKind {
         MdError::Stale => ErrorKind::Stale,
         MdError::Busy | MdError::NeedsRewrite | MdError::NeedsClear => ErrorKind::Busy,
         MdError::SessionLost => ErrorKind::Lost,
-        MdError::Unavailable { .. } => ErrorKind::Unavailable,
+        MdError::Unavailable { .. } | MdError::Kept => ErrorKind::Unavailable,
         MdError::Io(_) | MdError::Protocol(_) => ErrorKind::Io,
         MdError::NotPermitted(_) => ErrorKind::Denied,
         MdError::NotSupported(_) => ErrorKind::NotSupported,

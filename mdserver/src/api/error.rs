@@ -51,6 +51,10 @@ pub enum MdError {
     /// Somebody else is at it; try again (`EBUSY`).
     #[error("busy; try again")]
     Busy,
+    /// Another session keeps names of the directory and has not said yet that it forgot them; the same again (`EIO`
+    /// where that goes on).
+    #[error("other mounts do not answer that they have forgotten names of the directory")]
+    Kept,
     /// No such extended attribute (`ENODATA`).
     #[error("no such attribute")]
     NoData,
@@ -98,6 +102,9 @@ impl MdError {
     /// Whether the same request may succeed when it is sent again later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Busy | Self::Unavailable { .. } | Self::NoSpace)
+        matches!(
+            self,
+            Self::Busy | Self::Kept | Self::Unavailable { .. } | Self::NoSpace
+        )
     }
 }

@@ -4,8 +4,9 @@ use parking_lot::Mutex;
 use slabfs_model::{ChunkId, Coords, Placement, ServerId, SessionId, Tag, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::kept_names::KeptNames;
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
     DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockLife, LockNews,
@@ -15,6 +16,13 @@ use super::{
     SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, Unflushed,
     XattrFlags,
 };
+
+/// Longest that others are waited for who keep names. The service itself gives up on them before.
+const LONGEST_KEPT: Duration = Duration::from_secs(120);
+
+/// How long is waited before the first of them is sent again, and before later ones.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
 /// thread. Whoever attached it calls [`Md::heartbeat`] at a third of the lease, and at last
@@ -32,6 +40,8 @@ struct Inner {
     servers_version: AtomicU64,
     requests: AtomicU64,
     commits: AtomicU64,
+    /// Names that may be kept, of a session that takes part in rights.
+    names: Option<KeptNames>,
 }
 
 /// Requests of one mount to its metadata service; they only grow. One that is sent again, because its reply
@@ -135,6 +145,7 @@ impl Md {
             servers_version: AtomicU64::new(attached.servers_version),
             requests: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            names: strict.then(KeptNames::default),
         };
         Ok((
             Self {
@@ -192,6 +203,20 @@ impl Md {
                 op,
             });
         }
+        if !op.changes_names() {
+            return self.call_numbered(op);
+        }
+        let names = self.inner.names.as_ref();
+        let changing = names.map(|names| names.change(&op));
+        let result = self.call_until_forgotten(op);
+        if let (Some(changing), Err(MdError::Unavailable { .. })) = (changing, &result) {
+            changing.leave_unsure();
+        }
+        result
+    }
+
+    /// A request that changes something, with a number of its own.
+    fn call_numbered(&self, op: Op) -> Result<Reply, MdError> {
         let (session, (seq, done_below)) = {
             let mut numbers = self.inner.numbers.lock();
             (numbers.session, numbers.take())
@@ -204,6 +229,22 @@ impl Md {
         });
         self.inner.numbers.lock().done(session, seq);
         result
+    }
+
+    /// One that changes names or directories, which somebody else may have to forget first: it is sent until that was
+    /// done, since one try may take less time than a mount that has died is waited for.
+    fn call_until_forgotten(&self, op: Op) -> Result<Reply, MdError> {
+        let until = Instant::now() + LONGEST_KEPT;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.call_numbered(op.clone()) {
+                Err(MdError::Kept) if Instant::now() < until => {}
+                other => return other,
+            }
+            // Where too many wait, a try is refused at once.
+            std::thread::sleep(pause);
+            pause = LAST_PAUSE.min(2 * pause);
+        }
     }
 
     fn done(&self, op: Op) -> Result<(), MdError> {
@@ -249,6 +290,58 @@ impl Md {
             parent,
             name: name.to_vec(),
         })
+    }
+
+    /// Finds a name as [`Md::lookup`]; keeps the answer if it may.
+    pub fn look(&self, parent: Ino, name: &[u8]) -> Result<Entry, MdError> {
+        let asked = self.inner.names.as_ref().map(KeptNames::asked);
+        let op = Op::Look {
+            parent,
+            name: name.to_vec(),
+        };
+        let looked = expect!(self.call(op)?, Reply::Looked(looked) => looked)?;
+        if let (Some(names), Some(asked)) = (&self.inner.names, asked) {
+            names.take(asked, Some((parent, name)), &looked);
+        }
+        looked.found.ok_or(MdError::NotFound)
+    }
+
+    /// What [`Md::look`] would answer, if that is kept.
+    #[must_use]
+    pub fn kept(&self, parent: Ino, name: &[u8]) -> Option<Result<Entry, MdError>> {
+        let found = self.inner.names.as_ref()?.find(parent, name)?;
+        Some(found.ok_or(MdError::NotFound))
+    }
+
+    /// What [`Md::stat`] would answer, if that is kept: of directories.
+    #[must_use]
+    pub fn kept_directory(&self, ino: Ino) -> Option<Entry> {
+        self.inner.names.as_ref()?.directory(ino)
+    }
+
+    /// How often names and directories were answered from what is kept.
+    #[must_use]
+    pub fn kept_hits(&self) -> u64 {
+        self.inner.names.as_ref().map_or(0, KeptNames::hits)
+    }
+
+    /// Forgets what is kept of directories.
+    pub fn forget_names(&self, directories: &[Ino]) {
+        if let Some(names) = &self.inner.names {
+            names.forget(directories);
+        }
+    }
+
+    /// Forgets all names that are kept.
+    pub fn forget_all_names(&self) {
+        if let Some(names) = &self.inner.names {
+            names.forget_all();
+        }
+    }
+
+    /// Says that what somebody else changes is forgotten, or, without a change, that nothing is kept.
+    pub fn tell_forgot(&self, life: RightsLife, change: Option<u64>) -> Result<(), MdError> {
+        self.done(Op::TellForgot { life, change })
     }
 
     /// Attributes of an inode.
@@ -666,9 +759,20 @@ impl Md {
         expect!(self.call(Op::ResetRights { kept })?, Reply::RightsBegun(begun) => begun)
     }
 
-    /// Attributes of an inode, with what other sessions have written and not flushed.
-    pub fn stat(&self, ino: Ino) -> Result<Entry, MdError> {
-        expect!(self.call(Op::Stat { ino })?, Reply::Entry(entry) => entry)
+    /// Attributes of an inode, with what other sessions have written and not flushed; `keep`s those of a directory if it
+    /// may.
+    pub fn stat(&self, ino: Ino, keep: bool) -> Result<Entry, MdError> {
+        let asked = self
+            .inner
+            .names
+            .as_ref()
+            .filter(|_| keep)
+            .map(KeptNames::asked);
+        let looked = expect!(self.call(Op::Stat { ino, keep })?, Reply::Looked(looked) => looked)?;
+        if let (Some(names), Some(asked)) = (&self.inner.names, asked) {
+            names.take(asked, None, &looked);
+        }
+        looked.found.ok_or(MdError::NotFound)
     }
 
     /// Answers a question for the size of an object.

@@ -14,6 +14,7 @@ mod defaults;
 mod error;
 mod find;
 mod info;
+pub(crate) mod kept_names;
 mod lock;
 mod md;
 mod op;
@@ -42,9 +43,9 @@ pub use reply::{
     Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare, StatFs,
 };
 pub use right::{
-    MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, MAX_RIGHTS_KEPT, RightArea, RightAsk, RightEvent,
-    RightEventKind, RightGive, RightGrant, RightKept, RightMode, RightNews, RightRecall,
-    RightReply, RightSerial, RightTicket, RightsBegun, RightsLife, Unflushed,
+    Looked, MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, MAX_RIGHTS_KEPT, NAMES_KEPT_FOR, RightArea, RightAsk,
+    RightEvent, RightEventKind, RightGive, RightGrant, RightKept, RightMode, RightNews,
+    RightRecall, RightReply, RightSerial, RightTicket, RightsBegun, RightsLife, Unflushed,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TAGS_PAGE, TagChange, TagsPage};

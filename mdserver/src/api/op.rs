@@ -542,10 +542,13 @@ pub enum Op {
         #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHTS_KEPT }>")]
         kept: Vec<RightKept>,
     },
-    /// Attributes of an inode, with what other sessions have written and not flushed. Reply `Entry`.
+    /// Attributes of an inode, with what other sessions have written and not flushed. Reply `Looked`: those of a
+    /// directory may be kept.
     Stat {
         /// Inode.
         ino: Ino,
+        /// Whether the session would keep them.
+        keep: bool,
     },
     /// Answers a [`super::RightEventKind::Size`].
     TellSize {
@@ -553,6 +556,21 @@ pub enum Op {
         question: u64,
         /// The answer; nothing if there is nothing unflushed.
         unflushed: Option<Unflushed>,
+    },
+    /// Finds a name, as `Lookup`, and asks whether the answer may be kept; see [`crate::rights`]. Reply `Looked`, also
+    /// where nothing has that name.
+    Look {
+        /// Directory.
+        parent: Ino,
+        /// Name in it.
+        name: Vec<u8>,
+    },
+    /// Answers a [`super::RightEventKind::Names`]; or says, unasked, that the session keeps no names at all.
+    TellForgot {
+        /// The life that the session is in.
+        life: RightsLife,
+        /// Which; none: all.
+        change: Option<u64>,
     },
 }
 
@@ -617,6 +635,27 @@ impl Op {
                 | Self::RightEvents { .. }
                 | Self::Stat { .. }
                 | Self::TellSize { .. }
+                | Self::Look { .. }
+                | Self::TellForgot { .. }
+        )
+    }
+
+    /// Whether the op changes names, or attributes that a directory may have: somebody may have to forget them first.
+    #[must_use]
+    pub fn changes_names(&self) -> bool {
+        matches!(
+            self,
+            Self::Create(_)
+                | Self::CreateMany { .. }
+                | Self::Link { .. }
+                | Self::Unlink { .. }
+                | Self::Rmdir { .. }
+                | Self::Rename { .. }
+                | Self::SetAttr { .. }
+                | Self::SetXattr { .. }
+                | Self::RemoveXattr { .. }
+                | Self::SetDefaults { .. }
+                | Self::Tag { .. }
         )
     }
 

@@ -8,7 +8,7 @@ use super::defaults::Defaults;
 use super::find::Found;
 use super::info::SharedInfo;
 use super::lock::{LockLife, LockNews, LockReply, LostLocks};
-use super::right::{RightNews, RightReply, RightsBegun};
+use super::right::{Looked, RightNews, RightReply, RightsBegun};
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
 use super::types::{Attr, Ino};
@@ -288,4 +288,6 @@ pub enum Reply {
     RightNews(RightNews),
     /// Of `ResetRights`.
     RightsBegun(RightsBegun),
+    /// Of `Look` and `Stat`.
+    Looked(Looked),
 }

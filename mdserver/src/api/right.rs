@@ -2,6 +2,8 @@
 //!
 //! What they mean is told in `docs/decisions/rights.md` and in [`crate::rights`].
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use slabfs_model::Region;
 
@@ -15,6 +17,9 @@ pub const MAX_RIGHT_BOXES: usize = 64;
 pub const MAX_RIGHT_GIVES: usize = 1024;
 /// Most areas in one [`super::Op::ResetRights`].
 pub const MAX_RIGHTS_KEPT: usize = 1024;
+
+/// How long a session keeps what it may keep of a directory, from when it asked; the home reckons with more.
+pub const NAMES_KEPT_FOR: Duration = Duration::from_secs(50);
 
 /// What a right lets a mount do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -130,6 +135,14 @@ pub enum RightEventKind {
         /// To be named in the answer.
         question: u64,
     },
+    /// Somebody else changes directories: what is kept of them is forgotten, and then said so by
+    /// [`super::Op::TellForgot`].
+    Names {
+        /// The directories.
+        inos: Vec<Ino>,
+        /// To be named in the answer.
+        change: u64,
+    },
 }
 
 /// One of them.
@@ -184,4 +197,15 @@ pub struct Unflushed {
     pub size: u64,
     /// When it was written.
     pub mtime: Option<Time>,
+}
+
+/// Reply of [`super::Op::Look`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    /// What has the name, if anything.
+    pub found: Option<Entry>,
+    /// Whether the session may keep that, until it hears [`RightEventKind::Names`] of the directory.
+    pub keep_name: bool,
+    /// Whether it may keep the attributes of what was found, which is a directory then.
+    pub keep_attributes: bool,
 }

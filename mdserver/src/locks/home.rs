@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
-use super::ending::{Ending, Tries, Try};
+use super::ending::{Ending, Tries};
 use super::table::{Holder, Lost, Place, Table, Taken, Wanted};
 use crate::api::{
     HeldLocks, LockAsk, LockEvent, LockKind, LockLife, LockMode, LockNews, LockOutcome, LockReply,
@@ -33,14 +33,14 @@ pub(crate) struct Home {
 }
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     /// The home's own life, and the one begun last.
     life: LockLife,
     latest: LockLife,
-    table: Table,
+    pub(super) table: Table,
     sessions: HashMap<SessionId, Mine>,
-    ending: Ending,
-    tries: Tries,
+    pub(super) ending: Ending,
+    pub(super) tries: Tries,
     grace: Option<Grace>,
     closing: bool,
 }
@@ -56,7 +56,7 @@ struct Grace {
 
 /// What is kept of one session.
 #[derive(Debug)]
-struct Mine {
+pub(super) struct Mine {
     /// The life that its requests are for.
     life: LockLife,
     /// What it has told of its locks so far, until it has told all.
@@ -65,11 +65,11 @@ struct Mine {
     changes: u64,
     /// Spans it holds, or a little more: counted anew when there seem to be too many.
     held: usize,
-    waiting: HashSet<LockTicket>,
+    pub(super) waiting: HashSet<LockTicket>,
     /// Events so far, and those that it has not said it has.
     events: u64,
     news: VecDeque<LockEvent>,
-    wake: Arc<Condvar>,
+    pub(super) wake: Arc<Condvar>,
     /// Number of the request with which it told its locks last.
     telling: u64,
     /// Replies to requests that may come once more; none below `floor` will.
@@ -99,7 +99,7 @@ impl Mine {
         self.changes
     }
 
-    fn tell(&mut self, ticket: LockTicket, outcome: LockOutcome, change: Option<u64>) {
+    pub(super) fn tell(&mut self, ticket: LockTicket, outcome: LockOutcome, change: Option<u64>) {
         if outcome != LockOutcome::Waits {
             self.waiting.remove(&ticket);
         }
@@ -329,7 +329,7 @@ impl Inside<'_> {
 }
 
 impl State {
-    fn mine(&mut self, session: SessionId) -> &mut Mine {
+    pub(super) fn mine(&mut self, session: SessionId) -> &mut Mine {
         let (life, grace) = (self.life, &self.grace);
         self.sessions.entry(session).or_insert_with(|| {
             // What is known of one that was there before this home must come from it first.
@@ -461,83 +461,13 @@ impl State {
         }
     }
 
-    /// Notes that a descriptor of an owner's file was closed.
-    fn ends_soon(&mut self, place: Place, holder: Holder) {
-        if place.kind != LockKind::Whole || !self.table.has(&place, holder) {
-            return;
-        }
-        self.ending.note(place, holder, Instant::now());
-    }
-
-    /// A lock for somebody who does not want to wait; who does so only for locks that are ending.
-    fn lock_at_once(&mut self, session: SessionId, place: &Place, wanted: Wanted) -> LockReply {
-        let reply = self.lock(session, place, wanted, false);
-        let LockReply::Decided {
-            outcome: LockOutcome::Held(_),
-            change,
-        } = reply
-        else {
-            return reply;
-        };
-        let in_the_way = self.table.holders_in_the_way(place, &wanted);
-        let now = Instant::now();
-        let Some(until) = self.ending.all_end(place, &in_the_way, now) else {
-            return reply;
-        };
-        let ticket = wanted.ticket;
-        let tried = Try {
-            session,
-            until,
-            wanted,
-        };
-        if !self.tries.add(place, tried) {
-            return reply;
-        }
-        let mine = self.mine(session);
-        mine.waiting.insert(ticket);
-        // Whoever polls for it already is to look when it is over.
-        mine.wake.notify_all();
-        LockReply::Queued { change }
-    }
-
-    /// Refuses those of a session that did not want to wait and have waited for long enough.
-    fn refuse_late(&mut self, session: SessionId) {
-        for (place, tried) in self.tries.take_late(session, Instant::now()) {
-            self.try_last(&place, &tried);
-        }
-    }
-
-    /// Decides for somebody who waits no more.
-    fn try_last(&mut self, place: &Place, tried: &Try) {
-        let Try {
-            session, wanted, ..
-        } = *tried;
-        if let LockReply::Decided { outcome, change } = self.lock(session, place, wanted, false) {
-            self.mine(session).tell(wanted.ticket, outcome, change);
-        }
-    }
-
-    /// Lets those who try for locks on a file try again: some were given up, or given to others. Who meets one that
-    /// is not ending is refused.
-    fn try_again(&mut self, place: &Place) {
-        for tried in self.tries.take(place) {
-            let in_the_way = self.table.holders_in_the_way(place, &tried.wanted);
-            let now = Instant::now();
-            let waits = self.ending.all_end(place, &in_the_way, now).is_some();
-            if !(waits && self.tries.add(place, tried)) {
-                self.try_last(place, &tried);
-            }
-        }
-        self.tell_decided();
-    }
-
-    fn try_all_again(&mut self) {
-        for place in self.tries.places() {
-            self.try_again(&place);
-        }
-    }
-
-    fn lock(&mut self, session: SessionId, place: &Place, wanted: Wanted, wait: bool) -> LockReply {
+    pub(super) fn lock(
+        &mut self,
+        session: SessionId,
+        place: &Place,
+        wanted: Wanted,
+        wait: bool,
+    ) -> LockReply {
         if self.too_many(session) {
             return LockReply::Decided {
                 outcome: LockOutcome::TooMany,
@@ -583,7 +513,7 @@ impl State {
     }
 
     /// Tells sessions which of their requests have their locks now.
-    fn tell_decided(&mut self) {
+    pub(super) fn tell_decided(&mut self) {
         for done in self.table.take_decided() {
             let mine = self.mine(done.session);
             mine.held += 2;

@@ -56,7 +56,7 @@
 //! - `spans`: the locks of one owner on one file. Mounts use it to keep what they hold.
 //! - `table`: who holds what, who waits, who goes first, deadlocks; pure.
 //! - `home`: the table behind a lock, with sessions, lives, events and resends; `ending`: whose files are being closed;
-//!   `ops`: the operations.
+//!   `tries`: who does not want to wait; `ops`: the operations.
 //!
 //! Deliberately elsewhere: what `close` lets go and what a signal interrupts (the mount's, which hears of
 //! both from its kernel); flushing what was written under a lock.
@@ -66,6 +66,7 @@ mod home;
 mod ops;
 mod spans;
 mod table;
+mod tries;
 
 pub use spans::Spans;
 

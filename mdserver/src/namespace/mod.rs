@@ -15,6 +15,7 @@ mod open;
 mod places;
 mod remove;
 mod rename;
+mod touched;
 mod xattr;
 
 #[cfg(test)]
@@ -28,12 +29,13 @@ pub(crate) use listing::read_dir;
 pub(crate) use open::{close, open, release};
 pub(crate) use remove::{rmdir, unlink};
 pub(crate) use rename::{Place, rename};
+pub(crate) use touched::touched;
 pub(crate) use xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
 
 use crate::api::{MAX_NAME, MdError};
 
 /// Refuses what cannot be the name of an entry.
-fn check_name(name: &[u8]) -> Result<(), MdError> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), MdError> {
     if name.len() > MAX_NAME {
         return Err(MdError::NameTooLong);
     }

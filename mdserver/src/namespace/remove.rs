@@ -37,6 +37,7 @@ pub(crate) fn rmdir(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<
     let found = txn.find_entry(&dir, name)?;
     let inode = txn.inode(found.ino)?;
     check_empty(&inode)?;
+    ctx.may_move(&inode)?;
     take_out(&mut txn, &mut dir, found)?;
     remove_subdirectory(Arc::make_mut(&mut dir));
     txn.put(dir);

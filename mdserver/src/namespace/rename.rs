@@ -36,6 +36,7 @@ pub(crate) fn rename(
     let target = txn.find(&target_dir, &to.name)?;
     let moved = txn.inode(source.ino)?;
     let is_directory = moved.attr.kind == Kind::Directory;
+    ctx.may_move(&moved)?;
     if is_directory {
         refuse_cycle(&mut txn, source.ino, to.parent)?;
     }
@@ -43,14 +44,14 @@ pub(crate) fn rename(
         (Some(_), RenameFlags::NoReplace) => return Err(MdError::Exists),
         (None, RenameFlags::Exchange) => return Err(MdError::NotFound),
         (Some(target), RenameFlags::Exchange) => {
-            return exchange(txn, from, to, source, target, moved);
+            return exchange(txn, ctx, from, to, source, target, moved);
         }
         // Two names of one inode: nothing happens, and both stay.
         (Some(target), RenameFlags::Replace) if target.ino == source.ino => {
             return txn.commit(Reply::Done);
         }
         (Some(target), RenameFlags::Replace) => {
-            replace(&mut txn, to, target, is_directory)?;
+            replace(&mut txn, ctx, to, target, is_directory)?;
             txn.replace(to.parent, target.slot, &to.name, source.ino);
             target.slot
         }
@@ -77,11 +78,13 @@ pub(crate) fn rename(
 /// Takes away what has the new name, if the rules allow it.
 fn replace(
     txn: &mut Txn<'_>,
+    ctx: &Ctx,
     to: &Place,
     target: Found,
     source_is_directory: bool,
 ) -> Result<(), MdError> {
     let gone = txn.inode(target.ino)?;
+    ctx.may_move(&gone)?;
     let gone_is_directory = gone.attr.kind == Kind::Directory;
     match (source_is_directory, gone_is_directory) {
         (false, true) => return Err(MdError::IsDirectory),
@@ -100,6 +103,7 @@ fn replace(
 /// Swaps two names.
 fn exchange(
     mut txn: Txn<'_>,
+    ctx: &Ctx,
     from: &Place,
     to: &Place,
     source: Found,
@@ -110,6 +114,7 @@ fn exchange(
         return txn.commit(Reply::Done);
     }
     let other = txn.inode(target.ino)?;
+    ctx.may_move(&other)?;
     let directories = [&moved, &other].map(|inode| inode.attr.kind == Kind::Directory);
     if directories[1] {
         refuse_cycle(&mut txn, target.ino, from.parent)?;

@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
 use super::area::Area;
+use super::names::Names;
 use super::session::{Heard, Mine, Number, Pending};
 use super::sizes::Questions;
 use super::table::{Ask, Granted, Kept, Table, Told};
@@ -49,6 +50,7 @@ pub(super) struct State {
     /// Data servers may take writes of sessions that ended before the home was started.
     pub(super) earlier: bool,
     pub(super) questions: Questions,
+    pub(super) names: Names,
     closing: bool,
 }
 
@@ -72,6 +74,7 @@ impl Home {
             before,
             earlier,
             questions: Questions::default(),
+            names: Names::new(life),
             closing: false,
         };
         state.freeze();
@@ -122,6 +125,7 @@ impl Home {
             state.table.withdraw(session);
         }
         state.questions.leave(session, |_| false);
+        state.names.leave(session);
         self.changed(state);
     }
 
@@ -134,6 +138,7 @@ impl Home {
             state.table.forget(session);
         }
         state.questions.leave(session, |_| false);
+        state.names.leave(session);
         self.changed(&mut state);
     }
 
@@ -328,6 +333,7 @@ impl Inside<'_> {
         let again = state
             .questions
             .leave(session, |ino| kept.iter().any(|it| it.ino == ino));
+        state.names.leave(session);
         state.table.begin_anew(session, kept);
         if let Some(mine) = state.in_life(session) {
             for (question, ino) in again {

@@ -40,18 +40,21 @@
 //! - [`driven`]: the home without a service, for the model of rights.
 //! - `sizes`: questions for sizes; `ops`: the operations.
 //!
-//! Deliberately elsewhere: what a mount keeps under a right, and flushing (the mount's); names, of which nobody
-//! has rights.
+//! - `names`: who keeps names and attributes of directories.
+//!
+//! Deliberately elsewhere: what a mount keeps under a right, and flushing (the mount's).
 
 mod area;
 #[doc(hidden)]
 pub mod driven;
 mod held;
 mod home;
+mod names;
 mod ops;
 mod session;
 mod sizes;
 mod table;
 
 pub(crate) use home::Home;
-pub(crate) use ops::{ask, cancel, events, give, reset, stat, tell_size};
+pub(crate) use names::Touched;
+pub(crate) use ops::{ask, cancel, events, forgot, give, look, reset, stat, tell_size};

@@ -11,10 +11,11 @@ use super::session::{Heard, Number, Pending};
 use super::sizes::merge;
 use super::table::{Ask, Granted, Kept};
 use crate::api::{
-    Entry, Ino, Kind, MdError, Reply, RightAsk, RightEvent, RightEventKind, RightGive, RightGrant,
-    RightKept, RightNews, RightReply, RightTicket, RightsLife, Unflushed,
+    Entry, Ino, Kind, Looked, MdError, Reply, RightAsk, RightEvent, RightEventKind, RightGive,
+    RightGrant, RightKept, RightNews, RightReply, RightTicket, RightsLife, Unflushed,
 };
 use crate::core::{Core, Ctx, State};
+use crate::namespace::{check_name, lookup};
 use crate::sessions::session_of;
 
 /// Longest that others are waited for who know the size of an object.
@@ -222,19 +223,81 @@ fn event(
         Pending::Refused(ticket) => RightEventKind::Refused(ticket),
         Pending::Recall(recall) => RightEventKind::Recall(recall),
         Pending::Size { ino, question } => RightEventKind::Size { ino, question },
+        Pending::Names { inos, change } => RightEventKind::Names { inos, change },
     })
 }
 
 /// [`crate::api::Op::Stat`].
-pub(crate) fn stat(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+pub(crate) fn stat(core: &Core, ctx: &Ctx, ino: Ino, keep: bool) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    core.inode(ino)?;
+    if core.inode(ino)?.attr.kind == Kind::Directory {
+        // Asked before it is read.
+        let keep_attributes = keep && core.rights.keep_names(session, ino);
+        return Ok(Reply::Looked(Looked {
+            found: Some(core.inode(ino)?.entry()),
+            keep_name: false,
+            keep_attributes,
+        }));
+    }
     let patience = PATIENCE.min(core.options.lease);
     let unflushed = core.rights.unflushed(session, ino, patience);
     // Read last: what somebody flushed before he answered is committed.
     let mut entry = core.inode(ino)?.entry();
     merge(&mut entry, &unflushed);
-    Ok(Reply::Entry(entry))
+    Ok(Reply::Looked(Looked {
+        found: Some(entry),
+        keep_name: false,
+        keep_attributes: false,
+    }))
+}
+
+/// [`crate::api::Op::Look`].
+pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+    let session = session_of(ctx)?;
+    if core.inode(parent)?.attr.kind != Kind::Directory {
+        return Err(MdError::NotDirectory);
+    }
+    // What `..` is, is not changed by what changes the directory; and what can be no name takes no room.
+    let is_name = check_name(name).is_ok();
+    // Both are asked before what may be kept is read.
+    let keep_name = is_name && core.rights.keep_names(session, parent);
+    let found = match lookup(core, parent, name) {
+        Ok(Reply::Entry(entry)) => Some(entry),
+        Ok(other) => return Ok(other),
+        // The directory itself may have gone since: nothing has a name in it then either.
+        Err(MdError::NotFound) => None,
+        Err(error) => return Err(error),
+    };
+    let directory = found
+        .as_ref()
+        .filter(|entry| entry.attr.kind == Kind::Directory)
+        .map(|entry| entry.attr.ino)
+        .filter(|&ino| core.rights.keep_names(session, ino));
+    let (found, keep_attributes) = match directory {
+        Some(ino) => match core.inode(ino) {
+            Ok(inode) => (Some(inode.entry()), true),
+            // It has just gone: as if the name had been looked up before that, for this one answer.
+            Err(MdError::NotFound) => (found, false),
+            Err(error) => return Err(error),
+        },
+        None => (found, false),
+    };
+    Ok(Reply::Looked(Looked {
+        found,
+        keep_name,
+        keep_attributes,
+    }))
+}
+
+/// [`crate::api::Op::TellForgot`].
+pub(crate) fn forgot(
+    core: &Core,
+    ctx: &Ctx,
+    life: RightsLife,
+    change: Option<u64>,
+) -> Result<Reply, MdError> {
+    core.rights.forgot(session_of(ctx)?, life, change);
+    Ok(Reply::Done)
 }
 
 /// [`crate::api::Op::TellSize`].

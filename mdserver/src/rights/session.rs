@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Condvar;
 
@@ -23,6 +24,7 @@ pub(super) enum Pending {
     Refused(RightTicket),
     Recall(RightRecall),
     Size { ino: Ino, question: u64 },
+    Names { inos: Vec<Ino>, change: u64 },
 }
 
 /// What a poll heard.
@@ -48,6 +50,8 @@ pub(super) struct Mine {
     pub(super) alone: bool,
     /// It has to begin anew.
     pub(super) over: bool,
+    /// Since when, if it was in a life here.
+    pub(super) over_since: Option<Instant>,
     /// The session has ended, and may have writes on their way.
     pub(super) ended: bool,
     /// Events so far, and those that it has not said it has.
@@ -67,6 +71,7 @@ impl Mine {
             life,
             alone,
             over: false,
+            over_since: None,
             ended: false,
             events: 0,
             news: VecDeque::new(),
@@ -90,6 +95,7 @@ impl Mine {
         self.life = life;
         self.alone = alone;
         self.over = false;
+        self.over_since = None;
         self.events = 0;
         self.news.clear();
         self.wake.notify_all();
@@ -98,6 +104,7 @@ impl Mine {
     /// Ends its life, until it begins anew.
     pub(super) fn end_life(&mut self) {
         self.over = true;
+        self.over_since.get_or_insert_with(Instant::now);
         self.news.clear();
         self.wake.notify_all();
     }

@@ -77,6 +77,10 @@ impl Handler for Answerer {
             Err(text) => return call.reply.fault(&text),
         };
         let result = self.service.call_remote(request);
+        if let Err(MdError::Unavailable { addr, detail }) = result {
+            // Nothing was done. Without a reply it is sent again, to the service that comes next.
+            return Err(WireError::Unavailable { addr, detail });
+        }
         let envelope = Envelope {
             sessions: self.service.session_count(),
             result,

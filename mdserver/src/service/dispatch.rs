@@ -41,21 +41,43 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
         Admission::Go(ctx) => ctx,
         Admission::Done(reply) => return Ok(*reply),
     };
-    let running = Running { core, ctx };
-    let reply = perform(core, &ctx, request.op);
+    let mut running = Running {
+        core,
+        ctx,
+        refused: None,
+    };
+    let reply = among_names(core, &ctx, request.op);
+    running.refused = match &reply {
+        // To be sent again to the service that comes next.
+        Ok(_) | Err(MdError::Unavailable { .. }) => None,
+        Err(error) => Some(error.clone()),
+    };
     drop(running);
     reply
+}
+
+/// Does it when nobody keeps any more what it changes.
+fn among_names(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
+    let touched = namespace::touched(core, &op);
+    let mut moved = touched.moved.iter().copied();
+    let ctx = Ctx {
+        moves: [moved.next(), moved.next()],
+        ..*ctx
+    };
+    let _changing = core.rights.change(ctx.session, touched)?;
+    perform(core, &ctx, op)
 }
 
 /// A request that is being done; whatever happens, it is answered in the end.
 struct Running<'a> {
     core: &'a Core,
     ctx: Ctx,
+    refused: Option<MdError>,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        answered(self.core, &self.ctx);
+        answered(self.core, &self.ctx, self.refused.take());
     }
 }
 
@@ -158,11 +180,13 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
             wait_ms,
         } => rights::events(core, ctx, life, seen, wait_ms),
         Op::ResetRights { kept } => rights::reset(core, ctx, kept),
-        Op::Stat { ino } => rights::stat(core, ctx, ino),
+        Op::Stat { ino, keep } => rights::stat(core, ctx, ino, keep),
         Op::TellSize {
             question,
             unflushed,
         } => rights::tell_size(core, ctx, question, unflushed),
+        Op::Look { parent, name } => rights::look(core, ctx, parent, &name),
+        Op::TellForgot { life, change } => rights::forgot(core, ctx, life, change),
         Op::Attach { .. } | Op::RegisterServer(_) | Op::Heartbeat { .. } | Op::Detach { .. } => {
             Err(MdError::Protocol("answered elsewhere".to_owned()))
         }

@@ -1,6 +1,5 @@
 //! The door: is the session alive, may it do this, and has it been done already?
 
-use slabfs_model::SessionId;
 use std::time::Instant;
 
 use crate::api::{MdError, Op, Reply, Request};
@@ -30,6 +29,7 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
         seq: 0,
         done_below: 0,
         remote,
+        moves: [None; 2],
     };
     if !remote && let Some(read_only) = core.local_reads_only(id) {
         may_write(read_only, op)?;
@@ -57,6 +57,9 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
             let kept = core.kv.get(&key)?.ok_or(MdError::Stale)?;
             return Ok(Admission::Done(Box::new(decode(&key, &kept)?)));
         }
+        if let Some(error) = session.refused.get(&seq) {
+            return Err(error.clone());
+        }
         if seq < session.floor {
             return Err(MdError::Stale);
         }
@@ -66,6 +69,7 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
             seq,
             done_below,
             remote,
+            moves: [None; 2],
         }));
     }
 }
@@ -79,17 +83,17 @@ fn may_write(read_only: bool, op: &Op) -> Result<(), MdError> {
     Ok(())
 }
 
-/// Notes that a request that was admitted is answered.
-pub(crate) fn answered(core: &Core, ctx: &Ctx) {
-    if let (Some(id), true) = (ctx.session, ctx.seq != 0) {
-        forget_running(core, id, ctx.seq);
-    }
-}
-
-fn forget_running(core: &Core, id: SessionId, seq: u64) {
+/// Notes that a request that was admitted is answered: done, or refused.
+pub(crate) fn answered(core: &Core, ctx: &Ctx, refused: Option<MdError>) {
+    let (Some(id), true) = (ctx.session, ctx.seq != 0) else {
+        return;
+    };
     let mut state = core.state();
     if let Ok(session) = state.session(id) {
-        session.running.remove(&seq);
+        session.running.remove(&ctx.seq);
+        if let Some(error) = refused {
+            session.refused(ctx.seq, error);
+        }
     }
     core.answered.notify_all();
 }

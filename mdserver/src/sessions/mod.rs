@@ -22,6 +22,7 @@ use slabfs_model::SessionId;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
 
+use crate::api::MdError;
 use crate::placement::Places;
 use crate::records::SessionRecord;
 
@@ -49,6 +50,8 @@ pub(crate) struct Session {
     floor: u64,
     /// Numbers of requests that are being done.
     running: HashSet<u64>,
+    /// Requests that were refused, and why: a copy of one that comes late must not be done after all.
+    refused: BTreeMap<u64, MdError>,
 }
 
 impl Session {
@@ -63,6 +66,7 @@ impl Session {
             kept: BTreeSet::new(),
             floor: 0,
             running: HashSet::new(),
+            refused: BTreeMap::new(),
         }
     }
 
@@ -84,6 +88,20 @@ impl Session {
     pub(crate) fn kept(&mut self, seq: u64, forgotten: &[u64]) {
         self.forget(forgotten);
         self.kept.insert(seq);
+    }
+
+    /// Notes that `seq` was refused.
+    fn refused(&mut self, seq: u64, error: MdError) {
+        self.refused.insert(seq, error);
+        if self.refused.len() > MAX_KEPT {
+            self.refused.pop_first();
+        }
+    }
+
+    /// Notes that all requests below `floor` are answered, and their answers have arrived.
+    pub(crate) fn arrived_below(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+        self.refused = self.refused.split_off(&self.floor);
     }
 
     /// Notes that the replies to `forgotten` are not in the store any more.

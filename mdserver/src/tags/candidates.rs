@@ -11,6 +11,10 @@ use crate::api::{Ino, MdError};
 /// Steps of a join between two looks at the clock.
 const STEPS: usize = 1024;
 
+/// Most windows of an infix that are gathered. A plan has far fewer; what came since it was made, and entries that are in
+/// memory alone, were not counted, and those take more memory than their numbers do here.
+const MOST_GATHERED: u64 = 64 * GATHERED;
+
 /// Inodes that are so close may be neighbours in a posting.
 const NEAR: u64 = 4;
 
@@ -118,7 +122,7 @@ fn gathered<'a>(live: &'a Live, range: &Range, at: u64) -> Result<Candidates<'a>
         // Places of one text often follow each other.
         let ino = ino.filter(|ino| *ino >= at && inos.last() != Some(ino));
         inos.extend(ino);
-        if inos.len() as u64 > 4 * GATHERED {
+        if inos.len() as u64 > MOST_GATHERED {
             return Err(begin_anew());
         }
     }

@@ -40,8 +40,7 @@ const ALL_KEYS: usize = 4096;
 const LOOKS: usize = 4096;
 /// Comparisons of keys with the patterns of a query.
 const FITS: usize = 1 << 20;
-/// Windows of an infix that are gathered; while a search goes on they may become four times as many. Few in tests, so
-/// that these come by all ways.
+/// Windows of an infix that are gathered, as far as they can be counted. Few in tests, so that these come by all ways.
 pub(super) const GATHERED: u64 = if cfg!(test) { 8 } else { 1 << 18 };
 /// Parts of a query of which it is asked how many entries they have.
 const ESTIMATES: usize = 1 << 12;

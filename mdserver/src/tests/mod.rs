@@ -9,6 +9,7 @@ pub(crate) mod dumps;
 mod fencing;
 mod find;
 mod glances;
+mod kept;
 mod locks;
 mod million;
 mod moving;

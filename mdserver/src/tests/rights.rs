@@ -17,15 +17,15 @@ use crate::api::{
 use RightMode::{Read, Write};
 
 const NOW: Duration = Duration::ZERO;
-const LONG: Duration = Duration::from_secs(10);
+pub(super) const LONG: Duration = Duration::from_secs(10);
 
 /// A strict mount.
-struct Mount {
-    md: Md,
-    begun: RightsBegun,
+pub(super) struct Mount {
+    pub(super) md: Md,
+    pub(super) begun: RightsBegun,
 }
 
-fn mount(service: &Arc<Service>) -> Mount {
+pub(super) fn mount(service: &Arc<Service>) -> Mount {
     let remote = Arc::new(Remote(Arc::clone(service)));
     let (md, attached) = Md::attach_as(remote, "there", 1, false, true).unwrap();
     Mount {
@@ -35,7 +35,7 @@ fn mount(service: &Arc<Service>) -> Mount {
 }
 
 /// Two mounts in lives in which they know of each other.
-fn two(service: &Arc<Service>) -> (Mount, Mount) {
+pub(super) fn two(service: &Arc<Service>) -> (Mount, Mount) {
     let mut one = mount(service);
     let two = mount(service);
     one.reset();
@@ -58,7 +58,7 @@ fn ask_of(ino: Ino, mode: RightMode, area: RightArea) -> RightAsk {
 }
 
 impl Mount {
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.begun = self.md.reset_rights(Vec::new()).unwrap();
     }
 
@@ -96,7 +96,7 @@ impl Mount {
         self.md.give_rights(self.begun.life, gives).unwrap();
     }
 
-    fn poll(&self, seen: u64, wait: Duration) -> Vec<RightEvent> {
+    pub(super) fn poll(&self, seen: u64, wait: Duration) -> Vec<RightEvent> {
         match self.md.right_events(self.begun.life, seen, wait).unwrap() {
             RightNews::Events(events) => events,
             RightNews::Reset => panic!("the life is over"),
@@ -473,13 +473,17 @@ fn sizes_are_those_of_who_writes() {
     let three = mount(&service);
     let ino = file(&one.md, "a");
     let young = Time::now().sec + 100;
-    assert_eq!(one.md.stat(ino).unwrap().attr.size, 0, "nobody to ask");
+    assert_eq!(
+        one.md.stat(ino, true).unwrap().attr.size,
+        0,
+        "nobody to ask"
+    );
     one.granted(ino, Write, line(0, 10));
-    assert_eq!(one.md.stat(ino).unwrap().attr.size, 0, "not itself");
+    assert_eq!(one.md.stat(ino, true).unwrap().attr.size, 0, "not itself");
     two.queued(ino, Write, line(100, u64::MAX - 100));
     one.give(ino, None, line(100, u64::MAX - 100));
     std::thread::scope(|scope| {
-        let stat = scope.spawn(|| three.md.stat(ino).unwrap());
+        let stat = scope.spawn(|| three.md.stat(ino, true).unwrap());
         let (of_one, of_two) = (question(&one, 1), question(&two, 1));
         assert_eq!(of_one, of_two);
         one.md.tell_size(of_one, unflushed(10, young)).unwrap();
@@ -491,14 +495,14 @@ fn sizes_are_those_of_who_writes() {
         assert_eq!(entry.info.unwrap().dims[..], [150]);
         assert_eq!((entry.attr.mtime.sec, entry.attr.ctime.sec), (young, young));
         // One that ends is not waited for, nor one that flushes everything.
-        let stat = scope.spawn(|| three.md.stat(ino).unwrap());
+        let stat = scope.spawn(|| three.md.stat(ino, true).unwrap());
         question(&one, 2);
         two.md.detach(true).unwrap();
         one.md.reset_rights(Vec::new()).unwrap();
         assert_eq!(stat.join().unwrap().attr.size, 0);
     });
     assert_eq!(
-        three.md.stat(slabfs_model::ObjectId(99)),
+        three.md.stat(slabfs_model::ObjectId(99), true),
         Err(MdError::NotFound)
     );
 }
@@ -510,7 +514,7 @@ fn a_size_is_asked_again_of_who_begins_anew_and_keeps_the_object() {
     let ino = file(&one.md, "a");
     one.granted(ino, Write, line(0, 10));
     std::thread::scope(|scope| {
-        let stat = scope.spawn(|| two.md.stat(ino).unwrap());
+        let stat = scope.spawn(|| two.md.stat(ino, true).unwrap());
         let asked = question(&one, 0);
         one.keep(ino, Write, line(0, 10));
         assert_eq!(question(&one, 0), asked);
@@ -530,7 +534,7 @@ fn a_size_is_told_without_one_that_does_not_answer() {
     let (one, two) = two(&service);
     let ino = file(&one.md, "a");
     one.granted(ino, Write, line(0, 10));
-    assert_eq!(two.md.stat(ino).unwrap().attr.size, 0);
+    assert_eq!(two.md.stat(ino, true).unwrap().attr.size, 0);
     one.md
         .tell_size(question(&one, 0), unflushed(10, 0))
         .unwrap();
@@ -722,7 +726,7 @@ fn a_service_that_is_about_to_stop_holds_nobody() {
     one.granted(ino, Write, RightArea::All);
     std::thread::scope(|scope| {
         let poll = scope.spawn(|| two.poll(0, LONG));
-        let stat = scope.spawn(|| two.md.stat(ino).unwrap());
+        let stat = scope.spawn(|| two.md.stat(ino, true).unwrap());
         question(&one, 0);
         service.hold_polls(false);
         assert_eq!(poll.join().unwrap(), []);

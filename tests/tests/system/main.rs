@@ -41,6 +41,7 @@ mod mpi_libraries;
 mod mpi_mounts;
 mod mpi_suites;
 mod naive;
+mod names;
 mod placements;
 mod plain;
 mod posix;

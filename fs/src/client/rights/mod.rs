@@ -223,6 +223,11 @@ impl Rights {
         matches!(self.clock.phase(), Phase::Shared | Phase::Closed)
     }
 
+    /// Whether names may be kept: not while one life is over and the next one has not begun.
+    pub(super) fn keeps_names(&self) -> bool {
+        self.clock.phase() == Phase::Shared
+    }
+
     fn life(&self) -> RightsLife {
         RightsLife(self.life.load(Ordering::SeqCst))
     }

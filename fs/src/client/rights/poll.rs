@@ -107,6 +107,13 @@ impl Client {
                     tracing::debug!(%ino, %error, "a question for a size was not answered");
                 }
             }
+            RightEventKind::Names { inos, change } => {
+                self.md.forget_names(&inos);
+                if let Err(error) = self.md.tell_forgot(life, Some(change)) {
+                    // It asks nobody twice: the session is over for it, or goes on without this change.
+                    tracing::debug!(%error, "that names are forgotten was not heard");
+                }
+            }
         }
     }
 

@@ -50,6 +50,11 @@ impl Client {
             return;
         };
         tracing::debug!(alone, "all rights are given up");
+        self.md.forget_all_names();
+        // What follows may take long, and others may want to change what was kept.
+        if let Err(error) = self.md.tell_forgot(life, None) {
+            tracing::debug!(%error, "that names are forgotten was not heard");
+        }
         let owns = self.rights.all();
         for own in &owns {
             let mut state = own.state.lock();
@@ -73,6 +78,8 @@ impl Client {
             self.pause(KEPT);
         }
         let begun = self.tell_reset(turn, &kept);
+        // Of what was asked before the old life was closed, and answered after.
+        self.md.forget_all_names();
         let lost = turn != self.rights.clock.turn();
         for (own, keeps) in taken {
             let mut state = own.state.lock();
@@ -150,6 +157,7 @@ impl Client {
         self.rights.life.store(0, Ordering::SeqCst);
         self.rights.clock.set(Phase::Closed);
         *self.rights.line.lock() = Default::default();
+        self.md.forget_all_names();
         self.rights.stir();
     }
 

@@ -14,6 +14,27 @@ use crate::view::hidden::Hidden;
 use crate::view::name::{HIDDEN, Name, Selected};
 use crate::view::nodes::Node;
 
+/// Replies if that needs nobody to be asked or waited for; else gives the reply back.
+pub(in crate::mount) fn answer_from_memory(
+    shared: &Shared,
+    parent: u64,
+    name: &[u8],
+    reply: ReplyEntry,
+) -> Option<ReplyEntry> {
+    let (Some(Node::Plain(directory)), Ok(Name::Plain(stored))) =
+        (shared.nodes.get(parent), Name::parse(name))
+    else {
+        return Some(reply);
+    };
+    match shared.client.kept_name(directory, &stored) {
+        None => return Some(reply),
+        Some(Ok(entry)) => give(&shared.shown(&entry), reply),
+        Some(Err(FsError::Md(MdError::NotFound))) => reply.error(Errno::ENOENT),
+        Some(Err(error)) => reply.error(report("lookup", parent, &error.into())),
+    }
+    None
+}
+
 /// Looks `name` up and replies.
 pub(in crate::mount) fn answer(
     shared: &Shared,

@@ -610,7 +610,7 @@ impl World {
                         RightEventKind::Granted(grant) => News::Granted(lite(&grant)),
                         RightEventKind::Refused(ticket) => News::Refused(ticket),
                         RightEventKind::Recall(recall) => News::Recall(recall),
-                        RightEventKind::Size { .. } => return None,
+                        RightEventKind::Size { .. } | RightEventKind::Names { .. } => return None,
                     };
                     Some((event.number, news))
                 });

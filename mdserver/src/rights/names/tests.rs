@@ -1,0 +1,468 @@
+//! The home's list and what sessions keep, together, with every message as late as it likes: what a session answers
+//! from what it keeps is what is so at that moment.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use slabfs_model::{ObjectId, SessionId};
+
+use super::{BUSY, FEW, KEEP, MOST, MOST_WAITING, MOST_WAITING_OF_ONE, Names, SILENT, Touched};
+use crate::api::kept_names::{Asked, KeptNames, OwnChange};
+use crate::api::{Attr, Entry, Ino, Kind, Looked, Op, RightsLife, SetAttr, Time};
+
+const DIRECTORIES: usize = 3;
+const NAMES: usize = 2;
+const SESSIONS: usize = 3;
+
+/// Something that may happen. What it is about is taken modulo what there is.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A session asks for a name.
+    Ask { by: usize, dir: usize, name: usize },
+    /// The home answers one of the questions: asks the list, and then reads.
+    Answer { which: usize },
+    /// An answer arrives.
+    Arrive { which: usize },
+    /// A session sends a change: a name is made or removed, or the attributes are set.
+    Change {
+        by: usize,
+        dir: usize,
+        name: Option<usize>,
+    },
+    /// The home begins one of the changes that were sent.
+    Begin { which: usize },
+    /// A session hears its next event.
+    Hear { by: usize },
+    /// The home makes a change for which nobody is waited any more.
+    Make { which: usize },
+    /// The answer to a change that was made arrives.
+    Made { which: usize },
+    /// A session begins anew.
+    Reset { by: usize },
+    /// Time goes by.
+    Wait { tenths: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let by = 0..SESSIONS;
+    let dir = 0..DIRECTORIES;
+    let step = prop_oneof![
+        6 => (by.clone(), dir.clone(), 0..NAMES).prop_map(|(by, dir, name)| Step::Ask { by, dir, name }),
+        6 => (0..9_usize).prop_map(|which| Step::Answer { which }),
+        6 => (0..9_usize).prop_map(|which| Step::Arrive { which }),
+        4 => (by.clone(), dir, prop::option::of(0..NAMES))
+            .prop_map(|(by, dir, name)| Step::Change { by, dir, name }),
+        4 => (0..9_usize).prop_map(|which| Step::Begin { which }),
+        8 => by.clone().prop_map(|by| Step::Hear { by }),
+        6 => (0..9_usize).prop_map(|which| Step::Make { which }),
+        6 => (0..9_usize).prop_map(|which| Step::Made { which }),
+        1 => by.prop_map(|by| Step::Reset { by }),
+        2 => (1..20_u64).prop_map(|tenths| Step::Wait { tenths }),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+/// A question on its way to the home, or its answer on the way back.
+struct Question {
+    by: usize,
+    life: u64,
+    dir: usize,
+    name: usize,
+    asked: Asked,
+    looked: Option<Looked>,
+}
+
+/// A change, from when it is sent until its answer has arrived.
+struct Change<'a> {
+    by: usize,
+    dir: usize,
+    name: Option<usize>,
+    own: Option<OwnChange<'a>>,
+    /// It has begun at the home.
+    begun: bool,
+    made: bool,
+}
+
+/// Names that are there (of directories), and how often attributes were set.
+struct Truth {
+    names: [[bool; NAMES]; DIRECTORIES],
+    set: [u64; DIRECTORIES],
+}
+
+fn directory(dir: usize) -> Ino {
+    ObjectId(100 + dir as u64)
+}
+
+/// What has a name: another of the directories, so that names lead on to attributes.
+fn child(dir: usize, name: usize) -> usize {
+    (dir + name + 1) % DIRECTORIES
+}
+
+fn name(name: usize) -> Vec<u8> {
+    vec![b'a' + name as u8]
+}
+
+fn entry(truth: &Truth, dir: usize) -> Entry {
+    Entry {
+        attr: Attr {
+            ino: directory(dir),
+            kind: Kind::Directory,
+            mode: 0o755,
+            nlink: 2,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            stored: 0,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            crtime: Time::default(),
+            change: truth.set[dir],
+        },
+        info: None,
+    }
+}
+
+fn touched(dir: usize) -> Touched {
+    Touched {
+        directories: vec![directory(dir)],
+        moved: Vec::new(),
+    }
+}
+
+/// Runs steps; says how many answers were given from what is kept.
+fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
+    let mut now = Instant::now();
+    let caches: Vec<KeptNames> = (0..SESSIONS).map(|_| KeptNames::default()).collect();
+    let mut lives = [1; SESSIONS];
+    let mut home = Names::new(LIFE);
+    let mut events: Vec<VecDeque<(Vec<Ino>, u64)>> = vec![VecDeque::new(); SESSIONS];
+    let mut questions: Vec<Question> = Vec::new();
+    let mut changes: Vec<Change<'_>> = Vec::new();
+    let mut truth = Truth {
+        names: Default::default(),
+        set: [0; DIRECTORIES],
+    };
+    let mut hits = 0;
+    for step in steps {
+        match *step {
+            Step::Ask { by, dir, name } => questions.push(Question {
+                by,
+                life: lives[by],
+                dir,
+                name,
+                asked: caches[by].asked(),
+                looked: None,
+            }),
+            Step::Answer { which } => {
+                let waiting = questions.iter_mut().filter(|it| it.looked.is_none());
+                if let Some(question) = nth(waiting, which) {
+                    let session = SessionId(question.by as u64);
+                    let life = RightsLife(lives[question.by]);
+                    // A session of which the home knows a later life asks in vain.
+                    let current = question.life == lives[question.by];
+                    let mut keep = |dir| current && home.keep(session, life, directory(dir), now);
+                    let keep_name = keep(question.dir);
+                    let there = truth.names[question.dir][question.name];
+                    let found = there.then(|| child(question.dir, question.name));
+                    let keep_attributes = found.is_some_and(keep);
+                    question.looked = Some(Looked {
+                        found: found.map(|dir| entry(&truth, dir)),
+                        keep_name,
+                        keep_attributes,
+                    });
+                }
+            }
+            Step::Arrive { which } => {
+                let answered: Vec<usize> = (0..questions.len())
+                    .filter(|&at| questions[at].looked.is_some())
+                    .collect();
+                if let Some(&at) = nth(answered.iter(), which) {
+                    let it = questions.swap_remove(at);
+                    let name = name(it.name);
+                    let looked = it.looked.expect("answered");
+                    caches[it.by].take(it.asked, Some((directory(it.dir), &name)), &looked);
+                }
+            }
+            Step::Change {
+                by,
+                dir,
+                name: which,
+            } => {
+                let op = match which {
+                    None => Op::SetAttr {
+                        ino: directory(dir),
+                        set: SetAttr::default(),
+                    },
+                    Some(which) => Op::Unlink {
+                        parent: directory(dir),
+                        name: name(which),
+                    },
+                };
+                changes.push(Change {
+                    by,
+                    dir,
+                    name: which,
+                    own: Some(caches[by].change(&op)),
+                    begun: false,
+                    made: false,
+                });
+            }
+            Step::Begin { which } => {
+                let waiting = changes.iter_mut().filter(|it| !it.begun);
+                if let Some(change) = nth(waiting, which) {
+                    let touched = touched(change.dir);
+                    home.begin(&touched);
+                    let session = Some(SessionId(change.by as u64));
+                    for (session, (number, inos)) in home.tell(session, &touched, now) {
+                        events[session.0 as usize].push_back((inos, number));
+                    }
+                    change.begun = true;
+                }
+            }
+            Step::Hear { by } => {
+                if let Some((inos, number)) = events[by].pop_front() {
+                    caches[by].forget(&inos);
+                    home.forgot(SessionId(by as u64), number);
+                }
+            }
+            Step::Make { which } => {
+                let lives = |id: SessionId, life: RightsLife| lives[id.0 as usize] == life.0;
+                let ready = changes.iter_mut().filter(|it| {
+                    let by = Some(SessionId(it.by as u64));
+                    let begun = it.begun && !it.made;
+                    begun && !home.has_to_wait(by, &touched(it.dir), now, lives)
+                });
+                let ready: Vec<&mut Change<'_>> = ready.collect();
+                if let Some(change) = nth(ready.into_iter(), which) {
+                    match change.name {
+                        Some(name) => {
+                            let there = &mut truth.names[change.dir][name];
+                            *there = !*there;
+                        }
+                        None => truth.set[change.dir] += 1,
+                    }
+                    change.made = true;
+                    home.end(&touched(change.dir));
+                }
+            }
+            Step::Made { which } => {
+                let made: Vec<usize> = (0..changes.len()).filter(|&at| changes[at].made).collect();
+                if let Some(&at) = nth(made.iter(), which) {
+                    drop(changes.swap_remove(at).own);
+                }
+            }
+            Step::Reset { by } => {
+                caches[by].forget_all();
+                events[by].clear();
+                lives[by] += 1;
+                home.leave(SessionId(by as u64));
+            }
+            Step::Wait { tenths } => now += Duration::from_millis(100 * tenths),
+        }
+        for cache in &caches {
+            hits += agrees(cache, &truth)?;
+        }
+    }
+    Ok(hits)
+}
+
+fn nth<T>(of: impl Iterator<Item = T>, which: usize) -> Option<T> {
+    let mut all: Vec<T> = of.collect();
+    (!all.is_empty()).then(|| all.swap_remove(which % all.len()))
+}
+
+/// Whether all that a session would answer is so; how much that is.
+fn agrees(cache: &KeptNames, truth: &Truth) -> Result<usize, TestCaseError> {
+    let mut hits = 0;
+    for dir in 0..DIRECTORIES {
+        if let Some(kept) = cache.directory(directory(dir)) {
+            prop_assert_eq!(kept, entry(truth, dir));
+            hits += 1;
+        }
+        for which in 0..NAMES {
+            if let Some(kept) = cache.find(directory(dir), &name(which)) {
+                let there = truth.names[dir][which];
+                prop_assert_eq!(kept, there.then(|| entry(truth, child(dir, which))));
+                hits += 1;
+            }
+        }
+    }
+    Ok(hits)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_kept_is_so(steps in steps()) {
+        run(&steps)?;
+    }
+}
+
+/// The property would hold of nothing at all.
+#[test]
+fn something_is_kept() {
+    let looks = [
+        Step::Change {
+            by: 0,
+            dir: 0,
+            name: Some(0),
+        },
+        Step::Begin { which: 0 },
+        Step::Make { which: 0 },
+        Step::Made { which: 0 },
+        Step::Ask {
+            by: 1,
+            dir: 0,
+            name: 0,
+        },
+        Step::Answer { which: 0 },
+        Step::Arrive { which: 0 },
+    ];
+    // The name, and the attributes of what has it.
+    assert_eq!(run(&looks).expect("it holds"), 2);
+}
+
+const A: SessionId = SessionId(1);
+const B: SessionId = SessionId(2);
+const LIFE: RightsLife = RightsLife(7);
+
+/// A change by `by`: who has to forget for it. They do so at once.
+fn told(names: &mut Names, by: SessionId, now: Instant) -> Vec<SessionId> {
+    names.begin(&touched(0));
+    let told = names.tell(Some(by), &touched(0), now);
+    told.into_iter()
+        .map(|(session, (number, _))| {
+            assert!(names.forgot(session, number));
+            session
+        })
+        .collect()
+}
+
+fn waits(names: &mut Names, by: SessionId, now: Instant) -> bool {
+    names.has_to_wait(Some(by), &touched(0), now, |_, life| life == LIFE)
+}
+
+#[test]
+fn two_changes_wait_for_one_that_has_not_forgotten_and_is_told_once() {
+    let (mut names, now) = (Names::new(LIFE), Instant::now());
+    assert!(names.keep(B, LIFE, directory(0), now));
+    names.begin(&touched(0));
+    let first = names.tell(Some(A), &touched(0), now);
+    let (number, inos) = &first[&B];
+    assert_eq!(*inos, [directory(0)]);
+    names.begin(&touched(0));
+    assert!(names.tell(Some(A), &touched(0), now).is_empty());
+    assert!(waits(&mut names, A, now));
+    assert!(!names.forgot(A, *number), "it was not A who was told");
+    assert!(names.forgot(B, *number));
+    assert!(!waits(&mut names, A, now));
+    assert!(!names.forgot(B, *number));
+}
+
+#[test]
+fn who_changes_keeps_and_others_forget() {
+    let (mut names, now) = (Names::new(LIFE), Instant::now());
+    for session in [A, B] {
+        assert!(names.keep(session, LIFE, directory(0), now));
+    }
+    assert_eq!(told(&mut names, A, now), [B]);
+    // While it goes on nobody keeps anything.
+    assert!(!names.keep(A, LIFE, directory(0), now));
+    names.end(&touched(0));
+    // B has forgotten; A has not, nor has to for its own next change.
+    assert_eq!(told(&mut names, A, now), []);
+    names.end(&touched(0));
+    assert_eq!(told(&mut names, B, now), [A]);
+}
+
+#[test]
+fn what_is_moved_is_forgotten_by_who_moves_it_too() {
+    let (mut names, now) = (Names::new(LIFE), Instant::now());
+    assert!(names.keep(A, LIFE, directory(0), now));
+    let moved = Touched {
+        directories: vec![directory(1)],
+        moved: vec![directory(0)],
+    };
+    let told = names.tell(Some(A), &moved, now);
+    assert_eq!(told[&A].1, [directory(0)]);
+}
+
+#[test]
+fn a_directory_of_which_somebody_forgot_is_not_kept_for_a_moment() {
+    let (mut names, now) = (Names::new(LIFE), Instant::now());
+    assert!(names.keep(B, LIFE, directory(0), now));
+    told(&mut names, A, now);
+    names.end(&touched(0));
+    assert!(!names.keep(A, LIFE, directory(0), now + BUSY / 2));
+    assert!(names.keep(A, LIFE, directory(0), now + BUSY));
+}
+
+#[test]
+fn permissions_end_by_themselves_and_with_their_lives() {
+    let (mut names, now) = (Names::new(LIFE), Instant::now());
+    assert!(names.keep(B, LIFE, directory(0), now));
+    assert_eq!(told(&mut names, A, now + KEEP), []);
+    assert!(!waits(&mut names, A, now + KEEP));
+    names.end(&touched(0));
+    assert!(names.keep(B, RightsLife(8), directory(0), now));
+    assert!(!waits(&mut names, A, now));
+}
+
+/// However often it asks to keep more.
+#[test]
+fn who_does_not_answer_is_given_up() {
+    let (mut names, mut now) = (Names::new(LIFE), Instant::now());
+    assert!(names.keep(B, LIFE, directory(0), now));
+    names.begin(&touched(0));
+    assert_eq!(names.tell(Some(A), &touched(0), now).len(), 1);
+    let end = now + SILENT;
+    while now <= end {
+        assert!(waits(&mut names, A, now));
+        names.end(&touched(0));
+        assert!(!names.keep(B, LIFE, directory(0), now + BUSY));
+        names.begin(&touched(0));
+        now += BUSY + Duration::from_millis(1);
+    }
+    assert!(!waits(&mut names, A, now));
+}
+
+#[test]
+fn few_changes_wait_at_the_same_time() {
+    let mut names = Names::new(LIFE);
+    let waiting = |names: &mut Names, by| (0..1000).filter(|_| names.wait(by)).count();
+    assert_eq!(waiting(&mut names, Some(A)), MOST_WAITING_OF_ONE);
+    for session in 0..100 {
+        waiting(&mut names, Some(SessionId(100 + session)));
+    }
+    assert_eq!(names.waiting.values().sum::<usize>(), MOST_WAITING);
+    assert!(!names.wait(Some(B)));
+    names.waits_no_more(Some(A));
+    assert!(names.wait(Some(B)));
+}
+
+#[test]
+fn what_is_over_is_not_listed_for_ever() {
+    let (mut names, now) = (Names::new(LIFE), Instant::now());
+    for at in 0..10 * FEW as u64 {
+        let now = now + Duration::from_secs(at);
+        assert!(names.keep(A, LIFE, ObjectId(at), now));
+    }
+    assert!(names.keepers.len() <= 2 * FEW, "{}", names.keepers.len());
+}
+
+/// A walk through more than may be listed: when it is over there is room again.
+#[test]
+fn there_is_room_again_after_too_much() {
+    let (mut names, now) = (Names::new(LIFE), Instant::now());
+    for at in 0..MOST as u64 + 10 {
+        let pace = Duration::from_micros(20 * at);
+        names.keep(A, LIFE, ObjectId(at), now + pace);
+    }
+    assert!(!names.keep(A, LIFE, ObjectId(1 << 40), now + KEEP / 2));
+    assert!(names.keep(A, LIFE, ObjectId(1 << 40), now + 2 * KEEP));
+    assert_eq!(names.keepers.len(), 1);
+}
