@@ -100,7 +100,7 @@ fn clients_check_servers_too() {
         "{error}"
     );
     let other = VERSION + 1;
-    let error = impostor(|s| s.write_all(&challenge(other, 1)).unwrap());
+    let error = impostor(move |s| s.write_all(&challenge(other, 1)).unwrap());
     let text = error.to_string();
     assert!(text.contains(&format!("version {other}")), "{error}");
     let error = impostor(|s| {
