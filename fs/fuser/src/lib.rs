@@ -80,6 +80,8 @@ use crate::session::MAX_WRITE_SIZE;
 pub use crate::session::Session;
 pub use crate::session::SessionACL;
 pub use crate::session::SessionUnmounter;
+pub use crate::waiting::WaitingRequest;
+pub use crate::waiting::WaitingRequests;
 
 mod access_flags;
 mod bsd_file_flags;
@@ -104,6 +106,7 @@ mod request;
 mod request_param;
 mod session;
 mod time;
+mod waiting;
 
 /// We generally support async reads
 #[cfg(not(target_os = "macos"))]

@@ -33,11 +33,14 @@ use crate::ll::reply::DirEntryPlus;
 use crate::ll::reply::Response;
 use crate::ll::{self};
 use crate::passthrough::BackingId;
+use crate::waiting::WaitingRequests;
 
 /// Generic reply callback to send data
 #[derive(Debug)]
 pub(crate) enum ReplySender {
     Channel(ChannelSender),
+    /// The request is among those that wait, and may be ended by others.
+    Tracked(ChannelSender, WaitingRequests),
     #[cfg(test)]
     Assert(AssertSender),
     #[cfg(test)]
@@ -45,10 +48,18 @@ pub(crate) enum ReplySender {
 }
 
 impl ReplySender {
+    /// The request waits no longer; false if it has been ended before.
+    fn leave(&self, unique: ll::RequestId) -> bool {
+        match self {
+            ReplySender::Tracked(_, waiting) => waiting.leave(unique),
+            _ => true,
+        }
+    }
+
     /// Send data.
     pub(crate) fn send(&self, data: &[IoSlice<'_>]) -> std::io::Result<()> {
         match self {
-            ReplySender::Channel(sender) => sender.send(data),
+            ReplySender::Channel(sender) | ReplySender::Tracked(sender, _) => sender.send(data),
             #[cfg(test)]
             ReplySender::Assert(sender) => sender.send(data),
             #[cfg(test)]
@@ -62,7 +73,9 @@ impl ReplySender {
     /// Open a backing file
     pub(crate) fn open_backing(&self, fd: BorrowedFd<'_>) -> std::io::Result<BackingId> {
         match self {
-            ReplySender::Channel(sender) => sender.open_backing(fd),
+            ReplySender::Channel(sender) | ReplySender::Tracked(sender, _) => {
+                sender.open_backing(fd)
+            }
             #[cfg(test)]
             ReplySender::Assert(_) => unreachable!(),
             #[cfg(test)]
@@ -73,7 +86,9 @@ impl ReplySender {
     /// Wraps a raw backing file ID
     pub(crate) unsafe fn wrap_backing(&self, id: u32) -> BackingId {
         match self {
-            ReplySender::Channel(sender) => unsafe { sender.wrap_backing(id) },
+            ReplySender::Channel(sender) | ReplySender::Tracked(sender, _) => unsafe {
+                sender.wrap_backing(id)
+            },
             #[cfg(test)]
             ReplySender::Assert(_) => unreachable!(),
             #[cfg(test)]
@@ -128,17 +143,22 @@ impl Reply for ReplyRaw {
 
 impl ReplyRaw {
     /// Reply to a request with the given error code and data. Must be called
-    /// only once (the `ok` and `error` methods ensure this by consuming `self`)
-    pub(crate) fn send_ll_mut(&mut self, response: &impl Response) {
+    /// only once (the `ok` and `error` methods ensure this by consuming `self`).
+    /// Says whether the kernel has got it.
+    pub(crate) fn send_ll_mut(&mut self, response: &impl Response) -> bool {
         assert!(self.sender.is_some());
         let sender = self.sender.take().unwrap();
+        if !sender.leave(self.unique) {
+            return false;
+        }
         let res = response.with_iovec(self.unique, |iov| sender.send(iov));
-        if let Err(err) = res {
+        if let Err(err) = &res {
             error!("Failed to send FUSE reply: {err}");
         }
+        res.is_ok()
     }
-    pub(crate) fn send_ll(mut self, response: &impl Response) {
-        self.send_ll_mut(response);
+    pub(crate) fn send_ll(mut self, response: &impl Response) -> bool {
+        self.send_ll_mut(response)
     }
 
     /// Reply to a request with the given error code
@@ -179,6 +199,12 @@ impl ReplyEmpty {
     /// Reply to a request with nothing
     pub fn ok(self) {
         self.reply.send_ll(&ll::ResponseEmpty);
+    }
+
+    /// The same for a lock: returns whether the kernel has got the reply. If not, since the request was
+    /// ended before (`WaitingRequests`), nobody has the lock that was granted.
+    pub fn granted(self) -> bool {
+        self.reply.send_ll(&ll::ResponseEmpty)
     }
 
     /// Reply to a request with the given error code
@@ -233,14 +259,15 @@ impl Reply for ReplyEntry {
 
 impl ReplyEntry {
     /// Reply to a request with the given entry
-    pub fn entry(self, ttl: &Duration, attr: &FileAttr, generation: Generation) {
+    /// Returns whether the kernel has got it: not so if the request was ended before (`WaitingRequests`).
+    pub fn entry(self, ttl: &Duration, attr: &FileAttr, generation: Generation) -> bool {
         self.reply.send_ll(&ll::ResponseStruct::new_entry(
             attr.ino,
             generation,
             &attr.into(),
             *ttl,
             *ttl,
-        ));
+        ))
     }
 
     /// Reply to a request with the given entry.
@@ -254,20 +281,21 @@ impl ReplyEntry {
     /// * `entry_ttl` - Time-to-live for the directory entry (name-to-inode mapping).
     ///   Controls how long the kernel will cache the existence of this
     ///   path without issuing a new `LOOKUP` request.
+    /// Returns whether the kernel has got it: not so if the request was ended before (`WaitingRequests`).
     pub fn entry_with_ttls(
         self,
         attr_ttl: &Duration,
         entry_ttl: &Duration,
         attr: &FileAttr,
         generation: Generation,
-    ) {
+    ) -> bool {
         self.reply.send_ll(&ll::ResponseStruct::new_entry(
             attr.ino,
             generation,
             &attr.into(),
             *attr_ttl,
             *entry_ttl,
-        ));
+        ))
     }
 
     /// Reply to a request with the given error code
@@ -358,10 +386,11 @@ impl ReplyOpen {
     /// # Panics
     /// When attempting to use kernel passthrough.
     /// Use [`opened_passthrough()`](Self::opened_passthrough) instead.
-    pub fn opened(self, fh: ll::FileHandle, flags: FopenFlags) {
+    /// Returns whether the kernel has got it: not so if the request was ended before (`WaitingRequests`).
+    pub fn opened(self, fh: ll::FileHandle, flags: FopenFlags) -> bool {
         assert!(!flags.contains(FopenFlags::FOPEN_PASSTHROUGH));
         self.reply
-            .send_ll(&ll::ResponseStruct::new_open(fh, flags, 0));
+            .send_ll(&ll::ResponseStruct::new_open(fh, flags, 0))
     }
 
     /// Registers a fd for passthrough, returning a `BackingId`.  Once you have the backing ID,
@@ -394,14 +423,20 @@ impl ReplyOpen {
     ///
     /// Note that you must reuse the given `BackingId` for all future [`ReplyOpen::opened_passthrough()`]
     /// invocations as long as the passed file handle stays open!
-    pub fn opened_passthrough(self, fh: ll::FileHandle, flags: FopenFlags, backing_id: &BackingId) {
+    /// Returns whether the kernel has got it: not so if the request was ended before (`WaitingRequests`).
+    pub fn opened_passthrough(
+        self,
+        fh: ll::FileHandle,
+        flags: FopenFlags,
+        backing_id: &BackingId,
+    ) -> bool {
         // TODO: assert passthrough capability is enabled.
         let flags = flags | FopenFlags::FOPEN_PASSTHROUGH;
         self.reply.send_ll(&ll::ResponseStruct::new_open(
             fh,
             flags,
             backing_id.backing_id,
-        ));
+        ))
     }
 
     /// Reply to a request with the given error code
@@ -499,6 +534,7 @@ impl ReplyCreate {
     /// Reply to a request with a newly created file entry and its newly open file handle
     /// # Panics
     /// When attempting to use kernel passthrough. Use `opened_passthrough()` instead.
+    /// Returns whether the kernel has got it: not so if the request was ended before (`WaitingRequests`).
     pub fn created(
         self,
         ttl: &Duration,
@@ -506,7 +542,7 @@ impl ReplyCreate {
         generation: Generation,
         fh: ll::FileHandle,
         flags: FopenFlags,
-    ) {
+    ) -> bool {
         assert!(!flags.contains(FopenFlags::FOPEN_PASSTHROUGH));
         self.reply.send_ll(&ll::ResponseStruct::new_create(
             ttl,
@@ -515,7 +551,7 @@ impl ReplyCreate {
             fh,
             flags,
             0,
-        ));
+        ))
     }
 
     /// Reply to a request with the given error code
@@ -552,6 +588,7 @@ impl ReplyCreate {
     ///
     /// Note that you must reuse the given `BackingId` for all future [`ReplyOpen::opened_passthrough()`]
     /// invocations as long as the passed file handle stays open!
+    /// Returns whether the kernel has got it: not so if the request was ended before (`WaitingRequests`).
     pub fn created_passthrough(
         self,
         ttl: &Duration,
@@ -560,7 +597,7 @@ impl ReplyCreate {
         fh: ll::FileHandle,
         flags: FopenFlags,
         backing_id: &BackingId,
-    ) {
+    ) -> bool {
         self.reply.send_ll(&ll::ResponseStruct::new_create(
             ttl,
             &attr.into(),
@@ -568,7 +605,7 @@ impl ReplyCreate {
             fh,
             flags | FopenFlags::FOPEN_PASSTHROUGH,
             backing_id.backing_id,
-        ));
+        ))
     }
 }
 
@@ -782,9 +819,10 @@ impl ReplyDirectoryPlus {
     }
 
     /// Reply to a request with the filled directory buffer
-    pub fn ok(self) {
+    /// Returns whether the kernel has got it: not so if the request was ended before (`WaitingRequests`).
+    pub fn ok(self) -> bool {
         let response: ll::ResponseData = self.buf.into();
-        self.reply.send_ll(&response);
+        self.reply.send_ll(&response)
     }
 
     /// Reply to a request with the given error code

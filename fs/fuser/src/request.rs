@@ -20,7 +20,6 @@ use crate::forget_one::ForgetOne;
 use crate::ll;
 use crate::ll::Errno;
 use crate::ll::ResponseData;
-use crate::ll::ResponseErrno;
 use crate::reply::Reply;
 use crate::reply::ReplyDirectory;
 use crate::reply::ReplyDirectoryPlus;
@@ -28,19 +27,26 @@ use crate::reply::ReplyRaw;
 use crate::reply::ReplySender;
 use crate::session::SessionACL;
 use crate::session::SessionEventLoop;
+use crate::waiting::WaitingRequests;
 
 /// Request data structure
 #[derive(Debug)]
 pub(crate) struct RequestWithSender<'a> {
     /// Channel sender for sending the reply
     ch: ChannelSender,
+    /// Where the request is kept while it waits for its reply
+    waiting: Option<WaitingRequests>,
     /// Parsed request
     pub(crate) request: ll::AnyRequest<'a>,
 }
 
 impl<'a> RequestWithSender<'a> {
     /// Create a new request from the given data
-    pub(crate) fn new(ch: ChannelSender, data: &'a [u8]) -> Option<RequestWithSender<'a>> {
+    pub(crate) fn new(
+        ch: ChannelSender,
+        waiting: Option<WaitingRequests>,
+        data: &'a [u8],
+    ) -> Option<RequestWithSender<'a>> {
         let request = match ll::AnyRequest::try_from(data) {
             Ok(request) => request,
             Err(err) => {
@@ -49,7 +55,11 @@ impl<'a> RequestWithSender<'a> {
             }
         };
 
-        Some(Self { ch, request })
+        Some(Self {
+            ch,
+            waiting,
+            request,
+        })
     }
 
     /// Dispatch request to the given filesystem.
@@ -58,9 +68,11 @@ impl<'a> RequestWithSender<'a> {
     pub(crate) fn dispatch<FS: Filesystem>(&self, se: &SessionEventLoop<FS>) {
         debug!("{} thread={}", self.request, se.thread_name);
         match self.dispatch_req(se) {
-            Ok(Some(resp)) => self.reply::<ReplyRaw>().send_ll(&resp),
+            Ok(Some(resp)) => {
+                self.reply::<ReplyRaw>().send_ll(&resp);
+            }
             Ok(None) => {}
-            Err(errno) => self.reply::<ReplyRaw>().send_ll(&ResponseErrno(errno)),
+            Err(errno) => self.reply::<ReplyRaw>().error(errno),
         }
     }
 
@@ -305,11 +317,7 @@ impl<'a> RequestWithSender<'a> {
                     self.request.nodeid(),
                     x.file_handle(),
                     x.offset(),
-                    ReplyDirectory::new(
-                        self.request.unique(),
-                        ReplySender::Channel(self.ch.clone()),
-                        x.size() as usize,
-                    ),
+                    ReplyDirectory::new(self.request.unique(), self.sender(), x.size() as usize),
                 );
             }
             ll::Operation::ReleaseDir(x) => {
@@ -484,7 +492,7 @@ impl<'a> RequestWithSender<'a> {
                     x.offset(),
                     ReplyDirectoryPlus::new(
                         self.request.unique(),
-                        ReplySender::Channel(self.ch.clone()),
+                        self.sender(),
                         x.size() as usize,
                     ),
                 );
@@ -557,7 +565,19 @@ impl<'a> RequestWithSender<'a> {
     /// Create a reply object for this request that can be passed to the filesystem
     /// implementation and makes sure that a request is replied exactly once
     pub(crate) fn reply<T: Reply>(&self) -> T {
-        Reply::new(self.request.unique(), ReplySender::Channel(self.ch.clone()))
+        Reply::new(self.request.unique(), self.sender())
+    }
+
+    /// Whereby the one reply to this request is sent, which waits for it from now on
+    fn sender(&self) -> ReplySender {
+        match &self.waiting {
+            Some(waiting) => {
+                let pid = self.request_header().pid();
+                waiting.enter(self.request.unique(), pid, self.ch.clone());
+                ReplySender::Tracked(self.ch.clone(), waiting.clone())
+            }
+            None => ReplySender::Channel(self.ch.clone()),
+        }
     }
 
     /// Returns a Request reference for this request

@@ -52,6 +52,7 @@ use crate::reply::Reply;
 use crate::reply::ReplyRaw;
 use crate::reply::ReplySender;
 use crate::request::RequestWithSender;
+use crate::waiting::WaitingRequests;
 
 /// The max size of write requests from the kernel. The absolute minimum is 4k,
 /// FUSE recommends at least 128k, max 16M. The FUSE default is 16M on macOS
@@ -143,6 +144,8 @@ pub struct Session<FS: Filesystem> {
     /// The field is set to `Some` when the init message is received.
     pub(crate) proto_version: Option<Version>,
     pub(crate) config: Config,
+    /// Requests that wait for their reply, if that is kept
+    waiting: Option<WaitingRequests>,
 }
 
 impl<FS: Filesystem> AsFd for Session<FS> {
@@ -190,6 +193,7 @@ impl<FS: Filesystem> Session<FS> {
             session_owner: geteuid(),
             proto_version: None,
             config: options.clone(),
+            waiting: options.track_requests.then(WaitingRequests::new),
         };
 
         session.handshake()?;
@@ -217,6 +221,7 @@ impl<FS: Filesystem> Session<FS> {
             allowed: acl,
             session_owner: geteuid(),
             proto_version: None,
+            waiting: config.track_requests.then(WaitingRequests::new),
             config,
         };
 
@@ -256,6 +261,7 @@ impl<FS: Filesystem> Session<FS> {
             session_owner,
             proto_version: _,
             config,
+            waiting,
         } = self;
 
         let n_threads = config.n_threads.unwrap_or(1);
@@ -304,6 +310,7 @@ impl<FS: Filesystem> Session<FS> {
                 ch,
                 allowed,
                 session_owner,
+                waiting: waiting.clone(),
                 #[cfg(target_os = "linux")]
                 own_processor: config
                     .own_processors
@@ -504,6 +511,11 @@ impl<FS: Filesystem> Session<FS> {
     pub fn notifier(&self) -> Notifier {
         Notifier::new(self.ch.sender())
     }
+
+    /// The requests that wait for their reply, with [`Config::track_requests`]
+    pub fn waiting(&self) -> Option<WaitingRequests> {
+        self.waiting.clone()
+    }
 }
 
 #[derive(Debug)]
@@ -529,6 +541,7 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
     pub(crate) filesystem: Arc<FilesystemHolder<FS>>,
     pub(crate) allowed: SessionACL,
     pub(crate) session_owner: Uid,
+    pub(crate) waiting: Option<WaitingRequests>,
     #[cfg(target_os = "linux")]
     pub(crate) own_processor: Option<OwnProcessor>,
 }
@@ -544,7 +557,11 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
             // Read the next request from the given channel to kernel driver
             // The kernel driver makes sure that we get exactly one request per read
             match self.ch.receive_retrying(buf) {
-                Ok(size) => match RequestWithSender::new(self.ch.sender(), &buf[..size]) {
+                Ok(size) => match RequestWithSender::new(
+                    self.ch.sender(),
+                    self.waiting.clone(),
+                    &buf[..size],
+                ) {
                     // Dispatch request
                     Some(req) => {
                         #[cfg(target_os = "linux")]

@@ -100,19 +100,21 @@ impl Inval {
     /// Forgets all names, and the attributes of `open` inodes; those of others are asked for with their names.
     /// Waits for nothing. False where the kernel does not know how.
     pub(super) fn forget_names(&self, open: &[u64]) -> bool {
-        let Some(notifier) = self.notifier.get() else {
-            return true;
+        self.notifier
+            .get()
+            .is_none_or(|notifier| forget_names(notifier, open))
+    }
+
+    /// The same on a thread of this pool.
+    pub(super) fn forget_names_soon(&self, open: Vec<u64>) {
+        let Some(notifier) = self.notifier.get().cloned() else {
+            return;
         };
-        for &inode in open {
-            forget_one(notifier, inode, Forget::Attributes);
-        }
-        match notifier.inc_epoch() {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::debug!(%error, "the kernel does not forget names at once");
-                false
+        self.pool.submit(Box::new(move || {
+            if !forget_names(&notifier, &open) {
+                tracing::debug!("names are kept for as long as the kernel was told");
             }
-        }
+        }));
     }
 
     /// Forgets names and attributes that a call has changed; waits for the kernel, on the caller's thread.
@@ -142,6 +144,19 @@ impl Inval {
     /// Ends the threads, after what is queued.
     pub(super) fn stop(&self) {
         self.pool.stop();
+    }
+}
+
+fn forget_names(notifier: &Notifier, open: &[u64]) -> bool {
+    for &inode in open {
+        forget_one(notifier, inode, Forget::Attributes);
+    }
+    match notifier.inc_epoch() {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!(%error, "the kernel does not forget names at once");
+            false
+        }
     }
 }
 

@@ -8,7 +8,8 @@
 //! - `call` what is behind an open `.slabfs/call`
 //! - `handles` file handles; `open_file` what is behind one
 //! - `pool` threads for what would block a session thread; `inval` threads that talk to the kernel unasked
-//! - `interrupts` which requests wait for locks, and which are not wanted any more
+//! - `interrupts` which requests wait for locks, and which are not wanted any more; `killed` lets programs go that are
+//!   killed while they wait; `root` tells of the root while the metadata service is away
 //! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for handed-over writes
 //! - `errno` errors to numbers; `attr` attributes to the kernel's; `guard` panics end a request, not a mount
 //! - `mount`, `point`, `device`, `error` mounting and unmounting; `connection` what the kernel says of a mount, and
@@ -41,6 +42,7 @@ mod guard;
 mod handles;
 mod interrupts;
 mod inval;
+mod killed;
 #[expect(clippy::module_inception, reason = "mounting is what this file does")]
 mod mount;
 mod open_file;
@@ -48,6 +50,7 @@ mod ops;
 mod page_writes;
 mod point;
 mod pool;
+mod root;
 mod searches;
 mod setid;
 mod shared;

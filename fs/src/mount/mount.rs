@@ -22,6 +22,7 @@ use super::connection::Connection;
 use super::device::{self, How};
 use super::error::MountError;
 use super::filesystem::SlabFs;
+use super::killed::Watch;
 use super::open_file::Open;
 use super::ops;
 use super::page_writes::PageWrites;
@@ -123,6 +124,14 @@ impl Mount {
             Err(error) => return Err(undo(point, error)),
         };
         shared.inval.connect(session.notifier());
+        let watch = session
+            .waiting()
+            .map(|waiting| Watch::start(waiting, &shared))
+            .transpose();
+        let watch = match watch {
+            Ok(watch) => watch,
+            Err(error) => return Err(undo(point, error)),
+        };
         let caches: Arc<dyn Caches> = shared.clone();
         shared.client.set_caches(Arc::downgrade(&caches));
         let device = point::mounted_at(&point).map(|mounted| mounted.device);
@@ -139,6 +148,7 @@ impl Mount {
             .spawn(move || {
                 let result = ended_in_order(session.run()).map_err(Arc::new);
                 teller.reach(Stage::Ending);
+                drop(watch);
                 end(&shared);
                 teller.reach(Stage::Over(result));
             });
@@ -196,6 +206,7 @@ fn config(options: &MountOptions) -> Config {
     config.n_threads = Some(options.threads.unwrap_or(processors).clamp(2, MOST_THREADS));
     config.clone_fd = true;
     config.own_processors = true;
+    config.track_requests = true;
     config
 }
 

@@ -24,6 +24,7 @@ use super::inval::{Forget, Inval};
 use super::open_file::Open;
 use super::page_writes::PageWrites;
 use super::pool::Pool;
+use super::root::Root;
 use super::searches::Searches;
 use super::setid::{SetIds, without};
 use super::viewed::Room;
@@ -60,6 +61,7 @@ pub(super) struct Shared {
     /// Whom hidden files belong to.
     pub(super) owner: (u32, u32),
     pub(super) mounted: Time,
+    pub(super) root: Arc<Root>,
     /// Listings of searches.
     pub(super) searches: Searches,
 }
@@ -115,6 +117,7 @@ impl Shared {
                 nix::unistd::getegid().as_raw(),
             ),
             mounted: Time::now(),
+            root: Arc::default(),
             searches: Searches::default(),
         }
     }
@@ -303,6 +306,13 @@ impl Shared {
             .forget(after, Forget::Pages, Some(Box::new(then)));
     }
 
+    /// A request was ended before its answer (`killed.rs`): what it did, the kernel takes for not done.
+    pub(super) fn answered_late(&self) {
+        if !self.name_ttl().is_zero() {
+            self.inval.forget_names_soon(self.families.inodes());
+        }
+    }
+
     /// Lets the kernel forget the attributes of `inode`, and then answers.
     pub(super) fn forget_attributes(&self, inode: u64, answer: impl FnOnce() + Send + 'static) {
         self.inval
@@ -315,6 +325,7 @@ impl Caches for Shared {
         for (_, inodes) in self.families.all_mapped() {
             self.inval.forget(inodes, Forget::Pages, None);
         }
+        self.root.answer_as_it_was();
     }
 
     fn discard_all(&self) {

@@ -29,6 +29,7 @@ mod hangs;
 mod history;
 mod hunt;
 mod journal;
+mod kills;
 mod lent;
 mod library;
 mod locks;

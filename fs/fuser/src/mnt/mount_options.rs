@@ -23,6 +23,9 @@ pub struct Config {
     /// for each request and each answer. A thread that is started while a request is answered begins on that
     /// processor too. On Linux.
     pub own_processors: bool,
+    /// Keep the requests that wait for their reply, so that they can be ended when whoever sent them is being
+    /// killed; see [`WaitingRequests`](crate::WaitingRequests).
+    pub track_requests: bool,
 }
 
 /// Mount options accepted by the FUSE filesystem type

@@ -47,10 +47,15 @@ fn give(shared: &Arc<Shared>, parent: u64, made: Outcome<(Shown, Open)>, reply: 
     };
     let (kernel, stale) = (open::kernel_flags(&open), open::stale_attributes(&open));
     let number = FileHandle(shared.handles.insert(Arc::new(open)));
+    let opener = shared.clone();
     let give = move || {
         // Name and attributes have one time here; the shorter is safe for both.
         let ttl = shown.attr_ttl.min(shown.name_ttl);
-        reply.created(&ttl, &shown.attr, Generation(0), number, kernel);
+        if !reply.created(&ttl, &shown.attr, Generation(0), number, kernel) {
+            let inode = shown.attr.ino.0;
+            release::take_back(&opener, inode, number.0);
+            opener.nodes.forget(inode, 1);
+        }
     };
     match stale {
         None => give(),

@@ -1,8 +1,10 @@
 //! Getattr: `stat`.
 
 use fuser::ReplyAttr;
+use slabfs_mdserver::api::ROOT;
 
 use crate::mount::errno::report_inode;
+use crate::mount::root::Asked;
 use crate::mount::shared::Shared;
 use crate::view::nodes::Node;
 
@@ -12,15 +14,39 @@ pub(in crate::mount) fn answer_from_memory(
     inode: u64,
     reply: ReplyAttr,
 ) -> Option<ReplyAttr> {
-    let Some(Node::Plain(ino)) = shared.nodes.get(inode) else {
+    let shown = match shared.nodes.get(inode) {
+        Some(Node::Plain(ino)) => {
+            let kept = shared.client.kept_directory(ino);
+            kept.map(|entry| shared.shown(&entry))
+        }
+        Some(Node::Hidden(hidden)) if hidden.repeats().is_none() => {
+            Some(shared.shown_hidden(inode, hidden, None))
+        }
+        _ => None,
+    };
+    let Some(shown) = shown else {
         return Some(reply);
     };
-    let Some(entry) = shared.client.kept_directory(ino) else {
-        return Some(reply);
-    };
-    let shown = shared.shown(&entry);
+    if inode == ROOT.0 {
+        shared.root.note(&shown.attr);
+    }
     reply.attr(&shown.attr_ttl, &shown.attr);
     None
+}
+
+/// Replies with the attributes of the root to who has asked for them, if he waits still.
+pub(in crate::mount) fn answer_root(shared: &Shared, asked: Asked) {
+    let found = shared.attributes(ROOT.0);
+    if let Ok(shown) = &found {
+        shared.root.note(&shown.attr);
+    }
+    let Some(reply) = asked.take() else {
+        return;
+    };
+    match found {
+        Ok(shown) => reply.attr(&shown.attr_ttl, &shown.attr),
+        Err(failure) => reply.error(report_inode("getattr", ROOT.0, &failure)),
+    }
 }
 
 /// Replies with the attributes of `inode`.

@@ -16,7 +16,7 @@ pub(in crate::mount) fn answer(
     reply: ReplyEntry,
 ) {
     match link(shared, inode, parent, name) {
-        Ok(shown) => lookup::give(&shown, reply),
+        Ok(shown) => lookup::give(shared, &shown, reply),
         Err(failure) => reply.error(report("link", inode, &failure)),
     }
 }

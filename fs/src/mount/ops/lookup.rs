@@ -21,14 +21,27 @@ pub(in crate::mount) fn answer_from_memory(
     name: &[u8],
     reply: ReplyEntry,
 ) -> Option<ReplyEntry> {
-    let (Some(Node::Plain(directory)), Ok(Name::Plain(stored))) =
-        (shared.nodes.get(parent), Name::parse(name))
-    else {
+    let directory = match shared.nodes.get(parent) {
+        Some(Node::Plain(ROOT)) if name == HIDDEN => {
+            give(shared, &hidden(shared, Hidden::Top, None), reply);
+            return None;
+        }
+        Some(Node::Hidden(directory)) => {
+            let Some(child) = directory.child(name).filter(|it| it.repeats().is_none()) else {
+                return Some(reply);
+            };
+            give(shared, &hidden(shared, child, None), reply);
+            return None;
+        }
+        Some(Node::Plain(directory)) => directory,
+        _ => return Some(reply),
+    };
+    let Ok(Name::Plain(stored)) = Name::parse(name) else {
         return Some(reply);
     };
     match shared.client.kept_name(directory, &stored) {
         None => return Some(reply),
-        Some(Ok(entry)) => give(&shared.shown(&entry), reply),
+        Some(Ok(entry)) => give(shared, &shared.shown(&entry), reply),
         Some(Err(FsError::Md(MdError::NotFound))) => reply.error(Errno::ENOENT),
         Some(Err(error)) => reply.error(report("lookup", parent, &error.into())),
     }
@@ -44,7 +57,7 @@ pub(in crate::mount) fn answer(
     reply: ReplyEntry,
 ) {
     match look_up(shared, caller, parent, name) {
-        Ok(shown) => give(&shown, reply),
+        Ok(shown) => give(shared, &shown, reply),
         Err(Failure::Client(FsError::Md(MdError::NotFound))) if keeps_absence(parent, name) => {
             let ttl = shared.name_ttl();
             if ttl.is_zero() {
@@ -57,9 +70,16 @@ pub(in crate::mount) fn answer(
     }
 }
 
-/// Replies with an inode.
-pub(super) fn give(shown: &Shown, reply: ReplyEntry) {
-    reply.entry_with_ttls(&shown.attr_ttl, &shown.name_ttl, &shown.attr, Generation(0));
+/// Replies with an inode, of which a lookup is counted if it is a virtual node.
+pub(super) fn give(shared: &Shared, shown: &Shown, reply: ReplyEntry) {
+    let Shown {
+        attr,
+        attr_ttl,
+        name_ttl,
+    } = shown;
+    if !reply.entry_with_ttls(attr_ttl, name_ttl, attr, Generation(0)) {
+        shared.nodes.forget(attr.ino.0, 1);
+    }
 }
 
 /// The inode number 0 says that there is nothing.

@@ -19,7 +19,7 @@ pub(in crate::mount) fn answer(
     reply: ReplyEntry,
 ) {
     match make_node(shared, caller, parent, &name, mode, rdev) {
-        Ok(shown) => lookup::give(&shown, reply),
+        Ok(shown) => lookup::give(shared, &shown, reply),
         Err(failure) => reply.error(report("mknod", parent, &failure)),
     }
 }

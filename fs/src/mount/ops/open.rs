@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use fuser::{Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyOpen};
 use slabfs_model::Selection;
 
+use super::release;
 use crate::call;
 use crate::client::{Handle, OpenMode};
 use crate::mount::call::{Call, MOST_OPEN};
@@ -21,6 +22,17 @@ use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::{self, Hidden};
 use crate::view::nodes::Node;
+
+/// Whether to open `inode` needs nobody to be asked or waited for: what tells of the mount is there also while its
+/// metadata service is away.
+pub(in crate::mount) fn needs_nobody(shared: &Shared, inode: u64) -> bool {
+    match shared.nodes.get(inode) {
+        Some(Node::Hidden(Hidden::Stats | Hidden::Call)) => true,
+        // Its answer is then that there is none.
+        Some(Node::Hidden(Hidden::Status)) => shared.client.lapsed(),
+        _ => false,
+    }
+}
 
 /// Opens `inode` and replies.
 pub(in crate::mount) fn answer(
@@ -36,9 +48,15 @@ pub(in crate::mount) fn answer(
     };
     let (kernel, stale) = (kernel_flags(&open), stale_attributes(&open));
     let number = FileHandle(shared.handles.insert(Arc::new(open)));
+    let opener = shared.clone();
+    let give = move || {
+        if !reply.opened(number, kernel) {
+            release::take_back(&opener, inode, number.0);
+        }
+    };
     match stale {
-        None => reply.opened(number, kernel),
-        Some(plain) => shared.forget_attributes(plain, move || reply.opened(number, kernel)),
+        None => give(),
+        Some(plain) => shared.forget_attributes(plain, give),
     }
 }
 
@@ -134,6 +152,9 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
     let client = &shared.client;
     let value = match what {
         Hidden::Stats => client.stats(),
+        Hidden::Status if client.lapsed() => {
+            return refused(Errno::EIO, "the metadata service does not answer");
+        }
         Hidden::Status => hidden::status(
             client.md().session().0,
             client.alone(),

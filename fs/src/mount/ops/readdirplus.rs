@@ -31,16 +31,31 @@ fn answer_here(
     offset: u64,
     mut reply: ReplyDirectoryPlus,
 ) {
+    let mut counted = Vec::new();
     let listed = list(shared, caller, inode, offset, &mut |listed| {
-        add(shared, &listed, &mut reply)
+        add(shared, &listed, &mut reply, &mut counted)
     });
-    match listed {
+    let given = match listed {
         Ok(()) => reply.ok(),
-        Err(failure) => reply.error(report("readdirplus", inode, &failure)),
+        Err(failure) => {
+            reply.error(report("readdirplus", inode, &failure));
+            false
+        }
+    };
+    if !given {
+        for number in counted {
+            shared.nodes.forget(number, 1);
+        }
     }
 }
 
-fn add(shared: &Shared, listed: &Listed<'_>, reply: &mut ReplyDirectoryPlus) -> bool {
+/// Adds an entry, and the number of a virtual node to those that a lookup is counted of; says whether the reply is full.
+fn add(
+    shared: &Shared,
+    listed: &Listed<'_>,
+    reply: &mut ReplyDirectoryPlus,
+    counted: &mut Vec<u64>,
+) -> bool {
     let mut put = |shown: &Shown| {
         reply.add(
             shown.attr.ino,
@@ -60,19 +75,22 @@ fn add(shared: &Shared, listed: &Listed<'_>, reply: &mut ReplyDirectoryPlus) -> 
         What::Found(target) => {
             let number = shared.nodes.look_up_found(target.into());
             let full = put(&shared.shown_found(number, target));
-            if full {
-                shared.nodes.forget(number, 1);
-            }
+            count(shared, number, full, counted);
             full
         }
         What::Hidden(hidden, repeats) => {
             let number = shared.nodes.look_up_hidden(hidden);
             let full = put(&shared.shown_hidden(number, hidden, repeats));
-            if full {
-                // It did not fit, so the kernel has not counted it.
-                shared.nodes.forget(number, 1);
-            }
+            count(shared, number, full, counted);
             full
         }
+    }
+}
+
+fn count(shared: &Shared, number: u64, full: bool, counted: &mut Vec<u64>) {
+    match full {
+        // It did not fit, so the kernel does not count it.
+        true => shared.nodes.forget(number, 1),
+        false => counted.push(number),
     }
 }

@@ -14,8 +14,17 @@ use crate::mount::shared::Shared;
 
 /// Ends the handle and replies.
 pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, reply: ReplyEmpty) {
+    end(shared, inode, handle, move || reply.ok());
+}
+
+/// Ends a handle that the kernel has not got: whoever opened it was killed meanwhile.
+pub(super) fn take_back(shared: &Arc<Shared>, inode: u64, handle: u64) {
+    end(shared, inode, handle, || ());
+}
+
+fn end(shared: &Arc<Shared>, inode: u64, handle: u64, then: impl FnOnce() + Send + 'static) {
     let Some(open) = shared.handles.remove(handle) else {
-        return reply.ok();
+        return then();
     };
     let locks = match &*open {
         Open::File(file) => shared.client.closing_locks(&file.lock_file(), file.id),
@@ -38,7 +47,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
                     shared.client.unlock_all(file.lock_file(), kind, owner);
                 }
             }
-            reply.ok();
+            then();
         }
     };
     if quick {

@@ -109,11 +109,15 @@ pub(in crate::mount) fn answer(
         }
     };
     let then = {
-        let shared = shared.clone();
+        let (shared, ask) = (shared.clone(), ask.clone());
         move |result| {
             shared.interrupts.leave(request);
             match result {
-                Ok(Locked::Done | Locked::Free) => reply.ok(),
+                Ok(Locked::Done | Locked::Free) => {
+                    if !reply.granted() && ask.want != LockWant::Unlock {
+                        take_back(&shared, ask, open);
+                    }
+                }
                 Ok(Locked::Held(_)) => reply.error(Errno::EAGAIN),
                 Ok(Locked::Deadlock) => reply.error(Errno::EDEADLK),
                 Ok(Locked::TooMany) => reply.error(Errno::ENOLCK),
@@ -126,4 +130,21 @@ pub(in crate::mount) fn answer(
         }
     };
     shared.client.lock(ask, open, Box::new(then));
+}
+
+/// Gives a lock up that came when whoever had asked for it was killed. Its process may have closed the file before,
+/// which ends locks that are there by then.
+fn take_back(shared: &Shared, ask: LockAsk, open: u64) {
+    let unlock = LockAsk {
+        want: LockWant::Unlock,
+        ticket: shared.client.lock_ticket(),
+        ..ask
+    };
+    let then = |result: Result<Locked, slabfs_mdserver::api::MdError>| {
+        if let Err(error) = result {
+            // It goes with the session.
+            tracing::warn!(%error, "a lock of a killed process was not given up");
+        }
+    };
+    shared.client.lock(unlock, open, Box::new(then));
 }

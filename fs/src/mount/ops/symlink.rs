@@ -23,7 +23,7 @@ pub(in crate::mount) fn answer(
         target: Some(target),
     };
     match make::make(shared, caller, parent, &name, made) {
-        Ok(shown) => lookup::give(&shown, reply),
+        Ok(shown) => lookup::give(shared, &shown, reply),
         Err(failure) => reply.error(report("symlink", parent, &failure)),
     }
 }

@@ -1,0 +1,204 @@
+//! Letting programs go that are killed while they wait.
+//!
+//! The kernel keeps a thread until its request is answered, also one that was killed. Where a request waits for
+//! a service that is away, that may be minutes (`io_timeout`). So a thread of the mount looks, now and then,
+//! which requests have waited for longer than [`PATIENCE`] and whether those who sent them are being killed, and
+//! answers for these with `EINTR`, which nobody gets to see. It is not enough to wait for the kernel's interrupts:
+//! there is one for the first signal only, which may be one that does not kill, and none for the `flush` with
+//! which a killed process closes its files.
+//!
+//! What was asked for goes on, as for an operation whose answer is lost on the way: it may be done later, or not
+//! at all, and what the program wrote before is kept and written. Invariants:
+//!
+//! - A request is answered once: by whoever takes it from fuser's table first.
+//! - What the kernel would have been given with an answer that comes too late is taken back: handles of `open`
+//!   and `create`, lookups of virtual nodes, locks. (The replies say so where they are sent.)
+//! - The kernel believes that the request has failed. After a late answer it forgets the names and attributes it
+//!   keeps, if it keeps any ([`Shared::answered_late`]).
+//! - Nothing is ended within [`PATIENCE`]: while the services are there, what a killed program did last is done
+//!   when it is gone, as with other filesystems.
+//! - Pages that the kernel writes back are from nobody (their requests have no thread), and never ended.
+//!
+//! A thread whose number is not seen from here, in a container that does not share its processes with the mount,
+//! cannot be looked at, and waits.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fuser::{Errno, WaitingRequests};
+use parking_lot::{Condvar, Mutex};
+
+use super::shared::Shared;
+
+/// What a request may take while whoever sent it is being killed.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(500);
+/// The same while programs are going: each of their open files may be a request more.
+const LOOK_SOON: Duration = Duration::from_millis(20);
+/// At most one part in this many of a processor is spent on looking.
+const SHARE: u32 = 20;
+
+/// The thread that looks; it ends with this.
+pub(super) struct Watch {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts to look at the requests of a mount.
+    pub(super) fn start(waiting: WaitingRequests, shared: &Arc<Shared>) -> io::Result<Watch> {
+        let of = Arc::downgrade(shared);
+        waiting.when_late(move |_| {
+            if let Some(shared) = of.upgrade() {
+                shared.answered_late();
+            }
+        });
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("slabfs-killed".to_string())
+            .spawn(move || look(&waiting, &stopped))?;
+        let thread = Some(thread);
+        Ok(Watch { stop, thread })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that looks for killed programs panicked");
+        }
+    }
+}
+
+fn look(waiting: &WaitingRequests, (stop, changed): &(Mutex<bool>, Condvar)) {
+    // Threads a request of which was ended: they wait for nothing any more.
+    let mut going = HashSet::new();
+    let mut pause = LOOK;
+    let mut stopped = stop.lock();
+    while !*stopped {
+        let woken = changed.wait_for(&mut stopped, pause);
+        if !woken.timed_out() {
+            continue;
+        }
+        drop(stopped);
+        let began = Instant::now();
+        end_those_of_killed(waiting, &mut going);
+        let often = if going.is_empty() { LOOK } else { LOOK_SOON };
+        pause = often.max(began.elapsed() * SHARE);
+        stopped = stop.lock();
+    }
+}
+
+fn end_those_of_killed(waiting: &WaitingRequests, going: &mut HashSet<u32>) {
+    going.retain(|&thread| is_killed(thread));
+    let age = match going.is_empty() {
+        true => PATIENCE,
+        false => Duration::ZERO,
+    };
+    for request in waiting.older_than(age) {
+        let thread = request.pid;
+        let known = going.contains(&thread);
+        if thread == 0 || !known && request.since.elapsed() < PATIENCE || !is_killed(thread) {
+            continue;
+        }
+        if waiting.end(request.unique, Errno::EINTR) {
+            tracing::debug!(thread, request = request.unique.0, "killed while it waited");
+            going.insert(thread);
+        }
+    }
+}
+
+/// Whether a thread is being killed: SIGKILL is on its way to it, or it is ending because of a signal. Any signal that
+/// ends a process without a dump comes to its threads as SIGKILL.
+fn is_killed(thread: u32) -> bool {
+    match std::fs::read(format!("/proc/{thread}/stat")) {
+        Ok(stat) => killed(&stat).unwrap_or_else(|| {
+            tracing::error!(thread, "what the kernel says of a thread is not understood");
+            false
+        }),
+        // It is gone.
+        Err(_) => false,
+    }
+}
+
+/// The same from the text of its `stat` (proc_pid_stat(5)); nothing if that is not one.
+fn killed(stat: &[u8]) -> Option<bool> {
+    const EXITING: u64 = 0x4;
+    let name_ends = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(&stat[name_ends + 1..]).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // The first field after the name is the third.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let (flags, pending, exit_code) = (number(9)?, number(31)?, number(52)?);
+    let ends_by_signal = flags & EXITING != 0 && exit_code & 0x7f != 0;
+    Some(pending & 1 << (libc::SIGKILL - 1) != 0 || ends_by_signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// A line as the kernel writes it, with the fields that are looked at.
+    fn stat(name: &str, flags: u64, pending: u64, exit_code: u64) -> Vec<u8> {
+        format!(
+            "77 ({name}) D 1 77 77 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 5 4096 10 18446744073709551615 1 1 0 0 0 \
+             {pending} 0 4096 0 1 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 {exit_code}\n"
+        )
+        .into_bytes()
+    }
+
+    #[test]
+    fn killed_is_who_has_sigkill_or_ends_by_a_signal() {
+        assert_eq!(killed(&stat("cat", 0x40_0000, 0, 0)), Some(false));
+        assert_eq!(killed(&stat("cat", 0x40_0000, 1 << 8, 0)), Some(true));
+        assert_eq!(killed(&stat("cat", 0x40_0000, 1 << 1, 0)), Some(false));
+        assert_eq!(killed(&stat("cat", 0x40_0004, 0, 9)), Some(true));
+        // A dump was written.
+        assert_eq!(killed(&stat("cat", 0x40_0004, 0, 0x80 | 11)), Some(true));
+        // An exit in order, with a status.
+        assert_eq!(killed(&stat("cat", 0x40_0004, 0, 3 << 8)), Some(false));
+        // Stopped by a tracer: the code is that of the stop.
+        assert_eq!(killed(&stat("cat", 0x40_0000, 0, 5)), Some(false));
+    }
+
+    #[test]
+    fn names_of_programs_are_not_trusted() {
+        for name in ["a) D 1 2", "((", "x )", "\u{e4}"] {
+            assert_eq!(killed(&stat(name, 0x4, 0, 9)), Some(true), "{name}");
+        }
+        assert_eq!(killed(b"77 \xff) D 1"), None);
+        assert_eq!(killed(b""), None);
+    }
+
+    #[test]
+    fn the_kernel_writes_it_as_it_is_read_here() {
+        assert!(!is_killed(std::process::id()));
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        assert!(!is_killed(child.id()));
+        child.kill().unwrap();
+        // Not waited for: it stays as a zombie that says how it has ended.
+        let ended = nix::sys::wait::waitid(
+            nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(child.id() as i32)),
+            nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT,
+        );
+        let there = (ended.is_ok(), is_killed(child.id()));
+        child.wait().unwrap();
+        assert_eq!(there, (true, true));
+    }
+}

@@ -1,0 +1,379 @@
+//! Programs that wait for a service that is away can be killed, whatever they wait for; nothing is left behind of them,
+//! and what they had asked for before is done. And what tells of a mount does not wait.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use slabfs_tests::file::{self, named};
+use slabfs_tests::tool::{self, create, slabfs, stats};
+use slabfs_tests::{Cluster, Service, inputs, needs_mount, poll};
+
+/// A cluster whose requests wait for far longer than any test.
+fn cluster(mounts: usize) -> Cluster {
+    let cluster = Cluster::with(2, mounts, &["--io-timeout", "10m"]);
+    for mount in 0..mounts {
+        poll::until_true("the end of being alone", || {
+            mounts == 1 || stats(&cluster.mnt(mount))["alone"] == false
+        });
+    }
+    cluster
+}
+
+/// A program; killed in the end, so that a test that fails leaves none.
+struct Program {
+    name: String,
+    child: Child,
+}
+
+impl Program {
+    /// `words` run in a directory, once [`Program::go`] says so: to enter the directory may be to wait already.
+    fn ready(dir: &Path, words: &[&str]) -> Program {
+        let child = Command::new("sh")
+            .args(["-c", "read line; exec \"$@\"", "sh"])
+            .args(words)
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        Program {
+            name: words.join(" "),
+            child,
+        }
+    }
+
+    fn go(&mut self) {
+        let stdin = self.child.stdin.as_mut().expect("a pipe");
+        stdin.write_all(b"\n").expect("told");
+    }
+
+    /// Until it waits for an answer of the mount.
+    fn waits(&self) {
+        poll::until_true(&format!("{} waits", self.name), || {
+            let at = fs::read_to_string(format!("/proc/{}/wchan", self.child.id()));
+            at.is_ok_and(|at| at.starts_with("request_wait_answer"))
+        });
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, signal).expect("signalled");
+    }
+
+    /// Until it is gone.
+    fn ends(&mut self) -> ExitStatus {
+        let name = self.name.clone();
+        poll::until(&format!("{name} ends"), || {
+            self.child.try_wait().expect("its status")
+        })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Err(error) = self.child.kill() {
+            eprintln!("{} cannot be killed: {error}", self.name);
+        }
+    }
+}
+
+/// A service that is stopped for as long as this lives.
+struct Stopped<'a>(Vec<&'a Service>);
+
+impl<'a> Stopped<'a> {
+    fn now(services: Vec<&'a Service>) -> Stopped<'a> {
+        services.iter().for_each(|it| it.signal(Signal::SIGSTOP));
+        Stopped(services)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        for it in &self.0 {
+            if it.ended().is_none() {
+                it.signal(Signal::SIGCONT);
+            }
+        }
+    }
+}
+
+/// Nothing of the dead is left open or locked, and the files are in order.
+fn nothing_is_left(cluster: &mut Cluster, mounts: usize) {
+    for mount in 0..mounts {
+        poll::until_true("nothing is open", || {
+            let stats = stats(&cluster.mnt(mount));
+            stats["open_objects"] == 0 && stats["locks_held"] == 0 && stats["locks_waiting"] == 0
+        });
+    }
+    cluster.stop_and_fsck().ok();
+}
+
+fn asking_for_names(mounts: usize) {
+    let mut cluster = cluster(mounts);
+    let asked: &[&[&str]] = &[
+        &["stat", "nothing"],
+        &["cat", "file"],
+        &["cat", "array@[0:2]"],
+        &["ls", "-l"],
+        &["ls", ".."],
+        &["touch", "new"],
+        &["mkdir", "new"],
+        &["ln", "-s", "x", "new"],
+        &["ln", "file", "new"],
+        &["mv", "file", "new"],
+        &["rm", "file"],
+        &["rmdir", "sub"],
+        &["chmod", "600", "file"],
+        &["truncate", "-s", "5", "file"],
+        &["setfattr", "-n", "user.a", "-v", "1", "file"],
+        &["getfattr", "-n", "user.a", "file"],
+        &["flock", "file", "true"],
+        &["df", "."],
+    ];
+    let dir = |number: usize| cluster.at(0, format!("d{number}"));
+    for number in 0..asked.len() {
+        fs::create_dir_all(dir(number).join("sub")).expect("made");
+        file::write(&dir(number).join("file"), "text");
+        create(&dir(number).join("array"), "4", "u1", &[]);
+    }
+    let mut programs: Vec<Program> = (0..asked.len())
+        .map(|number| Program::ready(&dir(number), asked[number]))
+        .collect();
+    {
+        let _stopped = Stopped::now(vec![cluster.md()]);
+        programs.iter_mut().for_each(Program::go);
+        programs.iter().for_each(Program::waits);
+        // One half as by Ctrl-C, the other one by force.
+        for (number, program) in programs.iter().enumerate() {
+            program.signal([Signal::SIGINT, Signal::SIGKILL][number % 2]);
+        }
+        for (number, program) in programs.iter_mut().enumerate() {
+            let by = [Signal::SIGINT, Signal::SIGKILL][number % 2];
+            assert_eq!(program.ends().signal(), Some(by as i32), "{}", program.name);
+        }
+    }
+    // It is done or not, as when an answer is lost on its way.
+    for number in 0..asked.len() {
+        let text = fs::read_to_string(dir(number).join("file"));
+        match asked[number][0] {
+            "mv" | "rm" | "truncate" => {}
+            _ => assert_eq!(text.expect("there"), "text", "{:?}", asked[number]),
+        }
+        fs::remove_dir_all(dir(number)).expect("removed");
+    }
+    nothing_is_left(&mut cluster, mounts);
+}
+
+#[test]
+fn who_asks_for_names_on_one_mount() {
+    needs_mount!();
+    asking_for_names(1);
+}
+
+#[test]
+fn who_asks_for_names_on_one_of_two_mounts() {
+    needs_mount!();
+    asking_for_names(2);
+}
+
+/// A signal that does not kill comes first: the kernel tells of that one only.
+#[test]
+fn who_has_caught_a_signal_before() {
+    needs_mount!();
+    let mut cluster = cluster(1);
+    {
+        let script =
+            "import signal, os; signal.signal(signal.SIGUSR1, lambda *_: None); os.mkdir('new')";
+        let mut program = Program::ready(&cluster.mnt(0), &[inputs::PYTHON, "-I", "-c", script]);
+        let _stopped = Stopped::now(vec![cluster.md()]);
+        program.go();
+        program.waits();
+        program.signal(Signal::SIGUSR1);
+        program.waits();
+        program.signal(Signal::SIGKILL);
+        assert_eq!(program.ends().signal(), Some(Signal::SIGKILL as i32));
+    }
+    nothing_is_left(&mut cluster, 1);
+}
+
+#[test]
+fn who_waits_for_a_lock_whose_home_is_away() {
+    needs_mount!();
+    let mut cluster = cluster(2);
+    let path = cluster.at(0, "file");
+    drop(file::open_new(&path));
+    {
+        let script =
+            "import fcntl, os; fd = os.open('file', os.O_RDWR); fcntl.lockf(fd, fcntl.LOCK_EX)";
+        let mut waiters: Vec<Program> = (0..2)
+            .map(|mount| {
+                let whole: &[&str] = &["flock", "file", "sleep", "1000"];
+                let record: &[&str] = &[inputs::PYTHON, "-I", "-c", script];
+                Program::ready(&cluster.mnt(mount), [whole, record][mount])
+            })
+            .collect();
+        let _stopped = Stopped::now(vec![cluster.md()]);
+        for waiter in &mut waiters {
+            waiter.go();
+            waiter.waits();
+            waiter.signal(Signal::SIGKILL);
+        }
+        for waiter in &mut waiters {
+            assert_eq!(waiter.ends().signal(), Some(Signal::SIGKILL as i32));
+        }
+    }
+    for mount in [1, 0] {
+        let mut next = Program::ready(&cluster.mnt(mount), &["flock", "file", "true"]);
+        next.go();
+        assert!(next.ends().success());
+    }
+    nothing_is_left(&mut cluster, 2);
+}
+
+/// Reads and writes of bytes, and the closes of a process that is killed with many files open and written.
+#[test]
+fn who_waits_for_bytes() {
+    needs_mount!();
+    let mut cluster = cluster(1);
+    let root = cluster.mnt(0);
+    for name in ["read", "write", "sync"] {
+        create(&root.join(name), "4096,1024", "u1", &[]);
+        file::write(&root.join(name), vec![1; 4 << 20]);
+    }
+    // One that has read nothing yet.
+    cluster.stop_mount(0);
+    cluster.start_mount(0);
+    let script = "
+import os, sys, mmap, time
+what = sys.argv[1]
+if what == 'read':
+    fd = os.open('read', os.O_RDONLY)
+    os.write(1, b'.')
+    sys.stdin.read(1)
+    while True: os.pread(fd, 4 << 20, 0)
+if what == 'write':
+    fd = os.open('write', os.O_WRONLY)
+    os.write(1, b'.')
+    sys.stdin.read(1)
+    while True: os.pwrite(fd, bytes([2]) * (4 << 20), 0)
+if what == 'sync':
+    fd = os.open('sync', os.O_RDWR)
+    os.write(1, b'.')
+    sys.stdin.read(1)
+    os.pwrite(fd, bytes([2]) * 1024, 0)
+    os.fsync(fd)
+if what == 'closes':
+    fds = [os.open('c%d' % i, os.O_RDWR | os.O_CREAT) for i in range(40)]
+    os.write(1, b'.')
+    sys.stdin.read(1)
+    for fd in fds: os.pwrite(fd, b'written', 0)
+    os.write(1, b'.')
+    sys.stdin.read(1)
+";
+    let start = |what: &str| {
+        let mut child = Command::new(inputs::PYTHON)
+            .args(["-I", "-c", script, what])
+            .current_dir(&root)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        said(&mut child);
+        Program {
+            name: what.to_owned(),
+            child,
+        }
+    };
+    let mut programs: Vec<Program> = ["read", "write", "sync", "closes"].map(start).into();
+    {
+        let _stopped = Stopped::now(vec![cluster.server(0), cluster.server(1)]);
+        for program in &mut programs {
+            let stdin = program.child.stdin.as_mut().expect("a pipe");
+            stdin.write_all(b".").expect("told");
+        }
+        let closes = programs.last_mut().expect("there");
+        said(&mut closes.child);
+        programs[..3].iter().for_each(Program::waits);
+        for program in &programs {
+            program.signal(Signal::SIGKILL);
+        }
+        for program in &mut programs {
+            assert_eq!(program.ends().signal(), Some(Signal::SIGKILL as i32));
+        }
+    }
+    // What it wrote, the mount had taken.
+    for number in 0..40 {
+        assert_eq!(file::read(&root.join(format!("c{number}"))), b"written");
+    }
+    let read = file::read(&named(&root.join("sync"), "@[0]"));
+    assert!(read == [1; 1024] || read == [2; 1024]);
+    nothing_is_left(&mut cluster, 1);
+}
+
+/// Until a program has written a byte.
+fn said(child: &mut Child) {
+    use std::io::Read;
+    let mut byte = [0];
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    stdout.read_exact(&mut byte).expect("a byte");
+}
+
+/// Who is not killed waits, and has what it waited for.
+#[test]
+fn who_is_not_killed_is_answered() {
+    needs_mount!();
+    let mut cluster = cluster(1);
+    let mut programs = {
+        let mut made = Program::ready(&cluster.mnt(0), &["mkdir", "one"]);
+        let ignores =
+            "import signal, os; signal.signal(signal.SIGINT, signal.SIG_IGN); os.mkdir('two')";
+        let mut ignoring = Program::ready(&cluster.mnt(0), &[inputs::PYTHON, "-I", "-c", ignores]);
+        let _stopped = Stopped::now(vec![cluster.md()]);
+        made.go();
+        made.waits();
+        ignoring.go();
+        poll::until_true("it runs", || {
+            let status = fs::read_to_string(format!("/proc/{}/status", ignoring.child.id()));
+            let ignored = status.ok().and_then(|text| {
+                let line = text.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+                u64::from_str_radix(line.trim(), 16).ok()
+            });
+            ignored.is_some_and(|set| set & 1 << (Signal::SIGINT as u32 - 1) != 0)
+        });
+        ignoring.signal(Signal::SIGINT);
+        // Longer than those are kept that are killed.
+        std::thread::sleep(Duration::from_secs(2));
+        [made, ignoring]
+    };
+    for program in &mut programs {
+        assert!(program.ends().success(), "{}", program.name);
+    }
+    for name in ["one", "two"] {
+        assert!(cluster.at(0, name).is_dir(), "{name}");
+    }
+    nothing_is_left(&mut cluster, 1);
+}
+
+/// `stats` tells also while the metadata service is away, `servers` says that it is.
+#[test]
+fn what_tells_of_a_mount_does_not_wait() {
+    needs_mount!();
+    let mut cluster = cluster(1);
+    let root = cluster.mnt(0);
+    assert!(root.is_dir());
+    cluster.kill_md();
+    poll::until_true("it has lapsed", || stats(&root)["lapsed"] == true);
+    assert_eq!(tool::stats(&root)["lapsed"], true);
+    slabfs(["servers".as_ref(), root.as_os_str()]).fails(1, &["does not answer the mount"]);
+    drop(File::open(root.join(".slabfs/stats")).expect("opened"));
+    cluster.start_md();
+    poll::until_true("it goes on", || stats(&root)["lapsed"] == false);
+    assert!(!tool::servers(&root).is_empty());
+    nothing_is_left(&mut cluster, 1);
+}
