@@ -154,7 +154,7 @@ fn a_lock_costs_a_message_and_so_does_giving_it_up() {
         assert_eq!(lock(&client, 1, (0, 9), LockWant::Unlock), Ok(Locked::Done));
     }
     assert_eq!(line.messages.load(Ordering::Relaxed), 20);
-    assert!(!client.holds_records(&file(), LockOwner(1)));
+    assert!(!client.closing_records(&file(), LockOwner(1)));
     assert_eq!(client.closing_locks(&file(), 1), []);
     client.stop().unwrap();
 }
@@ -166,8 +166,8 @@ fn what_is_held_is_known_without_asking() {
     lock(&client, 1, (0, 9), TRY).unwrap();
     lock(&client, 1, (5, 6), LockWant::Unlock).unwrap();
     assert_eq!(held(&client), 2);
-    assert!(client.holds_records(&file(), LockOwner(1)));
-    assert!(!client.holds_records(&file(), LockOwner(2)));
+    assert!(client.closing_records(&file(), LockOwner(1)));
+    assert!(!client.closing_records(&file(), LockOwner(2)));
     assert_eq!(client.closing_locks(&file(), 2), []);
     let closing = client.closing_locks(&file(), 1);
     assert_eq!(closing, [(LockKind::Record, LockOwner(1))]);
@@ -435,4 +435,42 @@ fn whatever_is_lost_while_all_ask_at_once_no_lock_is_given_twice() {
         });
         nothing_is_left(&line, &clients);
     }
+}
+
+/// The home grants a lock to somebody who has been killed, and whose file is closed: it ends, and who has the same number
+/// since, as the kernel gives them out again, keeps his.
+#[test]
+fn what_is_granted_to_the_dead_ends_with_their_file() {
+    let (_dir, service) = service();
+    let (one, two) = (client(&Line::new(&service)), client(&Line::new(&service)));
+    for close in [false, true] {
+        lock(&two, 9, (0, 9), WAIT).unwrap();
+        let (ticket, dead) = ask(&one, 1, (0, 9), WAIT);
+        one.abandon_lock(ticket);
+        let lives = close.then(|| {
+            assert!(!one.closing_records(&file(), LockOwner(1)));
+            let one = one.clone();
+            std::thread::spawn(move || lock(&one, 1, (0, 4), WAIT))
+        });
+        lock(&two, 9, (0, 9), LockWant::Unlock).unwrap();
+        assert_eq!(dead.recv_timeout(DEADLINE).unwrap(), Ok(Locked::Done));
+        match lives {
+            // A process that has the file open too may have had it before.
+            None => assert_eq!(held(&one), 1),
+            Some(lives) => {
+                assert_eq!(lives.join().unwrap(), Ok(Locked::Done));
+                let found = lock(&two, 9, (0, 9), TRY).unwrap();
+                let Locked::Held(conflict) = found else {
+                    panic!("{found:?}");
+                };
+                assert_eq!((conflict.span.first, conflict.span.last), (0, 4));
+            }
+        }
+        lock(&one, 1, (0, 9), LockWant::Unlock).unwrap();
+        assert_eq!(held(&one), 0);
+        lock(&two, 9, (0, 9), TRY).unwrap();
+        lock(&two, 9, (0, 9), LockWant::Unlock).unwrap();
+    }
+    one.stop().unwrap();
+    two.stop().unwrap();
 }

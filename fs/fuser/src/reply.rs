@@ -201,12 +201,6 @@ impl ReplyEmpty {
         self.reply.send_ll(&ll::ResponseEmpty);
     }
 
-    /// The same for a lock: returns whether the kernel has got the reply. If not, since the request was
-    /// ended before (`WaitingRequests`), nobody has the lock that was granted.
-    pub fn granted(self) -> bool {
-        self.reply.send_ll(&ll::ResponseEmpty)
-    }
-
     /// Reply to a request with the given error code
     pub fn error(self, err: Errno) {
         self.reply.error(err);

@@ -142,10 +142,12 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::FileHandle;
+    use crate::FopenFlags;
     use crate::channel::Channel;
     use crate::dev_fuse::DevFuse;
     use crate::reply::Reply;
-    use crate::reply::ReplyEmpty;
+    use crate::reply::ReplyOpen;
     use crate::reply::ReplySender;
 
     #[test]
@@ -156,14 +158,15 @@ mod tests {
         let late = Arc::new(AtomicU64::new(0));
         let told = late.clone();
         waiting.when_late(move |unique| told.store(unique.0, Ordering::Relaxed));
-        let request = |unique| -> ReplyEmpty {
+        let request = |unique| -> ReplyOpen {
             waiting.enter(RequestId(unique), 1, sender.clone());
             Reply::new(
                 RequestId(unique),
                 ReplySender::Tracked(sender.clone(), waiting.clone()),
             )
         };
-        assert!(request(2).granted());
+        let opened = |reply: ReplyOpen| reply.opened(FileHandle(1), FopenFlags::empty());
+        assert!(opened(request(2)));
         assert!(!waiting.end(RequestId(2), Errno::EINTR));
 
         let reply = request(4);
@@ -175,15 +178,16 @@ mod tests {
         assert!(waiting.older_than(Duration::from_secs(3600)).is_empty());
         assert!(waiting.end(RequestId(4), Errno::EINTR));
         assert_eq!(late.load(Ordering::Relaxed), 0);
-        assert!(!reply.granted());
+        assert!(!opened(reply));
         assert_eq!(late.load(Ordering::Relaxed), 4);
         assert!(waiting.older_than(Duration::ZERO).is_empty());
 
         drop((sender, waiting));
         let mut sent = Vec::new();
         File::from(read).read_to_end(&mut sent).unwrap();
+        // What is opened has 16 bytes after the header of 16, an error none.
         let numbers =
-            [&sent[8..16], &sent[24..32]].map(|n| u64::from_ne_bytes(n.try_into().unwrap()));
-        assert_eq!((sent.len(), numbers), (32, [2, 4]));
+            [&sent[8..16], &sent[40..48]].map(|n| u64::from_ne_bytes(n.try_into().unwrap()));
+        assert_eq!((sent.len(), numbers), (48, [2, 4]));
     }
 }

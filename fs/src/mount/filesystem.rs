@@ -347,7 +347,7 @@ impl Filesystem for SlabFs {
     fn release(
         &self,
         _request: &Request,
-        inode: INodeNo,
+        _inode: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
@@ -355,7 +355,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEmpty,
     ) {
         guarded("release", || {
-            ops::release::answer(&self.shared, inode.0, handle.0, reply)
+            ops::release::answer(&self.shared, handle.0, reply)
         });
     }
 

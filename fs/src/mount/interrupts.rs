@@ -43,6 +43,11 @@ impl Interrupts {
         self.state.lock().waiting.remove(&request);
     }
 
+    /// The ticket of a request that waits for a lock.
+    pub(super) fn ticket(&self, request: u64) -> Option<LockTicket> {
+        self.state.lock().waiting.get(&request).copied()
+    }
+
     /// A signal has come for a request; the one to be taken back, if it waits.
     pub(super) fn interrupt(&self, request: u64) -> Option<LockTicket> {
         let mut state = self.state.lock();

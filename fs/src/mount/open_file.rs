@@ -1,15 +1,21 @@
 //! What is behind a file handle.
+//!
+//! The kernel releases a handle when all requests on it are answered. That is no longer to say that they are done: one
+//! whose sender was killed may be answered long before (`killed.rs`). So an open file ends ([`Ending`]) when the last
+//! of those lets go of it that work on it, which is nearly always whoever serves the release.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
-use slabfs_mdserver::api::{Ino, LockFile};
+use slabfs_mdserver::api::{Ino, LockFile, LockKind, LockOwner};
 use slabfs_model::Selection;
 
 use crate::client::{Client, FsError, Handle, OpenMode};
 
 use super::call::Call;
+use super::errno::report;
 use super::families::Family;
+use super::shared::Shared;
 use super::viewed::Views;
 
 /// An open file of the mount.
@@ -49,10 +55,43 @@ pub(super) struct OpenFile {
     appends: bool,
     other: OnceLock<Arc<Handle>>,
     views: Views,
+    mount: Weak<Shared>,
+    /// Locks that end with it, once it is released.
+    closing: OnceLock<Vec<(LockKind, LockOwner)>>,
+    over: bool,
+}
+
+/// What is to be done when nobody works on an open file any more.
+pub(super) struct Ending {
+    handles: [Option<Arc<Handle>>; 2],
+    family: Arc<Family>,
+    inode: u64,
+    write: bool,
+    locks: Vec<(LockKind, LockOwner)>,
+    lock_file: LockFile,
+}
+
+impl Ending {
+    /// Flushes what was written and ends the handles, and after that the locks: whoever gets one finds what was written
+    /// under it. Nobody hears an error, so it is only logged.
+    pub(super) fn run(self, shared: &Shared) {
+        for handle in self.handles.into_iter().flatten() {
+            if let Err(error) = handle.release() {
+                report("release", self.inode, &error.into());
+            }
+        }
+        shared.families.leave(&self.family, self.inode, self.write);
+        for (kind, owner) in self.locks {
+            shared
+                .client
+                .unlock_all(self.lock_file.clone(), kind, owner);
+        }
+    }
 }
 
 impl OpenFile {
     pub(super) fn new(
+        mount: &Arc<Shared>,
         id: u64,
         inode: u64,
         mode: OpenMode,
@@ -72,7 +111,35 @@ impl OpenFile {
             appends: mode.append,
             other: OnceLock::new(),
             views: Views::default(),
+            mount: Arc::downgrade(mount),
+            closing: OnceLock::new(),
+            over: false,
         }
+    }
+
+    /// It is released; says whether any locks end with it.
+    pub(super) fn close(&self, client: &Arc<Client>) -> bool {
+        let locks = client.closing_locks(&self.lock_file(), self.id);
+        let any = !locks.is_empty();
+        if self.closing.set(locks).is_err() {
+            tracing::error!(inode = self.inode, "a file was released twice");
+        }
+        any
+    }
+
+    /// What ends it, by whoever had the last of it; once.
+    pub(super) fn ending(&mut self) -> Option<Ending> {
+        if std::mem::replace(&mut self.over, true) {
+            return None;
+        }
+        Some(Ending {
+            handles: [Some(self.handle.clone()), self.other.take()],
+            family: self.family.clone(),
+            inode: self.inode,
+            write: self.write,
+            locks: self.closing.take().unwrap_or_default(),
+            lock_file: self.lock_file(),
+        })
     }
 
     /// What its locks are on.
@@ -157,15 +224,20 @@ impl OpenFile {
         self.each(Handle::fsync)
     }
 
-    /// Ends it.
-    pub(super) fn release(&self) -> Result<(), FsError> {
-        self.each(Handle::release)
-    }
-
     /// Does `what` with each of its handles, even if the first one fails.
     fn each(&self, what: impl Fn(&Handle) -> Result<(), FsError>) -> Result<(), FsError> {
         let first = what(&self.handle);
         let second = self.other.get().map_or(Ok(()), |other| what(other));
         first.and(second)
+    }
+}
+
+/// The last to work on it may be anybody: it ends on a thread that may wait.
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if let (Some(shared), Some(ending)) = (self.mount.upgrade(), self.ending()) {
+            let worker = shared.clone();
+            shared.waits.submit(Box::new(move || ending.run(&worker)));
+        }
     }
 }

@@ -262,32 +262,9 @@ impl Drop for OwnChange<'_> {
 /// The directories that an op changes, as far as a session knows: one that is moved or removed by its name it is told
 /// by the home.
 fn names_of(op: &Op) -> Vec<(Ino, Option<Vec<u8>>)> {
-    let one = |ino: Ino, name: &[u8]| (ino, Some(name.to_vec()));
-    match op {
-        Op::Create(create) => vec![one(create.parent, &create.name)],
-        Op::CreateMany { objects } => objects
-            .iter()
-            .map(|object| one(object.parent, &object.name))
-            .collect(),
-        Op::Link { parent, name, .. }
-        | Op::Unlink { parent, name }
-        | Op::Rmdir { parent, name } => {
-            vec![one(*parent, name)]
-        }
-        Op::Rename {
-            parent,
-            name,
-            new_parent,
-            new_name,
-            ..
-        } => vec![one(*parent, name), one(*new_parent, new_name)],
-        Op::SetAttr { ino, .. }
-        | Op::SetXattr { ino, .. }
-        | Op::RemoveXattr { ino, .. }
-        | Op::SetDefaults { ino, .. } => vec![(*ino, None)],
-        Op::Tag { changes } => changes.iter().map(|change| (change.ino, None)).collect(),
-        _ => Vec::new(),
-    }
+    let mut names = Vec::new();
+    op.each_changed(|ino, name| names.push((ino, name.map(<[u8]>::to_vec))));
+    names
 }
 
 fn place(ino: Ino) -> usize {

@@ -643,20 +643,38 @@ impl Op {
     /// Whether the op changes names, or attributes that a directory may have: somebody may have to forget them first.
     #[must_use]
     pub fn changes_names(&self) -> bool {
-        matches!(
-            self,
-            Self::Create(_)
-                | Self::CreateMany { .. }
-                | Self::Link { .. }
-                | Self::Unlink { .. }
-                | Self::Rmdir { .. }
-                | Self::Rename { .. }
-                | Self::SetAttr { .. }
-                | Self::SetXattr { .. }
-                | Self::RemoveXattr { .. }
-                | Self::SetDefaults { .. }
-                | Self::Tag { .. }
-        )
+        self.each_changed(|_, _| ())
+    }
+
+    /// Tells `each` of the names that the op changes, with their directories, and without a name of inodes whose
+    /// attributes it changes, which may be directories; of some more than once. False for an op that changes none.
+    pub fn each_changed<'a>(&'a self, mut each: impl FnMut(Ino, Option<&'a [u8]>)) -> bool {
+        match self {
+            Self::Create(create) => each(create.parent, Some(&create.name)),
+            Self::CreateMany { objects } => objects
+                .iter()
+                .for_each(|object| each(object.parent, Some(&object.name))),
+            Self::Link { parent, name, .. }
+            | Self::Unlink { parent, name }
+            | Self::Rmdir { parent, name } => each(*parent, Some(name)),
+            Self::Rename {
+                parent,
+                name,
+                new_parent,
+                new_name,
+                ..
+            } => {
+                each(*parent, Some(name));
+                each(*new_parent, Some(new_name));
+            }
+            Self::SetAttr { ino, .. }
+            | Self::SetXattr { ino, .. }
+            | Self::RemoveXattr { ino, .. }
+            | Self::SetDefaults { ino, .. } => each(*ino, None),
+            Self::Tag { changes } => changes.iter().for_each(|change| each(change.ino, None)),
+            _ => return false,
+        }
+        true
     }
 
     /// Whether the op only says that the session lives, or waits to be told something.

@@ -2,8 +2,6 @@
 //!
 //! A request that is refused in the end may be named here too: then somebody forgets what stays so.
 
-use std::collections::BTreeSet;
-
 use super::attributes::glance;
 use crate::api::{Ino, Kind, MdError, Op, Reply};
 use crate::core::Core;
@@ -12,43 +10,15 @@ use crate::rights::Touched;
 /// The directories that `op` changes. An inode that is no directory may be among them.
 pub(crate) fn touched(core: &Core, op: &Op) -> Touched {
     let mut touched = Touched::default();
-    let directories = &mut touched.directories;
-    match op {
-        Op::Create(create) => directories.push(create.parent),
-        Op::CreateMany { objects } => {
-            let parents: BTreeSet<Ino> = objects.iter().map(|object| object.parent).collect();
-            directories.extend(parents);
+    let moves = matches!(op, Op::Rmdir { .. } | Op::Rename { .. });
+    op.each_changed(|ino, name| {
+        touched.directories.push(ino);
+        if let (true, Some(name)) = (moves, name) {
+            touched.moved.extend(directory(core, ino, name));
         }
-        Op::Link { parent, .. } | Op::Unlink { parent, .. } => directories.push(*parent),
-        Op::Rmdir { parent, name } => {
-            directories.push(*parent);
-            touched.moved.extend(directory(core, *parent, name));
-        }
-        Op::Rename {
-            parent,
-            name,
-            new_parent,
-            new_name,
-            ..
-        } => {
-            directories.push(*parent);
-            if parent != new_parent {
-                directories.push(*new_parent);
-            }
-            let ends = [(*parent, name), (*new_parent, new_name)];
-            let moved = ends.map(|(parent, name)| directory(core, parent, name));
-            touched.moved.extend(moved.into_iter().flatten());
-        }
-        Op::SetAttr { ino, .. }
-        | Op::SetXattr { ino, .. }
-        | Op::RemoveXattr { ino, .. }
-        | Op::SetDefaults { ino, .. } => directories.push(*ino),
-        Op::Tag { changes } => {
-            let inos: BTreeSet<Ino> = changes.iter().map(|change| change.ino).collect();
-            directories.extend(inos);
-        }
-        _ => {}
-    }
+    });
+    touched.directories.sort_unstable();
+    touched.directories.dedup();
     touched
 }
 

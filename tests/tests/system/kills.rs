@@ -2,7 +2,7 @@
 //! and what they had asked for before is done. And what tells of a mount does not wait.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -55,10 +55,7 @@ impl Program {
 
     /// Until it waits for an answer of the mount.
     fn waits(&self) {
-        poll::until_true(&format!("{} waits", self.name), || {
-            let at = fs::read_to_string(format!("/proc/{}/wchan", self.child.id()));
-            at.is_ok_and(|at| at.starts_with("request_wait_answer"))
-        });
+        until_it_waits(&self.name, self.child.id());
     }
 
     fn signal(&self, signal: Signal) {
@@ -83,12 +80,36 @@ impl Drop for Program {
     }
 }
 
+/// The state of a thread, from its `stat`.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit(") ").next()?.chars().next()
+}
+
+/// Until a process waits for an answer of a mount.
+fn until_it_waits(name: &str, process: u32) {
+    poll::until_true(&format!("{name} waits"), || {
+        let of = |what: &str| fs::read_to_string(format!("/proc/{process}/{what}"));
+        let stat = of("stat").expect("it is there");
+        assert!(state(&stat) != Some('Z'), "{name} did not wait");
+        of("wchan").is_ok_and(|at| at.starts_with("request_wait_answer"))
+    });
+}
+
 /// A service that is stopped for as long as this lives.
 struct Stopped<'a>(Vec<&'a Service>);
 
 impl<'a> Stopped<'a> {
     fn now(services: Vec<&'a Service>) -> Stopped<'a> {
-        services.iter().for_each(|it| it.signal(Signal::SIGSTOP));
+        for service in &services {
+            service.signal(Signal::SIGSTOP);
+            poll::until_true("all its threads are stopped", || {
+                let tasks = fs::read_dir(format!("/proc/{}/task", service.pid()));
+                tasks.expect("its threads").flatten().all(|task| {
+                    let stat = fs::read_to_string(task.path().join("stat"));
+                    stat.is_ok_and(|stat| state(&stat) == Some('T'))
+                })
+            });
+        }
         Stopped(services)
     }
 }
@@ -103,14 +124,21 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Nothing of the dead is left open or locked, and the files are in order.
-fn nothing_is_left(cluster: &mut Cluster, mounts: usize) {
+/// Nothing of the dead is left open, locked or unwritten.
+fn nothing_is_open(cluster: &Cluster, mounts: usize) {
     for mount in 0..mounts {
         poll::until_true("nothing is open", || {
             let stats = stats(&cluster.mnt(mount));
-            stats["open_objects"] == 0 && stats["locks_held"] == 0 && stats["locks_waiting"] == 0
+            ["open_objects", "dirty_bytes", "locks_held", "locks_waiting"]
+                .iter()
+                .all(|&what| stats[what] == 0)
         });
     }
+}
+
+/// The same, and the files are in order.
+fn nothing_is_left(cluster: &mut Cluster, mounts: usize) {
+    nothing_is_open(cluster, mounts);
     cluster.stop_and_fsck().ok();
 }
 
@@ -318,7 +346,6 @@ if what == 'closes':
 
 /// Until a program has written a byte.
 fn said(child: &mut Child) {
-    use std::io::Read;
     let mut byte = [0];
     let stdout = child.stdout.as_mut().expect("a pipe");
     stdout.read_exact(&mut byte).expect("a byte");
@@ -376,4 +403,115 @@ fn what_tells_of_a_mount_does_not_wait() {
     poll::until_true("it goes on", || stats(&root)["lapsed"] == false);
     assert!(!tool::servers(&root).is_empty());
     nothing_is_left(&mut cluster, 1);
+}
+
+/// The kernel releases the file of a killed writer before its last write is done, which is then flushed all the same.
+#[test]
+fn who_waits_for_a_right_to_write() {
+    needs_mount!();
+    let mut cluster = cluster(2);
+    file::write(&cluster.at(1, "file"), vec![1; 1000]);
+    {
+        let script = "import os, sys
+fd = os.open('file', os.O_WRONLY)
+os.write(1, b'.')
+sys.stdin.read(1)
+os.pwrite(fd, b'written', 0)";
+        let child = Command::new(inputs::PYTHON)
+            .args(["-I", "-c", script])
+            .current_dir(cluster.mnt(0))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut program = Program {
+            name: "the writer".to_owned(),
+            child,
+        };
+        said(&mut program.child);
+        // The right to it is with the other mount now.
+        file::write(&cluster.at(1, "file"), vec![1; 1000]);
+        let _stopped = Stopped::now(vec![cluster.md()]);
+        program.go();
+        program.waits();
+        program.signal(Signal::SIGKILL);
+        assert_eq!(program.ends().signal(), Some(Signal::SIGKILL as i32));
+    }
+    nothing_is_open(&cluster, 2);
+    let found = file::read(&cluster.at(1, "file"));
+    let written = [&b"written"[..], &[1; 993]].concat();
+    assert!(found == written || found == [1; 1000], "{found:?}");
+    nothing_is_left(&mut cluster, 2);
+}
+
+/// A child that shares the open file asks for the lock that its parent has, and is killed while the home is away.
+#[test]
+fn who_shares_a_lock_with_one_that_is_killed_keeps_it() {
+    needs_mount!();
+    let mut cluster = cluster(2);
+    for how in ["flock", "ofd"] {
+        let script = "import fcntl, os, struct, sys
+fd = os.open('file', os.O_RDWR | os.O_CREAT)
+def lock():
+    if sys.argv[1] == 'flock': fcntl.flock(fd, fcntl.LOCK_EX)
+    else: fcntl.fcntl(fd, 38, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0))
+lock()
+os.write(1, b'.')
+sys.stdin.read(1)
+pid = os.fork()
+if pid == 0:
+    lock()
+    os._exit(0)
+os.write(1, b'%8d' % pid)
+os.waitpid(pid, 0)
+os.write(1, b'.')
+sys.stdin.read(1)";
+        let child = Command::new(inputs::PYTHON)
+            .args(["-I", "-c", script, how])
+            .current_dir(cluster.mnt(0))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut parent = Program {
+            name: format!("the parent with {how}"),
+            child,
+        };
+        said(&mut parent.child);
+        {
+            let _stopped = Stopped::now(vec![cluster.md()]);
+            parent.go();
+            let mut number = [0; 8];
+            let stdout = parent.child.stdout.as_mut().expect("a pipe");
+            stdout.read_exact(&mut number).expect("the child's number");
+            let number = String::from_utf8_lossy(&number)
+                .trim()
+                .parse()
+                .expect("a number");
+            until_it_waits("the child", number);
+            let pid = nix::unistd::Pid::from_raw(number as i32);
+            nix::sys::signal::kill(pid, Signal::SIGKILL).expect("killed");
+            said(&mut parent.child);
+        }
+        // Past whatever the home has still to do for the child.
+        for mount in [0, 1] {
+            let path = cluster.at(mount, "file");
+            for _ in 0..20 {
+                let tried = slabfs_tests::tool::run(
+                    Command::new("flock")
+                        .arg("--nonblock")
+                        .arg(&path)
+                        .arg("true"),
+                );
+                match how {
+                    "flock" => assert_eq!(tried.status, 1, "{}", tried.report()),
+                    _ => assert_eq!(tried.status, 0, "{}", tried.report()),
+                }
+            }
+        }
+        assert_eq!(stats(&cluster.mnt(0))["locks_held"], 1, "{how}");
+        parent.go();
+        assert!(parent.ends().success());
+    }
+    nothing_is_left(&mut cluster, 2);
 }

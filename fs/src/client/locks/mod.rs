@@ -122,6 +122,10 @@ struct Wait {
     /// The home has queued it; if not, a thread is about to ask.
     queued: bool,
     interrupted: bool,
+    /// Whoever asked has gone: nobody hears what comes of it.
+    abandoned: bool,
+    /// The file was closed since then: what it gets ends at once.
+    closed: bool,
 }
 
 /// What a thread that asks does next.
@@ -164,9 +168,8 @@ impl State {
             return false;
         }
         self.waits.get(&ticket).is_some_and(|wait| {
-            let ask = &wait.ask;
-            let who = ((ask.file.clone(), ask.kind), ask.owner);
-            ask.want != LockWant::Unlock && self.closing.contains(&who)
+            let unlocks = wait.ask.want == LockWant::Unlock;
+            !unlocks && !wait.closed && self.closing.contains(&who(&wait.ask))
         })
     }
 
@@ -178,6 +181,11 @@ impl State {
     fn has_queued(&self) -> bool {
         self.waits.values().any(|wait| wait.queued)
     }
+}
+
+/// Whose lock on what is asked for.
+fn who(ask: &LockAsk) -> (Key, LockOwner) {
+    ((ask.file.clone(), ask.kind), ask.owner)
 }
 
 /// Something to be done that gives the result to whoever waits for it.
@@ -252,6 +260,8 @@ impl Client {
                 then,
                 queued: false,
                 interrupted: false,
+                abandoned: false,
+                closed: false,
             },
         );
         self.ask_for(ticket);
@@ -286,9 +296,56 @@ impl Client {
         self.cancel(ticket);
     }
 
-    /// Whether an owner holds record locks on a file.
-    pub fn holds_records(&self, file: &LockFile, owner: LockOwner) -> bool {
-        let state = self.locks.state.lock();
+    /// Whoever asked with this ticket is gone before it is decided, and will hear nothing of it. A lock that it gets
+    /// ends with the file like any other; and if the file is closed before, as soon as it is had.
+    pub fn abandon_lock(&self, ticket: LockTicket) {
+        if let Some(wait) = self.locks.state.lock().waits.get_mut(&ticket) {
+            wait.abandoned = true;
+            wait.interrupted = true;
+        }
+    }
+
+    /// What those ask for that have gone, and whose file is closed now, ends when it is decided. Until then nobody locks
+    /// as those owners.
+    fn close_abandoned(self: &Arc<Self>, state: &mut State, closes: impl Fn(&Wait) -> bool) {
+        for wait in state.waits.values_mut() {
+            if !wait.abandoned || wait.closed || !closes(wait) {
+                continue;
+            }
+            wait.closed = true;
+            state.closing.insert(who(&wait.ask));
+            let then = std::mem::replace(&mut wait.then, Box::new(drop));
+            let (client, ask) = (self.clone(), wait.ask.clone());
+            wait.then = Box::new(move |result| {
+                let gets_it = result == Ok(Locked::Done);
+                then(result);
+                client.end_abandoned(ask, gets_it);
+            });
+        }
+    }
+
+    fn end_abandoned(&self, ask: LockAsk, gets_it: bool) {
+        let mut state = self.locks.state.lock();
+        if gets_it {
+            // By the polling thread, which then lets others lock as this owner.
+            state.owed.push_back(LockAsk {
+                want: LockWant::Unlock,
+                span: LockSpan::ALL,
+                ..ask
+            });
+        } else {
+            state.closing.remove(&who(&ask));
+        }
+        self.locks.changed.notify_all();
+    }
+
+    /// A descriptor of a file is being closed by a process: whether it holds record locks on the file, which end by that.
+    pub fn closing_records(self: &Arc<Self>, file: &LockFile, owner: LockOwner) -> bool {
+        let mut state = self.locks.state.lock();
+        self.close_abandoned(&mut state, |wait| {
+            let ask = &wait.ask;
+            ask.kind == LockKind::Record && ask.owner == owner && ask.file == *file
+        });
         !state.held.is_empty()
             && state
                 .held
@@ -331,8 +388,13 @@ impl Client {
     /// Whose locks on a file were taken through an open file that is closed now, and are still there: they
     /// are to be given up by [`Client::unlock_all`]. Until that is done nobody locks as those owners: an
     /// owner's number may be that of the next open file already.
-    pub fn closing_locks(&self, file: &LockFile, open: u64) -> Vec<(LockKind, LockOwner)> {
+    pub fn closing_locks(
+        self: &Arc<Self>,
+        file: &LockFile,
+        open: u64,
+    ) -> Vec<(LockKind, LockOwner)> {
         let mut state = self.locks.state.lock();
+        self.close_abandoned(&mut state, |wait| wait.open == open);
         if state.held.is_empty() {
             return Vec::new();
         }
@@ -365,15 +427,17 @@ impl Client {
         }
     }
 
-    fn give_up(&self, ask: LockAsk) {
+    /// False if it is still to be done.
+    fn give_up(&self, ask: LockAsk) -> bool {
         let (then, answer) = awaited();
         self.lock(ask.clone(), 0, then);
         match answer.recv() {
-            Ok(Ok(_)) | Ok(Err(MdError::SessionLost)) | Err(_) => {}
+            Ok(Ok(_)) | Ok(Err(MdError::SessionLost)) | Err(_) => true,
             Ok(Err(error)) => {
                 tracing::warn!(ino = %ask.file.ino, %error, "locks of a closed file could not be given up; trying again");
                 self.locks.state.lock().owed.push_back(ask);
                 self.locks.changed.notify_all();
+                false
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use slabfs_mdserver::api::{LockAsk, LockEvent, LockLife, LockNews, LockOutcome, MdError};
 
 use super::super::Client;
-use super::{Locked, locked};
+use super::{Locked, locked, who};
 
 /// Longest that one poll waits; every poll is cut to half of the time that a request may take.
 const POLL: Duration = Duration::from_secs(5);
@@ -124,7 +124,13 @@ impl Client {
         let owed = std::mem::take(&mut self.locks.state.lock().owed);
         for ask in owed {
             let ticket = self.lock_ticket();
-            self.give_up(LockAsk { ticket, ..ask });
+            if self.give_up(LockAsk {
+                ticket,
+                ..ask.clone()
+            }) && self.locks.state.lock().closing.remove(&who(&ask))
+            {
+                self.locks.changed.notify_all();
+            }
         }
         self.locks.state.lock().owed.is_empty()
     }

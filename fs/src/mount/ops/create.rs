@@ -52,9 +52,8 @@ fn give(shared: &Arc<Shared>, parent: u64, made: Outcome<(Shown, Open)>, reply: 
         // Name and attributes have one time here; the shorter is safe for both.
         let ttl = shown.attr_ttl.min(shown.name_ttl);
         if !reply.created(&ttl, &shown.attr, Generation(0), number, kernel) {
-            let inode = shown.attr.ino.0;
-            release::take_back(&opener, inode, number.0);
-            opener.nodes.forget(inode, 1);
+            release::take_back(&opener, number.0);
+            opener.nodes.forget(shown.attr.ino.0, 1);
         }
     };
     match stale {
@@ -107,10 +106,7 @@ fn empty(shared: &Arc<Shared>, open: Open) -> Outcome<(Shown, Open)> {
         .setattr(file.object, SetAttr::default(), Some(0))
     {
         Ok(entry) => Ok((shared.shown(&entry), open)),
-        Err(error) => {
-            release::release(shared, file, file.inode);
-            Err(error.into())
-        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -28,7 +28,7 @@ pub(in crate::mount) fn answer(
         return reply.ok();
     };
     let owner = api::LockOwner(owner.0);
-    let locks = shared.client.holds_records(&file.lock_file(), owner);
+    let locks = shared.client.closing_records(&file.lock_file(), owner);
     let ending = shared.client.whole_locks(&file.lock_file(), file.id);
     if !file.has_dirty() && !locks && ending.is_empty() {
         return flush(file, inode, reply);

@@ -51,7 +51,7 @@ pub(in crate::mount) fn answer(
     let opener = shared.clone();
     let give = move || {
         if !reply.opened(number, kernel) {
-            release::take_back(&opener, inode, number.0);
+            release::take_back(&opener, number.0);
         }
     };
     match stale {
@@ -94,7 +94,7 @@ pub(super) fn open(
 
 /// An open file of the mount over a handle of the client.
 pub(super) fn file(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     inode: u64,
     mode: OpenMode,
     selection: Option<Selection>,
@@ -102,7 +102,9 @@ pub(super) fn file(
 ) -> Open {
     let family = shared.families.join(handle.ino(), inode, mode.write);
     let id = shared.next_open.fetch_add(1, Ordering::Relaxed);
-    Open::File(OpenFile::new(id, inode, mode, selection, handle, family))
+    Open::File(OpenFile::new(
+        shared, id, inode, mode, selection, handle, family,
+    ))
 }
 
 /// How the flags of `open(2)` open an object.

@@ -8,27 +8,22 @@ use std::sync::atomic::Ordering;
 
 use fuser::ReplyEmpty;
 
-use crate::mount::errno::report;
-use crate::mount::open_file::{Open, OpenFile};
+use crate::mount::open_file::Open;
 use crate::mount::shared::Shared;
 
 /// Ends the handle and replies.
-pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, reply: ReplyEmpty) {
-    end(shared, inode, handle, move || reply.ok());
+pub(in crate::mount) fn answer(shared: &Arc<Shared>, handle: u64, reply: ReplyEmpty) {
+    end(shared, handle, move || reply.ok());
 }
 
 /// Ends a handle that the kernel has not got: whoever opened it was killed meanwhile.
-pub(super) fn take_back(shared: &Arc<Shared>, inode: u64, handle: u64) {
-    end(shared, inode, handle, || ());
+pub(super) fn take_back(shared: &Arc<Shared>, handle: u64) {
+    end(shared, handle, || ());
 }
 
-fn end(shared: &Arc<Shared>, inode: u64, handle: u64, then: impl FnOnce() + Send + 'static) {
+fn end(shared: &Arc<Shared>, handle: u64, then: impl FnOnce() + Send + 'static) {
     let Some(open) = shared.handles.remove(handle) else {
         return then();
-    };
-    let locks = match &*open {
-        Open::File(file) => shared.client.closing_locks(&file.lock_file(), file.id),
-        Open::Text(_) | Open::Call(_) => Vec::new(),
     };
     let quick = match &*open {
         Open::Text(_) => true,
@@ -36,16 +31,18 @@ fn end(shared: &Arc<Shared>, inode: u64, handle: u64, then: impl FnOnce() + Send
             shared.calls_open.fetch_sub(1, Ordering::AcqRel);
             true
         }
-        Open::File(file) => shared.client.is_near() && !file.has_dirty() && locks.is_empty(),
+        Open::File(file) => {
+            let locks = file.close(&shared.client);
+            shared.client.is_near() && !file.has_dirty() && !locks
+        }
     };
     let end = {
         let shared = shared.clone();
         move || {
-            if let Open::File(file) = &*open {
-                release(&shared, file, inode);
-                for (kind, owner) in locks {
-                    shared.client.unlock_all(file.lock_file(), kind, owner);
-                }
+            if let Some(Open::File(mut file)) = Arc::into_inner(open)
+                && let Some(ending) = file.ending()
+            {
+                ending.run(&shared);
             }
             then();
         }
@@ -55,12 +52,4 @@ fn end(shared: &Arc<Shared>, inode: u64, handle: u64, then: impl FnOnce() + Send
     } else {
         shared.pool.submit(Box::new(end));
     }
-}
-
-/// Ends a file, also one whose session ended without a release.
-pub(in crate::mount) fn release(shared: &Shared, file: &OpenFile, inode: u64) {
-    if let Err(error) = file.release() {
-        report("release", inode, &error.into());
-    }
-    shared.families.leave(&file.family, file.inode, file.write);
 }

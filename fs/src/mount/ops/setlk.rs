@@ -1,7 +1,8 @@
 //! Setlk: `fcntl` and `flock` take, change or give up a lock, and wait for it if they want to.
 //!
 //! Whoever waits is answered when the home has decided, from the thread that hears of it; no thread of the
-//! mount waits meanwhile. A signal takes the request back ([`crate::mount::interrupts`]), also SIGKILL.
+//! mount waits meanwhile. A signal takes the request back ([`crate::mount::interrupts`]), also SIGKILL. Where the home
+//! is away, who is killed goes before it has decided (`killed.rs`): a lock that is granted after all ends with the file.
 
 use std::sync::Arc;
 
@@ -109,15 +110,11 @@ pub(in crate::mount) fn answer(
         }
     };
     let then = {
-        let (shared, ask) = (shared.clone(), ask.clone());
+        let shared = shared.clone();
         move |result| {
             shared.interrupts.leave(request);
             match result {
-                Ok(Locked::Done | Locked::Free) => {
-                    if !reply.granted() && ask.want != LockWant::Unlock {
-                        take_back(&shared, ask, open);
-                    }
-                }
+                Ok(Locked::Done | Locked::Free) => reply.ok(),
                 Ok(Locked::Held(_)) => reply.error(Errno::EAGAIN),
                 Ok(Locked::Deadlock) => reply.error(Errno::EDEADLK),
                 Ok(Locked::TooMany) => reply.error(Errno::ENOLCK),
@@ -130,21 +127,4 @@ pub(in crate::mount) fn answer(
         }
     };
     shared.client.lock(ask, open, Box::new(then));
-}
-
-/// Gives a lock up that came when whoever had asked for it was killed. Its process may have closed the file before,
-/// which ends locks that are there by then.
-fn take_back(shared: &Shared, ask: LockAsk, open: u64) {
-    let unlock = LockAsk {
-        want: LockWant::Unlock,
-        ticket: shared.client.lock_ticket(),
-        ..ask
-    };
-    let then = |result: Result<Locked, slabfs_mdserver::api::MdError>| {
-        if let Err(error) = result {
-            // It goes with the session.
-            tracing::warn!(%error, "a lock of a killed process was not given up");
-        }
-    };
-    shared.client.lock(unlock, open, Box::new(then));
 }
