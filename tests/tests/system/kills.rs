@@ -187,11 +187,11 @@ fn asking_for_names(mounts: usize) {
         }
     }
     // It is done or not, as when an answer is lost on its way.
-    for number in 0..asked.len() {
+    for (number, words) in asked.iter().enumerate() {
         let text = fs::read_to_string(dir(number).join("file"));
-        match asked[number][0] {
+        match words[0] {
             "mv" | "rm" | "truncate" => {}
-            _ => assert_eq!(text.expect("there"), "text", "{:?}", asked[number]),
+            _ => assert_eq!(text.expect("there"), "text", "{words:?}"),
         }
         fs::remove_dir_all(dir(number)).expect("removed");
     }
