@@ -163,7 +163,11 @@ impl Programs {
 fn complains(outcome: &Outcome) -> bool {
     let said = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
     said.lines().any(|line| {
-        let line = line.to_lowercase().replace("no failures", "");
+        // What HDF5's programs say of all that went well, and a test of theirs is named.
+        let line = line.to_lowercase();
+        let line = line
+            .replace("no failures", "")
+            .replace("hangs quickly on failure", "");
         let fine = ["no error", "0 error", "error code", "expected"];
         line.contains("fail")
             || line.contains("error") && !fine.iter().any(|word| line.contains(word))
