@@ -135,33 +135,70 @@ fn end_those_of_killed(waiting: &WaitingRequests, shared: &Shared, going: &mut H
     }
 }
 
-/// Whether a thread is being killed: SIGKILL is on its way to it, or it is ending because of a signal. Any signal that
-/// ends a process without a dump comes to its threads as SIGKILL.
+/// Whether a thread is being killed: it is ending because of a signal, or one that ends its process is on its way.
 fn is_killed(thread: u32) -> bool {
-    match std::fs::read(format!("/proc/{thread}/stat")) {
-        Ok(stat) => killed(&stat).unwrap_or_else(|| {
-            tracing::error!(thread, "what the kernel says of a thread is not understood");
-            false
-        }),
+    let of = |what: &str| std::fs::read(format!("/proc/{thread}/{what}"));
+    match (of("stat"), of("status")) {
+        (Ok(stat), Ok(status)) => {
+            let known = ends_by_signal(&stat).zip(awaits_its_end(&status));
+            let (ends, awaits) = known.unwrap_or_else(|| {
+                tracing::error!(thread, "what the kernel says of a thread is not understood");
+                (false, false)
+            });
+            ends || awaits
+        }
         // It is gone.
-        Err(_) => false,
+        (Err(_), _) | (_, Err(_)) => false,
     }
 }
 
-/// The same from the text of its `stat` (proc_pid_stat(5)); nothing if that is not one.
-fn killed(stat: &[u8]) -> Option<bool> {
+/// Signals that do not end a process that has no handler for them.
+const HARMLESS: u64 = {
+    let harmless = [
+        libc::SIGCHLD,
+        libc::SIGCONT,
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+        libc::SIGURG,
+        libc::SIGWINCH,
+    ];
+    let (mut set, mut at) = (0, 0);
+    while at < harmless.len() {
+        set |= 1 << (harmless[at] - 1);
+        at += 1;
+    }
+    set
+};
+
+/// Whether a signal waits for the thread, or for its process, that ends the process as soon as the thread looks: from
+/// the text of its `status` (proc_pid_status(5)); nothing if that is not one. The kernel makes the first such signal a
+/// SIGKILL for each thread, but not one that comes when another signal is waiting already.
+fn awaits_its_end(status: &[u8]) -> Option<bool> {
+    let status = String::from_utf8_lossy(status);
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    let pending = set("SigPnd:")? | set("ShdPnd:")?;
+    let spared = set("SigBlk:")? | set("SigIgn:")? | set("SigCgt:")?;
+    Some(pending & !spared & !HARMLESS != 0)
+}
+
+/// Whether the thread is ending because of a signal: from the text of its `stat` (proc_pid_stat(5)); nothing if that is
+/// not one.
+fn ends_by_signal(stat: &[u8]) -> Option<bool> {
     const EXITING: u64 = 0x4;
     let name_ends = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(&stat[name_ends + 1..]).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // The first field after the name is the third.
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    let (flags, pending, exit_code) = (number(9)?, number(31)?, number(52)?);
-    let is_being = pending & 1 << (libc::SIGKILL - 1) != 0;
-    let ends_by_signal = flags & EXITING != 0 && exit_code & 0x7f != 0;
+    let (flags, exit_code) = (number(9)?, number(52)?);
     // One that has ended and is only to be waited for asks for nothing.
     let ended = matches!(*fields.first()?, "Z" | "X");
-    Some(!ended && (is_being || ends_by_signal))
+    Some(!ended && flags & EXITING != 0 && exit_code & 0x7f != 0)
 }
 
 #[cfg(test)]
@@ -172,41 +209,74 @@ mod tests {
     use super::*;
 
     /// A line as the kernel writes it, with the fields that are looked at.
-    fn stat(name: &str, flags: u64, pending: u64, exit_code: u64) -> Vec<u8> {
+    fn stat(name: &str, state: char, flags: u64, exit_code: u64) -> Vec<u8> {
         format!(
-            "77 ({name}) D 1 77 77 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 5 4096 10 18446744073709551615 1 1 0 0 0 \
-             {pending} 0 4096 0 1 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 {exit_code}\n"
+            "77 ({name}) {state} 1 77 77 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 5 4096 10 18446744073709551615 1 1 0 0 \
+             0 0 0 4096 0 1 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 {exit_code}\n"
         )
         .into_bytes()
     }
 
     #[test]
-    fn killed_is_who_has_sigkill_or_ends_by_a_signal() {
-        assert_eq!(killed(&stat("cat", 0x40_0000, 0, 0)), Some(false));
-        assert_eq!(killed(&stat("cat", 0x40_0000, 1 << 8, 0)), Some(true));
-        assert_eq!(killed(&stat("cat", 0x40_0000, 1 << 1, 0)), Some(false));
-        assert_eq!(killed(&stat("cat", 0x40_0004, 0, 9)), Some(true));
+    fn killed_is_who_ends_by_a_signal() {
+        assert_eq!(ends_by_signal(&stat("cat", 'D', 0x40_0000, 0)), Some(false));
+        assert_eq!(ends_by_signal(&stat("cat", 'D', 0x40_0004, 9)), Some(true));
         // A dump was written.
-        assert_eq!(killed(&stat("cat", 0x40_0004, 0, 0x80 | 11)), Some(true));
+        assert_eq!(
+            ends_by_signal(&stat("cat", 'D', 0x40_0004, 0x80 | 11)),
+            Some(true)
+        );
         // An exit in order, with a status.
-        assert_eq!(killed(&stat("cat", 0x40_0004, 0, 3 << 8)), Some(false));
+        assert_eq!(
+            ends_by_signal(&stat("cat", 'D', 0x40_0004, 3 << 8)),
+            Some(false)
+        );
         // Stopped by a tracer: the code is that of the stop.
-        assert_eq!(killed(&stat("cat", 0x40_0000, 0, 5)), Some(false));
+        assert_eq!(ends_by_signal(&stat("cat", 'D', 0x40_0000, 5)), Some(false));
+        // Only to be waited for.
+        assert_eq!(ends_by_signal(&stat("cat", 'Z', 0x40_0004, 9)), Some(false));
+    }
+
+    #[test]
+    fn killed_is_whom_a_signal_will_end() {
+        let status = |own: u64, shared: u64, blocked: u64, ignored: u64, caught: u64| {
+            let text = format!(
+                "Name:\tcat\nSigQ:\t0/1\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n\
+                 SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n"
+            );
+            awaits_its_end(text.as_bytes())
+        };
+        let of = |signal: i32| 1u64 << (signal - 1);
+        let (term, stop) = (of(libc::SIGTERM), of(libc::SIGTSTP));
+        assert_eq!(status(0, 0, 0, 0, 0), Some(false));
+        assert_eq!(status(of(libc::SIGKILL), 0, 0, 0, 0), Some(true));
+        assert_eq!(status(0, term | stop, 0, 0, 0), Some(true));
+        assert_eq!(status(0, of(libc::SIGQUIT), 0, 0, 0), Some(true));
+        assert_eq!(status(0, stop | of(libc::SIGCHLD), 0, 0, 0), Some(false));
+        assert_eq!(status(0, term, term, 0, 0), Some(false));
+        assert_eq!(status(0, term, 0, term, 0), Some(false));
+        assert_eq!(status(0, term, 0, 0, term), Some(false));
+        assert_eq!(awaits_its_end(b"Name:\tcat\n"), None);
     }
 
     #[test]
     fn names_of_programs_are_not_trusted() {
         for name in ["a) D 1 2", "((", "x )", "\u{e4}"] {
-            assert_eq!(killed(&stat(name, 0x4, 0, 9)), Some(true), "{name}");
+            assert_eq!(
+                ends_by_signal(&stat(name, 'D', 0x4, 9)),
+                Some(true),
+                "{name}"
+            );
         }
-        assert_eq!(killed(b"77 \xff) D 1"), None);
-        assert_eq!(killed(b""), None);
+        assert_eq!(ends_by_signal(b"77 \xff) D 1"), None);
+        assert_eq!(ends_by_signal(b""), None);
     }
 
     #[test]
     fn the_kernel_writes_it_as_it_is_read_here() {
-        let stat = std::fs::read("/proc/self/stat").unwrap();
-        assert_eq!(killed(&stat), Some(false));
+        let of = |what: &str| std::fs::read(format!("/proc/self/{what}")).unwrap();
+        assert_eq!(ends_by_signal(&of("stat")), Some(false));
+        assert_eq!(awaits_its_end(&of("status")), Some(false));
         assert!(!is_killed(std::process::id()));
         let mut child = Command::new("sleep")
             .arg("1000")

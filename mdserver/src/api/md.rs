@@ -22,7 +22,7 @@ const LONGEST_KEPT: Duration = Duration::from_secs(120);
 
 /// How long is waited before the first of them is sent again, and before later ones.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LAST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_millis(200);
 
 /// A session with a metadata service. Clones share the session; all methods may be called from any
 /// thread. Whoever attached it calls [`Md::heartbeat`] at a third of the lease, and at last

@@ -38,8 +38,8 @@ const MOST: usize = 1 << 20;
 /// How many may be listed before those that nobody keeps any more are looked for.
 const FEW: usize = 1 << 10;
 /// How long one request waits for others to forget, before its sender is told to try again: less than the shortest
-/// time in which a request is answered.
-const TRY: Duration = Duration::from_secs(1);
+/// time that a mount may be told to wait for an answer (`--io-timeout 100ms`).
+const TRY: Duration = Duration::from_millis(50);
 /// Most changes that wait at the same time, of one session and in all: each takes a connection. Those beyond are told to
 /// try again at once.
 const MOST_WAITING_OF_ONE: usize = 16;

@@ -34,7 +34,7 @@ impl Program {
     /// `words` run in a directory, once [`Program::go`] says so: to enter the directory may be to wait already.
     fn ready(dir: &Path, words: &[&str]) -> Program {
         let child = Command::new("sh")
-            .args(["-c", "read line; exec \"$@\"", "sh"])
+            .args(["-c", "ulimit -c 0; read line; exec \"$@\"", "sh"])
             .args(words)
             .current_dir(dir)
             .stdin(Stdio::piped())
@@ -228,6 +228,74 @@ fn who_has_caught_a_signal_before() {
         assert_eq!(program.ends().signal(), Some(Signal::SIGKILL as i32));
     }
     nothing_is_left(&mut cluster, 1);
+}
+
+/// Another signal waits already, which does not end it: the kernel makes no SIGKILL of the one that follows.
+#[test]
+fn who_is_stopped_first_or_told_to_dump() {
+    needs_mount!();
+    let mut cluster = cluster(1);
+    let ways: &[&[Signal]] = &[
+        &[Signal::SIGTSTP, Signal::SIGINT],
+        &[Signal::SIGTSTP, Signal::SIGCONT, Signal::SIGTERM],
+        &[Signal::SIGQUIT],
+    ];
+    {
+        let mut programs: Vec<Program> = (0..ways.len())
+            .map(|_| Program::ready(&cluster.mnt(0), &["stat", "nothing"]))
+            .collect();
+        let _stopped = Stopped::now(vec![cluster.md()]);
+        for (program, signals) in programs.iter_mut().zip(ways) {
+            program.go();
+            program.waits();
+            let (last, before) = signals.split_last().expect("a signal");
+            for &signal in before {
+                program.signal(signal);
+                program.waits();
+            }
+            program.signal(*last);
+        }
+        for (program, signals) in programs.iter_mut().zip(ways) {
+            let last = signals.last().expect("a signal");
+            assert_eq!(program.ends().signal(), Some(*last as i32));
+        }
+    }
+    nothing_is_left(&mut cluster, 1);
+}
+
+/// A lock of `flock` ends with its holder, also when the home hears of neither its close nor its end.
+#[test]
+fn who_holds_a_lock_while_its_home_is_away() {
+    needs_mount!();
+    let mut cluster = cluster(2);
+    let path = cluster.at(0, "file");
+    drop(file::open_new(&path));
+    {
+        let script = "import fcntl, os, sys
+fd = os.open('file', os.O_RDWR)
+fcntl.flock(fd, fcntl.LOCK_EX)
+os.write(1, b'.')
+sys.stdin.read(1)";
+        let child = Command::new(inputs::PYTHON)
+            .args(["-I", "-c", script])
+            .current_dir(cluster.mnt(0))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut holder = Program {
+            name: "the holder".to_owned(),
+            child,
+        };
+        said(&mut holder.child);
+        let _stopped = Stopped::now(vec![cluster.md()]);
+        holder.signal(Signal::SIGKILL);
+        assert_eq!(holder.ends().signal(), Some(Signal::SIGKILL as i32));
+    }
+    let mut next = Program::ready(&cluster.mnt(1), &["flock", "file", "true"]);
+    next.go();
+    assert!(next.ends().success());
+    nothing_is_left(&mut cluster, 2);
 }
 
 #[test]

@@ -168,8 +168,9 @@ impl State {
             return false;
         }
         self.waits.get(&ticket).is_some_and(|wait| {
-            let unlocks = wait.ask.want == LockWant::Unlock;
-            !unlocks && !wait.closed && self.closing.contains(&who(&wait.ask))
+            // What is part of closing does not wait for its end.
+            let closes = matches!(wait.ask.want, LockWant::Unlock | LockWant::Ending);
+            !closes && !wait.closed && self.closing.contains(&who(&wait.ask))
         })
     }
 
