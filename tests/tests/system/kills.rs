@@ -240,9 +240,11 @@ fn who_is_stopped_first_or_told_to_dump() {
         &[Signal::SIGTSTP, Signal::SIGCONT, Signal::SIGTERM],
         &[Signal::SIGQUIT],
     ];
+    let dir = cluster.at(0, "d");
+    fs::create_dir(&dir).expect("made");
     {
         let mut programs: Vec<Program> = (0..ways.len())
-            .map(|_| Program::ready(&cluster.mnt(0), &["stat", "nothing"]))
+            .map(|_| Program::ready(&dir, &["stat", "nothing"]))
             .collect();
         let _stopped = Stopped::now(vec![cluster.md()]);
         for (program, signals) in programs.iter_mut().zip(ways) {
@@ -288,9 +290,10 @@ sys.stdin.read(1)";
             child,
         };
         said(&mut holder.child);
-        let _stopped = Stopped::now(vec![cluster.md()]);
+        cluster.kill_md();
         holder.signal(Signal::SIGKILL);
         assert_eq!(holder.ends().signal(), Some(Signal::SIGKILL as i32));
+        cluster.start_md();
     }
     let mut next = Program::ready(&cluster.mnt(1), &["flock", "file", "true"]);
     next.go();
