@@ -127,7 +127,7 @@ impl Filesystem for SlabFs {
         });
         let Some(reply) = reply else { return };
         if inode == INodeNo::ROOT {
-            let Some(asked) = tried("getattr", || Some(shared.ask_for_root(reply))) else {
+            let Some(asked) = tried("getattr", || shared.ask_for_root(reply)) else {
                 return;
             };
             return self.run("getattr", move |shared| {

@@ -55,6 +55,10 @@ impl Root {
         }
     }
 
+    fn waits(&self, asked: &Asked) -> bool {
+        self.0.lock().asked.contains_key(&asked.number)
+    }
+
     /// The kernel is told of it.
     pub(super) fn note(&self, attr: &FileAttr) {
         self.0.lock().last = Some(*attr);
@@ -75,13 +79,14 @@ impl Root {
 
 impl Shared {
     /// Somebody asks for the attributes of the root, and is answered at once if the service is away; else by whom it
-    /// takes, or when the service is away.
-    pub(super) fn ask_for_root(&self, reply: ReplyAttr) -> Asked {
+    /// takes, or when the service is away. Nothing is left to be taken from whoever has been answered: a job for each
+    /// would wait for the service.
+    pub(super) fn ask_for_root(&self, reply: ReplyAttr) -> Option<Asked> {
         let asked = self.root.ask(reply);
         // After that: the service may be found to be away in between.
         if self.client.lapsed() {
             self.root.answer_as_it_was();
         }
-        asked
+        self.root.waits(&asked).then_some(asked)
     }
 }

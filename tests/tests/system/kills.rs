@@ -48,6 +48,23 @@ impl Program {
         }
     }
 
+    /// A script in Python, with an argument, that has come to where it says a byte and waits to be told to go on.
+    fn script(dir: &Path, script: &str, arg: &str) -> Program {
+        let child = Command::new(inputs::PYTHON)
+            .args(["-I", "-c", script, arg])
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut program = Program {
+            name: format!("a script {arg}"),
+            child,
+        };
+        said(&mut program.child);
+        program
+    }
+
     fn go(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("a pipe");
         stdin.write_all(b"\n").expect("told");
@@ -278,18 +295,7 @@ fd = os.open('file', os.O_RDWR)
 fcntl.flock(fd, fcntl.LOCK_EX)
 os.write(1, b'.')
 sys.stdin.read(1)";
-        let child = Command::new(inputs::PYTHON)
-            .args(["-I", "-c", script])
-            .current_dir(cluster.mnt(0))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let mut holder = Program {
-            name: "the holder".to_owned(),
-            child,
-        };
-        said(&mut holder.child);
+        let mut holder = Program::script(&cluster.mnt(0), script, "");
         cluster.kill_md();
         holder.signal(Signal::SIGKILL);
         assert_eq!(holder.ends().signal(), Some(Signal::SIGKILL as i32));
@@ -375,20 +381,7 @@ if what == 'closes':
     os.write(1, b'.')
     sys.stdin.read(1)
 ";
-    let start = |what: &str| {
-        let mut child = Command::new(inputs::PYTHON)
-            .args(["-I", "-c", script, what])
-            .current_dir(&root)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        said(&mut child);
-        Program {
-            name: what.to_owned(),
-            child,
-        }
-    };
+    let start = |what: &str| Program::script(&root, script, what);
     let mut programs: Vec<Program> = ["read", "write", "sync", "closes"].map(start).into();
     {
         let _stopped = Stopped::now(vec![cluster.server(0), cluster.server(1)]);
@@ -488,18 +481,7 @@ fd = os.open('file', os.O_WRONLY)
 os.write(1, b'.')
 sys.stdin.read(1)
 os.pwrite(fd, b'written', 0)";
-        let child = Command::new(inputs::PYTHON)
-            .args(["-I", "-c", script])
-            .current_dir(cluster.mnt(0))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let mut program = Program {
-            name: "the writer".to_owned(),
-            child,
-        };
-        said(&mut program.child);
+        let mut program = Program::script(&cluster.mnt(0), script, "");
         // The right to it is with the other mount now.
         file::write(&cluster.at(1, "file"), vec![1; 1000]);
         let _stopped = Stopped::now(vec![cluster.md()]);
@@ -537,18 +519,7 @@ os.write(1, b'%8d' % pid)
 os.waitpid(pid, 0)
 os.write(1, b'.')
 sys.stdin.read(1)";
-        let child = Command::new(inputs::PYTHON)
-            .args(["-I", "-c", script, how])
-            .current_dir(cluster.mnt(0))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let mut parent = Program {
-            name: format!("the parent with {how}"),
-            child,
-        };
-        said(&mut parent.child);
+        let mut parent = Program::script(&cluster.mnt(0), script, how);
         {
             let _stopped = Stopped::now(vec![cluster.md()]);
             parent.go();
