@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use slabfs_mdserver::client::RemoteMd;
 use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
 
@@ -54,6 +55,7 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
         args.net.io_timeout,
     )));
     let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
+    tell_of_wait(&metadata);
     let mount = MountNode::start(
         metadata,
         Some(args.md.clone()),
@@ -64,6 +66,16 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
         shutdown,
     )?;
     Ok(Box::new(Running { mount }))
+}
+
+/// Says that the metadata service is not there yet, since nothing else is to be seen while it is waited for.
+/// Refusals are left to the attachment, which has words for them.
+fn tell_of_wait(metadata: &RemoteMd) {
+    if let Err(error) = metadata.greet(node::GREETING)
+        && error.is_transient()
+    {
+        tracing::warn!("the metadata service is not there yet, it is waited for: {error}");
+    }
 }
 
 struct Running {

@@ -27,6 +27,9 @@ use crate::lifecycle::Shutdown;
 use crate::mountpoint::source_name;
 use crate::pidfile::{self, Found};
 
+/// How long a metadata service may take to answer at the start before it counts as not there yet.
+pub(crate) const GREETING: Duration = Duration::from_secs(1);
+
 /// How long a data server of this process may take to be known to the metadata service of this process.
 const REGISTERED: Duration = Duration::from_secs(30);
 

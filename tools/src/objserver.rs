@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use slabfs_mdserver::client::RemoteMd;
 use slabfs_objstore::Addr;
@@ -83,13 +82,10 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     }))
 }
 
-/// How long a metadata service may take to answer at the start before it counts as not there yet.
-const GREETING: Duration = Duration::from_secs(1);
-
 /// Asks the metadata service whether it talks to this process. Gives what people are told where it is not there
 /// yet: it is waited for then.
 fn greeted(metadata: &RemoteMd, addr: &Addr) -> anyhow::Result<Option<String>> {
-    match metadata.greet(GREETING) {
+    match metadata.greet(node::GREETING) {
         Ok(()) => Ok(None),
         Err(error) if error.is_transient() => {
             tracing::warn!("the metadata service is not there yet, it is waited for: {error}");

@@ -225,7 +225,7 @@ impl Client {
                 }
             }
             Err(error) => {
-                tracing::warn!(object = %object.ino, %error, "a flush failed; the data is kept");
+                tracing::warn!(object = %object.ino, %error, "a flush failed; the data is kept while the file is open");
                 match Arc::try_unwrap(taken) {
                     Ok(taken) => state.runs.put_back(taken),
                     // A read still looks at the runs: put back a copy.

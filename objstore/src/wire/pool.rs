@@ -170,6 +170,7 @@ impl Pool {
         take: Take<'_>,
     ) -> WireResult<()> {
         let until = until.into();
+        let began = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
             let (used, error) = match self.attempt(kind, control, payload, until, take) {
@@ -180,12 +181,15 @@ impl Pool {
                 return Err(error);
             }
             if Instant::now() >= until.tries {
-                return Err(self.unavailable(&error, self.tried()));
+                return Err(self.unavailable(&error, tried_since(began)));
             }
             // A kept connection that had died says nothing about the server that is there now.
             if !used {
-                self.pause(&mut pause, until.tries)
-                    .map_err(|why| self.unavailable(&error, why))?;
+                match self.pause(&mut pause, until.tries) {
+                    Paused::Over => {}
+                    Paused::Late => return Err(self.unavailable(&error, tried_since(began))),
+                    Paused::Closed => return Err(self.unavailable(&error, "closed".into())),
+                }
             }
         }
     }
@@ -428,24 +432,20 @@ impl Pool {
         self.state.lock().idle.clear();
     }
 
-    /// Waits before the next attempt; an error says why there is none.
-    fn pause(&self, pause: &mut Duration, until: Instant) -> Result<(), String> {
+    /// Waits before the next attempt.
+    fn pause(&self, pause: &mut Duration, until: Instant) -> Paused {
         let next = Instant::now() + *pause;
         *pause = (*pause * 2).min(LAST_PAUSE);
         if next >= until {
-            return Err(self.tried());
+            return Paused::Late;
         }
         let mut state = self.state.lock();
         while !state.closed && !self.closing.wait_until(&mut state, next).timed_out() {}
         if state.closed {
-            Err("closed".into())
+            Paused::Closed
         } else {
-            Ok(())
+            Paused::Over
         }
-    }
-
-    fn tried(&self) -> String {
-        format!("tried for {:?}", self.deadline)
     }
 
     fn unavailable(&self, last: &WireError, why: String) -> WireError {
@@ -461,6 +461,20 @@ impl Pool {
             detail: "this client has been closed".into(),
         }
     }
+}
+
+/// How a wait between two attempts ended.
+enum Paused {
+    /// The next attempt is due.
+    Over,
+    /// It would come after the call's deadline.
+    Late,
+    /// The pool was closed.
+    Closed,
+}
+
+fn tried_since(began: Instant) -> String {
+    format!("tried for {:.1?}", began.elapsed())
 }
 
 // A frame's lengths are 32-bit fields.

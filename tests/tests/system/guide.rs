@@ -1,7 +1,7 @@
 //! The guide (`docs/guide.md`), line by line: its `console` blocks are run by one shell in a fresh
 //! directory, and what every line says is compared with what the page shows.
 //!
-//! In a block a line that begins with `$ ` is typed, lines with `> ` go on with it, and the others are
+//! In a block a line that begins with `$ ` is typed, lines with `>` go on with it, and the others are
 //! what comes back, on stdout or stderr. `…` stands for any text within a line, alone on a line for any
 //! lines. The directory that the page calls `/tmp/try` is the test's own, and its ports are free ones. A line may fail only where the
 //! page shows what it says then.
@@ -72,7 +72,8 @@ fn steps(page: &str) -> Vec<Step> {
             });
         } else {
             let step = steps.last_mut().expect("a block begins with a command");
-            match line.strip_prefix("> ") {
+            let more = line.strip_prefix("> ").or((line == ">").then_some(""));
+            match more {
                 Some(more) if step.shown.is_empty() => step.command += &format!("\n{more}"),
                 _ => step.shown.push(line.to_owned()),
             }

@@ -34,7 +34,11 @@ const QUICK: [(Suite, Mpi, &[&str]); 5] = [
         Mpi::Mpich,
         &["i_coll_test", "rdwrord", "setviewcur"],
     ),
-    (Suite::Hdf5, Mpi::Mpich, &["t_mpi", "t_pshutdown"]),
+    (
+        Suite::Hdf5,
+        Mpi::Mpich,
+        &["t_mpi", "t_pread", "t_pshutdown", "testphdf5"],
+    ),
     (
         Suite::Pnetcdf,
         Mpi::OpenRomio,
