@@ -171,7 +171,9 @@ fn what_is_held_is_known_without_asking() {
     assert_eq!(client.closing_locks(&file(), 2), []);
     let closing = client.closing_locks(&file(), 1);
     assert_eq!(closing, [(LockKind::Record, LockOwner(1))]);
-    client.unlock_all(file(), LockKind::Record, LockOwner(1));
+    for _ in 0..2 {
+        client.unlock_all(file(), LockKind::Record, LockOwner(1));
+    }
     assert_eq!(held(&client), 0);
     client.stop().unwrap();
 }
@@ -471,6 +473,97 @@ fn what_is_granted_to_the_dead_ends_with_their_file() {
         lock(&two, 9, (0, 9), TRY).unwrap();
         lock(&two, 9, (0, 9), LockWant::Unlock).unwrap();
     }
+    one.stop().unwrap();
+    two.stop().unwrap();
+}
+
+/// A process closes, and is killed before the home has heard that its locks end: who gets its number has to wait for
+/// that, or it would end his too.
+#[test]
+fn who_gets_the_number_of_somebody_closing_keeps_his_locks() {
+    let (_dir, service) = service();
+    let line = Line::new(&service);
+    let (one, two) = (client(&line), client(&Line::new(&service)));
+    for fails in [false, true] {
+        lock(&one, 1, (0, 9), TRY).unwrap();
+        assert!(one.closing_records(&file(), LockOwner(1)));
+        let (_, next) = ask(&one, 1, (20, 29), TRY);
+        next.try_recv().expect_err("locked beside somebody closing");
+        line.cut.store(fails, Ordering::SeqCst);
+        one.unlock_all(file(), LockKind::Record, LockOwner(1));
+        let said = next.recv_timeout(DEADLINE).unwrap();
+        line.cut.store(false, Ordering::SeqCst);
+        match fails {
+            false => assert_eq!(said, Ok(Locked::Done)),
+            true => {
+                said.unwrap_err();
+                assert_eq!(lock(&one, 1, (20, 29), TRY), Ok(Locked::Done));
+            }
+        }
+        assert!(is_held(lock(&two, 2, (20, 29), TRY)), "given twice");
+        assert_eq!(lock(&two, 2, (0, 9), TRY), Ok(Locked::Done));
+        assert_eq!(lock(&two, 2, (0, 9), LockWant::Unlock), Ok(Locked::Done));
+        lock(&one, 1, (20, 29), LockWant::Unlock).unwrap();
+        assert_eq!(held(&one), 0);
+    }
+    one.stop().unwrap();
+    two.stop().unwrap();
+}
+
+/// What waits for somebody's close can be taken back.
+#[test]
+fn a_wait_for_a_close_can_be_interrupted() {
+    let (_dir, service) = service();
+    let one = client(&Line::new(&service));
+    lock(&one, 1, (0, 9), TRY).unwrap();
+    assert!(one.closing_records(&file(), LockOwner(1)));
+    let [(interrupted, first), (abandoned, second)] = [(); 2].map(|()| ask(&one, 1, (5, 6), WAIT));
+    one.interrupt_lock(interrupted);
+    one.abandon_lock(abandoned);
+    for said in [first, second] {
+        assert_eq!(
+            said.recv_timeout(DEADLINE).unwrap(),
+            Ok(Locked::Interrupted)
+        );
+    }
+    one.unlock_all(file(), LockKind::Record, LockOwner(1));
+    assert_eq!(held(&one), 0);
+    assert_eq!(lock(&one, 1, (5, 6), WAIT), Ok(Locked::Done));
+    one.stop().unwrap();
+}
+
+/// Two threads of a process that was killed are granted locks late: the number is free after both have ended.
+#[test]
+fn a_number_is_free_when_all_that_its_dead_had_asked_for_has_ended() {
+    let (_dir, service) = service();
+    let (one, two) = (client(&Line::new(&service)), client(&Line::new(&service)));
+    let spans = [(0, 9), (10, 19)];
+    lock(&two, 9, (0, 19), TRY).unwrap();
+    let dead = spans.map(|span| {
+        let (ticket, said) = ask(&one, 1, span, WAIT);
+        one.abandon_lock(ticket);
+        said
+    });
+    assert!(!one.closing_records(&file(), LockOwner(1)));
+    let lives = {
+        let (one, (send, said)) = (one.clone(), channel());
+        // On a thread of its own, should it wait in there.
+        std::thread::spawn(move || send.send(lock(&one, 1, (20, 29), TRY)).unwrap());
+        said
+    };
+    let mut dead = dead.into_iter().zip(spans);
+    let end = |(said, span): (Receiver<_>, _)| {
+        lock(&two, 9, span, LockWant::Unlock).unwrap();
+        assert_eq!(said.recv_timeout(DEADLINE).unwrap(), Ok(Locked::Done));
+    };
+    end(dead.next().unwrap());
+    lives
+        .recv_timeout(Duration::from_millis(300))
+        .expect_err("locked with one to come");
+    end(dead.next().unwrap());
+    assert_eq!(lives.recv_timeout(DEADLINE).unwrap(), Ok(Locked::Done));
+    assert!(is_held(lock(&two, 9, (20, 29), TRY)), "given twice");
+    assert_eq!(lock(&two, 9, (0, 19), TRY), Ok(Locked::Done));
     one.stop().unwrap();
     two.stop().unwrap();
 }

@@ -81,6 +81,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     match unmount(&full) {
         Ok(()) => {}
+        // Programs have files open there, which nobody serves any more.
+        Err(nix::Error::EBUSY) if is_dead(&full) => return take_away(&full),
         Err(nix::Error::EBUSY) => {
             let users = users_of(&full);
             // Programs in the midst of a call, which may last as long as a server is away: those of former tries among
@@ -132,6 +134,12 @@ fn left_behind(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
     Ok(mounted
         .pop()
         .filter(|last| last.process().is_some_and(has_ended)))
+}
+
+/// Whether nobody serves a mount any more: the kernel answers for it then.
+fn is_dead(mountpoint: &Path) -> bool {
+    let looked = std::fs::metadata(mountpoint);
+    looked.is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }
 
 /// The full path of a mount point, without a look at what it is: a mount whose services are away answers late.

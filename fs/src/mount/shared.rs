@@ -277,15 +277,24 @@ impl Shared {
         if before.is_empty() {
             return self.change_and_drop(object, inode, change, answer);
         }
+        self.after_pages(before, move |shared| {
+            shared.change_and_drop(object, inode, change, answer);
+        });
+    }
+
+    /// Has the kernel write back and drop its pages of `inodes`, and runs `then` after that.
+    pub(super) fn after_pages(
+        self: &Arc<Self>,
+        inodes: Vec<u64>,
+        then: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) {
         let shared = self.clone();
         let then = move || {
             let pool = shared.clone();
-            pool.for_bytes().submit(Box::new(move || {
-                shared.change_and_drop(object, inode, change, answer)
-            }));
+            pool.for_bytes().submit(Box::new(move || then(&shared)));
         };
         self.inval
-            .forget(before, Forget::Pages, Some(Box::new(then)));
+            .forget(inodes, Forget::Pages, Some(Box::new(then)));
     }
 
     fn change_and_drop<T: Send + 'static>(

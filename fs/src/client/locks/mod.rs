@@ -21,13 +21,23 @@
 //! life begins: in each life what is held here is what the home has, less only what is on its way. Nothing
 //! else may be lost by it; the home sees to that ([`slabfs_mdserver::locks`]).
 //!
+//! # Closing
+//!
+//! All locks of an owner on a file end by one request, sent after what was written under them is out. The kernel
+//! gives the owner's number to somebody else as soon as it takes the close for done, and that is before the
+//! request has come to the home where who closed was killed (`mount/killed.rs`), or where the home was away. So
+//! from when it is known that there is something to end until the home has answered, the owner is *closing*, once
+//! for each such request; what is asked for as that owner meanwhile is *parked*: it holds no thread, and is asked
+//! for when the last of them is answered. If one fails, what is parked gets its error, and the owner stays closing
+//! until the request is made again.
+//!
 //! The parts: `held` what is held; `poll` the thread that waits; `tell` telling the home. Requests are here.
 
 mod held;
 mod poll;
 mod tell;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 
@@ -78,8 +88,10 @@ struct State {
     /// The home is being told: requests wait.
     telling: bool,
     held: Held,
-    /// Owners whose open files are closed, and whose locks are about to be given up.
-    closing: HashSet<(Key, LockOwner)>,
+    /// Owners that close a file, and how many requests that end all their locks on it are to be answered.
+    closing: HashMap<Whose, u32>,
+    /// Requests that wait for the end of that.
+    parked: Vec<LockTicket>,
     /// Handles through which locks were asked for, by the number of the open file.
     lockers: HashMap<u64, Weak<Waiting>>,
     /// Number of the last event seen.
@@ -101,7 +113,8 @@ impl Default for State {
             life: LockLife::UNKNOWN,
             telling: false,
             held: Held::default(),
-            closing: HashSet::new(),
+            closing: HashMap::new(),
+            parked: Vec::new(),
             lockers: HashMap::new(),
             seen: 0,
             next_ticket: 1,
@@ -162,16 +175,60 @@ impl State {
         }
     }
 
-    /// Whether a request to lock is made as somebody whose open file is being closed.
-    fn is_closing(&self, ticket: LockTicket) -> bool {
-        if self.closing.is_empty() {
-            return false;
+    /// Whether a request is made as somebody who is closing.
+    fn has_to_park(&self, wait: &Wait) -> bool {
+        // What is part of closing does not wait for its end.
+        let closes = matches!(wait.ask.want, LockWant::Unlock | LockWant::Ending);
+        !closes && !wait.closed && self.closing.contains_key(&whose(&wait.ask))
+    }
+
+    /// One more request that ends all locks of this owner is to be answered.
+    fn begin_closing(&mut self, owner: Whose) {
+        *self.closing.entry(owner).or_insert(0) += 1;
+    }
+
+    /// One of them has been; gives what may be asked for now.
+    fn end_closing(&mut self, owner: &Whose) -> Vec<LockTicket> {
+        match self.closing.get_mut(owner) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                Vec::new()
+            }
+            Some(_) => {
+                self.closing.remove(owner);
+                self.take_parked(owner)
+            }
+            None => Vec::new(),
         }
-        self.waits.get(&ticket).is_some_and(|wait| {
-            // What is part of closing does not wait for its end.
-            let closes = matches!(wait.ask.want, LockWant::Unlock | LockWant::Ending);
-            !closes && !wait.closed && self.closing.contains(&who(&wait.ask))
-        })
+    }
+
+    /// Takes out what is parked for this owner.
+    fn take_parked(&mut self, owner: &Whose) -> Vec<LockTicket> {
+        let waits = &self.waits;
+        let is_theirs = |ticket: &mut LockTicket| {
+            waits
+                .get(ticket)
+                .is_none_or(|wait| whose(&wait.ask) == *owner)
+        };
+        self.parked.extract_if(.., is_theirs).collect()
+    }
+
+    /// Takes out one that is parked; false if it is not.
+    fn unpark(&mut self, ticket: LockTicket) -> bool {
+        let at = self.parked.iter().position(|parked| *parked == ticket);
+        at.map(|at| self.parked.swap_remove(at)).is_some()
+    }
+
+    /// Takes out what does not wait for a home that is away, of what is to be asked for again.
+    fn take_tries(&mut self) -> Vec<LockTicket> {
+        let waits = &self.waits;
+        let is_try = |ticket: &LockTicket| {
+            let wait = waits.get(ticket);
+            wait.is_some_and(|wait| !matches!(wait.ask.want, LockWant::Wait(_)))
+        };
+        let (tries, rest): (Vec<_>, Vec<_>) = self.again.drain(..).partition(is_try);
+        self.again = rest.into();
+        tries
     }
 
     fn has_work(&self) -> bool {
@@ -184,8 +241,11 @@ impl State {
     }
 }
 
+/// Somebody's locks on a file.
+type Whose = (Key, LockOwner);
+
 /// Whose lock on what is asked for.
-fn who(ask: &LockAsk) -> (Key, LockOwner) {
+fn whose(ask: &LockAsk) -> Whose {
     ((ask.file.clone(), ask.kind), ask.owner)
 }
 
@@ -230,10 +290,10 @@ impl Locks {
         }
     }
 
-    /// The state, when this request may be made.
-    fn ready(&self, ticket: LockTicket) -> MutexGuard<'_, State> {
+    /// The state, when requests may be made.
+    fn ready(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
-        while state.telling || state.is_closing(ticket) {
+        while state.telling {
             self.changed.wait(&mut state);
         }
         state
@@ -289,7 +349,12 @@ impl Client {
                 return;
             };
             wait.interrupted = true;
-            if !wait.queued {
+            let queued = wait.queued;
+            if state.unpark(ticket) {
+                drop(state);
+                return self.decide(ticket, Ok(Locked::Interrupted));
+            }
+            if !queued {
                 // Whoever is asking looks at it.
                 return;
             }
@@ -300,9 +365,15 @@ impl Client {
     /// Whoever asked with this ticket is gone before it is decided, and will hear nothing of it. A lock that it gets
     /// ends with the file like any other; and if the file is closed before, as soon as it is had.
     pub fn abandon_lock(&self, ticket: LockTicket) {
-        if let Some(wait) = self.locks.state.lock().waits.get_mut(&ticket) {
-            wait.abandoned = true;
-            wait.interrupted = true;
+        let mut state = self.locks.state.lock();
+        let Some(wait) = state.waits.get_mut(&ticket) else {
+            return;
+        };
+        wait.abandoned = true;
+        wait.interrupted = true;
+        if state.unpark(ticket) {
+            drop(state);
+            self.decide(ticket, Ok(Locked::Interrupted));
         }
     }
 
@@ -314,7 +385,7 @@ impl Client {
                 continue;
             }
             wait.closed = true;
-            state.closing.insert(who(&wait.ask));
+            *state.closing.entry(whose(&wait.ask)).or_insert(0) += 1;
             let then = std::mem::replace(&mut wait.then, Box::new(drop));
             let (client, ask) = (self.clone(), wait.ask.clone());
             wait.then = Box::new(move |result| {
@@ -335,23 +406,29 @@ impl Client {
                 ..ask
             });
         } else {
-            state.closing.remove(&who(&ask));
+            let free = state.end_closing(&whose(&ask));
+            state.again.extend(free);
         }
         self.locks.changed.notify_all();
     }
 
-    /// A descriptor of a file is being closed by a process: whether it holds record locks on the file, which end by that.
+    /// A descriptor of a file is being closed by a process: whether it holds record locks on the file, which end by
+    /// that, by [`Client::unlock_all`]. Until that is done nobody locks as that owner.
     pub fn closing_records(self: &Arc<Self>, file: &LockFile, owner: LockOwner) -> bool {
         let mut state = self.locks.state.lock();
         self.close_abandoned(&mut state, |wait| {
             let ask = &wait.ask;
             ask.kind == LockKind::Record && ask.owner == owner && ask.file == *file
         });
-        !state.held.is_empty()
-            && state
-                .held
-                .owners(&(file.clone(), LockKind::Record), None)
-                .contains(&owner)
+        if state.held.is_empty() {
+            return false;
+        }
+        let key = (file.clone(), LockKind::Record);
+        let holds = state.held.owners(&key, None).contains(&owner);
+        if holds {
+            state.begin_closing((key, owner));
+        }
+        holds
     }
 
     /// Who holds a whole-file lock through an open file.
@@ -403,17 +480,17 @@ impl Client {
         for kind in [LockKind::Record, LockKind::Whole] {
             let key = (file.clone(), kind);
             for owner in state.held.owners(&key, Some(open)) {
-                state.closing.insert((key.clone(), owner));
+                state.begin_closing((key.clone(), owner));
                 all.push((kind, owner));
             }
         }
         all
     }
 
-    /// Gives up all locks of an owner on a file. If the home is away, that is done when it is back.
+    /// Gives up all locks of an owner on a file, once for each time that [`Client::closing_records`] or
+    /// [`Client::closing_locks`] said that there are any. If the home is away, that is done when it is back.
     pub fn unlock_all(&self, file: LockFile, kind: LockKind, owner: LockOwner) {
-        let closed = ((file.clone(), kind), owner);
-        let ask = LockAsk {
+        self.give_up(LockAsk {
             file,
             kind,
             owner,
@@ -421,24 +498,32 @@ impl Client {
             span: LockSpan::ALL,
             want: LockWant::Unlock,
             ticket: self.lock_ticket(),
-        };
-        self.give_up(ask);
-        if self.locks.state.lock().closing.remove(&closed) {
-            self.locks.changed.notify_all();
-        }
+        });
     }
 
-    /// False if it is still to be done.
-    fn give_up(&self, ask: LockAsk) -> bool {
+    /// Makes a request that ends all locks of an owner who is closing; if it fails, it is owed.
+    fn give_up(&self, ask: LockAsk) {
         let (then, answer) = awaited();
         self.lock(ask.clone(), 0, then);
+        let owner = whose(&ask);
         match answer.recv() {
-            Ok(Ok(_)) | Ok(Err(MdError::SessionLost)) | Err(_) => true,
+            Ok(Ok(_)) | Ok(Err(MdError::SessionLost)) | Err(_) => {
+                let free = self.locks.state.lock().end_closing(&owner);
+                for ticket in free {
+                    self.ask_for(ticket);
+                }
+            }
             Ok(Err(error)) => {
                 tracing::warn!(ino = %ask.file.ino, %error, "locks of a closed file could not be given up; trying again");
-                self.locks.state.lock().owed.push_back(ask);
+                let parked = {
+                    let mut state = self.locks.state.lock();
+                    state.owed.push_back(ask);
+                    state.take_parked(&owner)
+                };
                 self.locks.changed.notify_all();
-                false
+                for ticket in parked {
+                    self.decide(ticket, Err(error.clone()));
+                }
             }
         }
     }
@@ -447,7 +532,7 @@ impl Client {
     fn ask_for(&self, ticket: LockTicket) {
         loop {
             let (life, ask) = {
-                let mut state = self.locks.ready(ticket);
+                let mut state = self.locks.ready();
                 match state.waits.get(&ticket) {
                     None => return,
                     Some(wait) if wait.interrupted => {
@@ -456,6 +541,10 @@ impl Client {
                         if let Some(then) = then {
                             then(Ok(Locked::Interrupted));
                         }
+                        return;
+                    }
+                    Some(wait) if state.has_to_park(wait) => {
+                        state.parked.push(ticket);
                         return;
                     }
                     Some(wait) => (state.life, wait.ask.clone()),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use slabfs_mdserver::api::{LockAsk, LockEvent, LockLife, LockNews, LockOutcome, MdError};
 
 use super::super::Client;
-use super::{Locked, locked, who};
+use super::{Locked, locked, whose};
 
 /// Longest that one poll waits; every poll is cut to half of the time that a request may take.
 const POLL: Duration = Duration::from_secs(5);
@@ -88,6 +88,10 @@ impl Client {
             self.fail_waits(error);
         } else {
             tracing::debug!(%error, "no news of locks; trying again");
+            let tries = self.locks.state.lock().take_tries();
+            for ticket in tries {
+                self.decide(ticket, Err(error.clone()));
+            }
         }
         false
     }
@@ -124,13 +128,8 @@ impl Client {
         let owed = std::mem::take(&mut self.locks.state.lock().owed);
         for ask in owed {
             let ticket = self.lock_ticket();
-            if self.give_up(LockAsk {
-                ticket,
-                ..ask.clone()
-            }) && self.locks.state.lock().closing.remove(&who(&ask))
-            {
-                self.locks.changed.notify_all();
-            }
+            // What fails is owed again.
+            self.give_up(LockAsk { ticket, ..ask });
         }
         self.locks.state.lock().owed.is_empty()
     }
@@ -164,7 +163,11 @@ impl Client {
             let mut state = self.locks.state.lock();
             state.lost = true;
             state.again.clear();
-            state.owed.clear();
+            // All that is parked is among those that wait.
+            state.parked.clear();
+            for ask in std::mem::take(&mut state.owed) {
+                state.end_closing(&whose(&ask));
+            }
             std::mem::take(&mut state.waits)
         };
         for wait in waits.into_values() {

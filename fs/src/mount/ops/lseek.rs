@@ -1,5 +1,6 @@
 //! Lseek: `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself. Hidden files, and files with a
-//! view, are all data.
+//! view, are all data. What programs have stored into mappings is data too, and the kernel does not bring it out
+//! before it asks, as it does before a read: so it is made to.
 
 use std::sync::Arc;
 
@@ -18,9 +19,17 @@ pub(in crate::mount) fn answer(
     whence: i32,
     reply: ReplyLseek,
 ) {
-    match seek(shared, handle, offset, whence) {
+    let answer = move |shared: &Arc<Shared>| match seek(shared, handle, offset, whence) {
         Ok(found) => reply.offset(found),
         Err(failure) => reply.error(report("lseek", inode, &failure)),
+    };
+    let paged = match shared.handles.get(handle).as_deref() {
+        Some(Open::File(file)) => file.family.mapped(None),
+        _ => Vec::new(),
+    };
+    match paged.is_empty() {
+        true => answer(shared),
+        false => shared.after_pages(paged, answer),
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, MsFlags, ProtFlags, mmap, msync, munmap};
+use nix::unistd::{Whence, lseek};
 
 use super::stage::{BOTH, Stage};
 use super::xattr;
@@ -167,5 +168,30 @@ fn new_dims_reach_a_mapping() {
             .unwrap();
         drop(mapping);
         assert_eq!(fs::read(&path).unwrap(), vec![5; 8192]);
+    }
+}
+
+#[test]
+fn what_is_stored_into_a_mapping_is_data() {
+    for services in BOTH {
+        let Some(stage) = Stage::set(services) else {
+            return;
+        };
+        let path = stage.path("sparse");
+        let file = File::create_new(&path).unwrap();
+        file.write_all_at(b"front", 0).unwrap();
+        file.set_len(64 << 20).unwrap();
+        let seeks = File::open(&path).unwrap();
+        let mapping = Mapping::of(&path);
+        mapping.set(40 << 20, 1);
+        let found = lseek(&seeks, 30 << 20, Whence::SeekData).unwrap();
+        assert!(
+            (30 << 20..=40 << 20).contains(&found),
+            "{services:?}: {found}"
+        );
+        mapping.set(50 << 20, 2);
+        let hole = lseek(&seeks, 50 << 20, Whence::SeekHole).unwrap();
+        assert!(hole > 50 << 20, "{services:?}: {hole}");
+        assert_eq!(mapping.get(40 << 20), 1);
     }
 }
