@@ -523,13 +523,7 @@ sys.stdin.read(1)";
         {
             let _stopped = Stopped::now(vec![cluster.md()]);
             parent.go();
-            let mut number = [0; 8];
-            let stdout = parent.child.stdout.as_mut().expect("a pipe");
-            stdout.read_exact(&mut number).expect("the child's number");
-            let number = String::from_utf8_lossy(&number)
-                .trim()
-                .parse()
-                .expect("a number");
+            let number = number(&mut parent.child);
             until_it_waits("the child", number);
             let pid = nix::unistd::Pid::from_raw(number as i32);
             nix::sys::signal::kill(pid, Signal::SIGKILL).expect("killed");
@@ -556,4 +550,78 @@ sys.stdin.read(1)";
         assert!(parent.ends().success());
     }
     nothing_is_left(&mut cluster, 2);
+}
+
+/// The kernel gives the number of a holder that was killed to who is started next, while the end of his locks is still
+/// on its way to the home.
+#[test]
+fn who_starts_after_a_holder_was_killed_keeps_his_locks() {
+    needs_mount!();
+    let mut cluster = cluster(2);
+    let script = "import fcntl, os, signal, sys
+fd = os.open('file', os.O_RDWR | os.O_CREAT)
+alive, parent = os.pipe()
+def holder(byte):
+    pid = os.fork()
+    if pid == 0:
+        os.close(parent)
+        fcntl.lockf(fd, fcntl.LOCK_EX, 1, byte)
+        os.write(1, b'.')
+        os.read(alive, 1)
+        os._exit(0)
+    return pid
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+for _ in range(int(sys.argv[1])):
+    first = holder(0)
+    sys.stdin.read(1)
+    end(first)
+    others = [holder(byte) for byte in range(1, 5)]
+    for pid in others: os.write(1, b'%8d' % pid)
+    sys.stdin.read(1)
+    for pid in others: end(pid)";
+    let tries = "import fcntl, sys
+fcntl.lockf(open('file', 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(sys.argv[1]))";
+    let other = |byte: u32| {
+        let words = ["-I", "-c", tries, &byte.to_string()];
+        let mut python = Command::new(inputs::PYTHON);
+        slabfs_tests::tool::run(python.args(words).current_dir(cluster.mnt(1)))
+    };
+    let rounds = 6;
+    let mut parent = Program::script(&cluster.mnt(0), script, &rounds.to_string());
+    for round in 0..rounds {
+        if round > 0 {
+            said(&mut parent.child);
+        }
+        {
+            let _stopped = Stopped::now(vec![cluster.md()]);
+            parent.go();
+            for _ in 0..4 {
+                until_it_waits("a holder", number(&mut parent.child));
+            }
+        }
+        for _ in 0..4 {
+            said(&mut parent.child);
+        }
+        other(0).ok();
+        for byte in 1..5 {
+            let tried = other(byte);
+            let refused = tried.stderr.contains("BlockingIOError");
+            assert!(refused, "{byte} in round {round}: {}", tried.report());
+        }
+        assert_eq!(stats(&cluster.mnt(0))["locks_held"], 4);
+        parent.go();
+    }
+    assert!(parent.ends().success());
+    nothing_is_left(&mut cluster, 2);
+}
+
+/// Reads the number of a process that a program has written.
+fn number(child: &mut Child) -> u32 {
+    let mut number = [0; 8];
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    stdout.read_exact(&mut number).expect("a number");
+    let number = String::from_utf8_lossy(&number);
+    number.trim().parse().expect("a number")
 }
