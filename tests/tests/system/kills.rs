@@ -24,6 +24,14 @@ fn cluster(mounts: usize) -> Cluster {
     cluster
 }
 
+/// What runs a program that signals end, also where whoever runs the tests ignores them, as what a script starts in the
+/// background does.
+fn mortal() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal");
+    command
+}
+
 /// A program; killed in the end, so that a test that fails leaves none.
 struct Program {
     name: String,
@@ -33,8 +41,8 @@ struct Program {
 impl Program {
     /// `words` run in a directory, once [`Program::go`] says so: to enter the directory may be to wait already.
     fn ready(dir: &Path, words: &[&str]) -> Program {
-        let child = Command::new("sh")
-            .args(["-c", "ulimit -c 0; read line; exec \"$@\"", "sh"])
+        let child = mortal()
+            .args(["sh", "-c", "ulimit -c 0; read line; exec \"$@\"", "sh"])
             .args(words)
             .current_dir(dir)
             .stdin(Stdio::piped())
@@ -50,8 +58,8 @@ impl Program {
 
     /// A script in Python, with an argument, that has come to where it says a byte and waits to be told to go on.
     fn script(dir: &Path, script: &str, arg: &str) -> Program {
-        let child = Command::new(inputs::PYTHON)
-            .args(["-I", "-c", script, arg])
+        let child = mortal()
+            .args([inputs::PYTHON, "-I", "-c", script, arg])
             .current_dir(dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
