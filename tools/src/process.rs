@@ -80,10 +80,11 @@ fn state(stat: &str) -> Option<char> {
     rest.trim_start().chars().next()
 }
 
-/// Processes that have their working directory or an open file under `mount`, as `name (pid)`.
+/// Processes that have their working directory or an open file under `mount`, as `name (pid)`, but those whose
+/// arguments begin with `but`.
 ///
 /// Best effort: processes of other users are not seen, and a process may end meanwhile.
-pub(crate) fn users_of(mount: &Path) -> Vec<String> {
+pub(crate) fn users_of(mount: &Path, but: &[&str]) -> Vec<String> {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -105,12 +106,19 @@ pub(crate) fn users_of(mount: &Path) -> Vec<String> {
         let open = std::fs::read_dir(dir.join("fd"));
         let open = open.into_iter().flatten().flatten().map(|fd| fd.path());
         let uses = |link: PathBuf| std::fs::read_link(link).is_ok_and(|to| to.starts_with(mount));
-        if links.into_iter().chain(open).any(uses) {
+        if links.into_iter().chain(open).any(uses) && !is_run_with(&dir, but) {
             let name = std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
             users.push(format!("{} ({pid})", name.trim_end()));
         }
     }
     users
+}
+
+/// Whether the arguments of the process at `dir` begin with these.
+fn is_run_with(dir: &Path, arguments: &[&str]) -> bool {
+    let line = std::fs::read_to_string(dir.join("cmdline")).unwrap_or_default();
+    let mut given = line.split('\0').skip(1);
+    arguments.iter().all(|&one| given.next() == Some(one))
 }
 
 #[cfg(test)]
@@ -169,7 +177,7 @@ mod tests {
             .current_dir(&dir_path)
             .spawn()
             .expect("cat");
-        let users = users_of(&dir_path);
+        let users = users_of(&dir_path, &["nothing"]);
         drop(child.stdin.take());
         child.wait().expect("reaped");
         assert!(

@@ -40,6 +40,9 @@ pub(crate) struct Args {
     only_store: bool,
 }
 
+/// What the process is run with that asks a mount to store everything.
+const ASKS: [&str; 2] = ["umount", "--only-store"];
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let shown = args.mountpoint.display();
     if args.only_store {
@@ -84,9 +87,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         // Programs have files open there, which nobody serves any more.
         Err(nix::Error::EBUSY) if is_dead(&full) => return take_away(&full),
         Err(nix::Error::EBUSY) => {
-            let users = users_of(&full);
-            // Programs in the midst of a call, which may last as long as a server is away: those of former tries among
-            // them.
+            let users = users_of(&full, &ASKS);
+            // Programs in the midst of a call, which may last as long as a server is away, or those of former tries.
             let in_a_call = users.is_empty() && args.force;
             let users = if users.is_empty() {
                 "programs".to_owned()
@@ -163,12 +165,13 @@ fn take_away(mountpoint: &Path) -> anyhow::Result<()> {
 }
 
 /// Has the mount store everything, while it is still there to be asked again. It may have to wait for servers that are
-/// away, and longer than this is to take; and as long as it has not answered, the kernel lets nobody go who has asked,
-/// not even who was killed. So another process asks.
+/// away, and longer than this is to take; and as long as it has not answered, the kernel lets nobody go who has asked.
+/// So another process asks.
 fn have_stored(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("where this program is")?;
     let mut asks = Command::new(program)
-        .args(["umount", "--only-store", "--"])
+        .args(ASKS)
+        .arg("--")
         .arg(mountpoint)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -183,6 +186,8 @@ fn have_stored(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
     });
     let shown = mountpoint.display();
     let Ok(said) = told.recv_timeout(timeout) else {
+        // It would be in the mount until a service is back. The mount lets it go in a second or two.
+        asks.kill().context("ending the process that asked")?;
         bail!(
             "{shown} stays mounted, since it did not say within {timeout:?} that everything is stored: it may wait for \
              a server (`slabfs servers {shown}` shows which are away), or have much to store; try again later, or lose \
