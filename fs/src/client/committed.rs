@@ -20,6 +20,8 @@ pub(super) struct Piece {
     pub(super) chunk: Hyperslab,
     /// The chunk is a lattice with gaps: what lies under it is not cut, it is painted over it.
     pub(super) over: bool,
+    /// The chunk is a lattice, whichever part of it this is: what is read of it piece by piece is better fetched at once.
+    pub(super) lattice: bool,
     pub(super) server: ServerId,
     pub(super) name: ChunkName,
     pub(super) form: ChunkForm,
@@ -91,6 +93,7 @@ impl Client {
                         name: stored.name(),
                         form: stored.form(&part.record.slab, &geometry.info),
                         over: !part.solid,
+                        lattice: !part.record.slab.is_box(),
                         want: part.want,
                         chunk: part.chunk,
                     }),
@@ -122,6 +125,7 @@ impl Client {
                 want: part.want,
                 chunk: part.chunk,
                 over: false,
+                lattice: false,
             });
         }
         Ok(())

@@ -12,15 +12,51 @@ use slabfs_model::layout::boxes_of_run;
 use slabfs_objstore::client::Servers;
 
 use super::Client;
+use super::block_cache::BLOCK;
 use super::committed::{Committed, Piece};
 use super::geometry::Geometry;
-use super::handle::Handle;
+use super::handle::{Handle, ReadSink};
 use super::object::Object;
 
 /// Pieces of a read that is answered at once: what has more is not short.
 const FEW: usize = 16;
 
+/// How a read is answered that must not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtOnce {
+    /// From memory of this process, or from its own servers.
+    Here,
+    /// From a chunk that is near, if all of it that counts is in memory.
+    Near,
+}
+
 impl Handle {
+    /// How a read of `len` bytes at `offset` may be answered at once, as it looks before it has begun.
+    pub(super) fn at_once(&self, offset: u64, len: usize) -> Option<AtOnce> {
+        if self.client.local() {
+            return Some(AtOnce::Here);
+        }
+        if self.selected.is_some() || self.client.lapsed() || self.due(offset, len) {
+            return None;
+        }
+        let geometry = self.object.geometry.try_read()?;
+        let end = (offset + len as u64).min(self.object.size(&geometry));
+        let state = self.object.state.lock();
+        if !state.streams.is_empty() || state.taken.is_some() {
+            return None;
+        }
+        if !state.runs.overlaps(offset, end) && self.is_ahead(offset, len) {
+            return Some(AtOnce::Here);
+        }
+        let cached = len as u64 <= BLOCK
+            && (state.runs.covers(offset, end)
+                || self.client.cache().holds(&self.object, offset, end));
+        match cached {
+            true => Some(AtOnce::Here),
+            false => self.client.servers().are_any_lent().then_some(AtOnce::Near),
+        }
+    }
+
     /// Where a read finds its bytes, if all of them are near. Never waits for a server.
     pub(super) fn near(
         &self,
@@ -55,31 +91,21 @@ impl Handle {
 /// Chunks of an object beyond which all files are given back, not only its own.
 const MANY: usize = 4096;
 
-impl Handle {
-    /// Whether a read is answered without waiting for a server or a disk: its bytes are near, together, and in memory.
-    pub(super) fn is_shown_at_once(
-        &self,
-        geometry: &Geometry,
-        size: u64,
-        offset: u64,
-        len: usize,
-    ) -> bool {
-        let Some(plan) = self.near(geometry, size, offset, len) else {
+impl Client {
+    /// Gives the bytes of a plan of near pieces, if they lie together in one chunk and in memory.
+    pub(super) fn show_at_once(&self, plan: &Committed, sink: &mut dyn ReadSink) -> bool {
+        let [piece] = plan.pieces.as_slice() else {
             return false;
         };
-        match plan.pieces.as_slice() {
-            [piece] => self.client.servers().is_in_memory(
-                piece.server,
-                &piece.name,
-                &piece.form,
-                &piece.chunk,
-            ),
-            _ => false,
-        }
+        self.servers().show_at_once(
+            piece.server,
+            &piece.name,
+            &piece.form,
+            &piece.chunk,
+            &mut |bytes| sink.give(bytes),
+        )
     }
-}
 
-impl Client {
     /// Others are about to write to an object: the files of its chunks are given back, since those that are replaced take
     /// room for as long as somebody has them.
     pub(super) fn give_back_files(&self, object: &Object) {
@@ -127,8 +153,7 @@ impl Client {
 
 impl Committed {
     fn is_near(&self, servers: &Servers) -> bool {
-        // Of a lattice each piece would be looked up by itself: many of them are better fetched at once.
-        let near = |piece: &Piece| !piece.over && servers.is_near(piece.server, &piece.name);
+        let near = |piece: &Piece| !piece.lattice && servers.is_near(piece.server, &piece.name);
         self.pieces.iter().all(near)
     }
 }

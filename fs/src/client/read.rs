@@ -22,6 +22,7 @@ use super::error::FsError;
 use super::fresh::FRESH_FOR;
 use super::geometry::Geometry;
 use super::handle::{Handle, ReadSink, Want};
+use super::near::AtOnce;
 use super::object::Object;
 use super::rights::{By, Cells, Op, Span};
 use super::{Client, FORM_TRIES};
@@ -36,38 +37,22 @@ const END_FOR: Duration = Duration::from_millis(5);
 /// A reply buffer that a thread keeps for its next request is at most this large.
 const KEPT_BUFFER: usize = 4 << 20;
 
+/// A read as it was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    by: By,
+    offset: u64,
+    len: usize,
+    /// It must not wait, and is answered so.
+    at_once: Option<AtOnce>,
+}
+
 thread_local! {
     /// Reply buffers stay faulted in: a fresh one would cost a quarter of the speed.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Handle {
-    /// Whether a read of `len` bytes at `offset` may have to wait for a server.
-    pub fn would_block(&self, offset: u64, len: usize) -> bool {
-        if self.client.local() {
-            return false;
-        }
-        if self.selected.is_some() || self.client.lapsed() || self.due(offset, len) {
-            return true;
-        }
-        let Some(geometry) = self.object.geometry.try_read() else {
-            return true;
-        };
-        let end = (offset + len as u64).min(self.object.size(&geometry));
-        let state = self.object.state.lock();
-        if !state.streams.is_empty() || state.taken.is_some() {
-            return true;
-        }
-        if !state.runs.overlaps(offset, end) && self.is_ahead(offset, len) {
-            return false;
-        }
-        let cached = len as u64 <= BLOCK
-            && (state.runs.covers(offset, end)
-                || self.client.cache().holds(&self.object, offset, end));
-        drop(state);
-        !cached && !self.is_shown_at_once(&geometry, self.object.size(&geometry), offset, len)
-    }
-
     /// Whether it is time to ask whether another mount has changed the object: now and then, and when a
     /// read reaches the end, since it may not be the end any more.
     pub(super) fn due(&self, offset: u64, len: usize) -> bool {
@@ -127,7 +112,13 @@ impl Handle {
                 &needs,
             )?;
             let _turn = self.begin_whole(by, false, Some(offset), len);
-            if self.read_in(&op, by, &needs, offset, len, sink)? {
+            let asked = Asked {
+                by,
+                offset,
+                len,
+                at_once: None,
+            };
+            if self.read_in(&op, asked, &needs, sink)? {
                 return Ok(());
             }
         }
@@ -145,9 +136,9 @@ impl Handle {
         len: usize,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
-        if self.would_block(offset, len) {
+        let Some(at_once) = self.at_once(offset, len) else {
             return Ok(false);
-        }
+        };
         self.client.admit(&self.object)?;
         let by = if page { By::PageOut } else { By::Program };
         let needs = self.needs_to_read(by, offset, len);
@@ -163,7 +154,13 @@ impl Handle {
         let Some(_turn) = self.try_begin_whole(by, false, Some(offset), len) else {
             return Ok(false);
         };
-        self.read_in(&op, by, &needs, offset, len, sink)
+        let asked = Asked {
+            by,
+            offset,
+            len,
+            at_once: Some(at_once),
+        };
+        self.read_in(&op, asked, &needs, sink)
     }
 
     /// The bytes of a page.
@@ -187,19 +184,17 @@ impl Handle {
         }
     }
 
-    /// Reads in an operation that has begun; false if it has to begin anew.
+    /// Reads in an operation that has begun; false if it has to begin anew, or is to be done `at_once` and cannot.
     fn read_in(
         &self,
         op: &Op,
-        by: By,
+        asked: Asked,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
-        offset: u64,
-        len: usize,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
         let mut last = None;
         for _ in 0..FORM_TRIES {
-            match self.read_shaped(op, by, needs, offset, len, sink) {
+            match self.read_shaped(op, asked, needs, sink) {
                 // A chunk that was there when the tiling was read has been replaced since.
                 Err(FsError::Store(StoreError::Missing(name))) => {
                     // The same chunk twice in a row is not replaced, it is gone.
@@ -220,12 +215,16 @@ impl Handle {
     fn read_shaped(
         &self,
         op: &Op,
-        by: By,
+        asked: Asked,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
-        offset: u64,
-        len: usize,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
+        let Asked {
+            by,
+            offset,
+            len,
+            at_once,
+        } = asked;
         let object = &*self.object;
         let geometry = object.geometry.read();
         let size = object.size(&geometry);
@@ -245,7 +244,6 @@ impl Handle {
             return Ok(true);
         }
         let len = (end - offset) as usize;
-        self.client.counters().read.transfer(len as u64);
         let cache = self.client.cache();
         let held = len as u64 <= BLOCK && cache.holds(object, offset, end);
         // To look up a piece of a lattice costs more than to give it from a window.
@@ -253,6 +251,14 @@ impl Handle {
             true => None,
             false => self.near(&geometry, size, offset, len),
         };
+        if at_once == Some(AtOnce::Near) {
+            let shown = near.is_some_and(|plan| self.client.show_at_once(&plan, sink));
+            if shown {
+                self.client.counters().read.transfer(len as u64);
+            }
+            return Ok(shown);
+        }
+        self.client.counters().read.transfer(len as u64);
         if near.is_none()
             && let Some((window, range)) = self.ahead(&geometry, size, offset, len)
         {

@@ -39,7 +39,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use slabfs_model::{Hyperslab, ServerId, SessionId};
+use slabfs_model::{ServerId, SessionId};
 
 pub use batch::{BatchAsk, BatchPart, BatchPiece};
 pub use counters::{Counters, CountersSnapshot, Side, SideSnapshot};
@@ -48,7 +48,7 @@ pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePi
 use crate::{
     addr::Addr,
     error::{Result, StoreError},
-    name::{ChunkForm, ChunkName},
+    name::ChunkName,
     store::ChunkStore,
     wire::{Key, Pool},
 };
@@ -205,17 +205,6 @@ impl Servers {
     /// Whether a chunk is read in this process: its server is here, or has lent its file.
     pub fn is_near(&self, id: ServerId, name: &ChunkName) -> bool {
         self.loans.has(id, name) || self.is_local(id)
-    }
-
-    /// Whether cells of a chunk that is near lie together in memory, so that showing them waits for nobody.
-    pub fn is_in_memory(
-        &self,
-        id: ServerId,
-        name: &ChunkName,
-        form: &ChunkForm,
-        slab: &Hyperslab,
-    ) -> bool {
-        self.loans.is_in_memory(id, name, form, slab)
     }
 
     /// Gives back the files of chunks that others are about to replace, if they are lent.

@@ -112,6 +112,24 @@ impl Servers {
         }
         Ok(shown)
     }
+
+    /// As [`Servers::show`] of a chunk whose file is lent, without waiting for a server or a disk: false also where that is
+    /// not possible.
+    pub fn show_at_once(
+        &self,
+        server: ServerId,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        let shown = self.loans.show_at_once(server, name, form, slab, f);
+        if shown {
+            let sent = slab.volume();
+            self.counters.read.piece(sent, touched(form, sent));
+        }
+        shown
+    }
 }
 
 fn count(counters: &Counters, pieces: &[ReadPiece<'_>]) {

@@ -171,6 +171,41 @@ fn damage_is_an_error_and_the_rest_reads() {
     same("the first row", &row, &bytes[..ROW]);
 }
 
+/// Every other piece of 4 KiB is a chunk. To look for each piece in it costs more than to read it.
+#[test]
+fn pieces_at_equal_steps_are_read_many_at_a_time() {
+    const PIECE: usize = 4096;
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let bytes = Random::exactly(5).bytes(2048 * PIECE);
+    create(&cluster.at(0, "a"), &bytes.len().to_string(), "u1", &[]);
+    let pieces = |of: usize| (of * PIECE..bytes.len()).step_by(2 * PIECE);
+    for of in 0..2 {
+        let writer = file::open(&cluster.at(0, "a"));
+        for at in pieces(of) {
+            let piece = &bytes[at..at + PIECE];
+            writer.write_all_at(piece, at as u64).expect("written");
+        }
+        file::close(writer).expect("closed");
+    }
+    let reads = || {
+        let read = stats(&cluster.mnt(1))["read"]["server_ops"].clone();
+        read.as_u64().expect("a counter")
+    };
+    let before = reads();
+    for of in 0..2 {
+        let reader = file::open(&cluster.at(1, "a"));
+        for at in pieces(of) {
+            let mut piece = vec![0; PIECE];
+            reader.read_exact_at(&mut piece, at as u64).expect("read");
+            same("a piece", &piece, &bytes[at..at + PIECE]);
+        }
+    }
+    assert!(held(&cluster, 1, false) > 0, "it reads files");
+    let reads = reads() - before;
+    assert!(reads < 100, "{reads} for 2048 pieces");
+}
+
 fn files(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = dir.read_dir() else {
         return Vec::new();

@@ -144,6 +144,10 @@ impl Cells {
         if boxes.first().is_some_and(|one| one.rank() != new.rank()) {
             boxes.clear();
         }
+        if boxes.is_empty() {
+            // The usual case: what one request touches.
+            return boxes.push(new);
+        }
         boxes.retain(|one| !new.contains(one));
         for part in left_of(&new, boxes) {
             join(boxes, part);

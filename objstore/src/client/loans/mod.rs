@@ -88,6 +88,27 @@ impl Loans {
         }
     }
 
+    /// As [`Loans::show`], without waiting for a disk: false where that is not possible.
+    pub(super) fn show_at_once(
+        &self,
+        server: ServerId,
+        name: &ChunkName,
+        form: &ChunkForm,
+        slab: &Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        let Some(held) = self.get(server, name) else {
+            return false;
+        };
+        match held.chunk.show_at_once(form, slab, f) {
+            Ok(shown) => shown,
+            Err(error) => {
+                self.doubt(server, name, &error);
+                false
+            }
+        }
+    }
+
     /// Reads cells of a chunk that is lent; false if it is not, or if its file is not what it should be.
     pub(super) fn read(
         &self,
@@ -274,18 +295,6 @@ impl Loans {
             return None;
         };
         self.files.get(&(server, *id))
-    }
-
-    /// Whether cells of a chunk can be shown without waiting for a disk.
-    pub(super) fn is_in_memory(
-        &self,
-        server: ServerId,
-        name: &ChunkName,
-        form: &ChunkForm,
-        slab: &Hyperslab,
-    ) -> bool {
-        let held = self.get(server, name);
-        held.is_some_and(|held| held.chunk.is_in_memory(form, slab))
     }
 }
 

@@ -81,6 +81,22 @@ impl House {
         (read, messages)
     }
 
+    /// Has a part of a chunk shown without waiting.
+    fn shown(&self, id: u64, from: u64, to: u64) -> Option<Vec<u8>> {
+        let before = self.servers.counters().snapshot();
+        let slab = Hyperslab::from_region(&Region::new(&[from], &[to - from]));
+        let mut seen = None;
+        let shown =
+            self.servers
+                .show_at_once(SERVER, &free(id), &form(&[LEN]), &slab, &mut |bytes| {
+                    seen = Some(bytes.to_vec());
+                });
+        assert_eq!(shown, seen.is_some());
+        let after = self.servers.counters().snapshot();
+        assert_eq!(after.messages, before.messages);
+        seen
+    }
+
     fn file(&self, id: u64) -> PathBuf {
         fn below(dir: PathBuf, found: &mut Vec<PathBuf>) {
             for entry in dir.read_dir().unwrap() {
@@ -202,6 +218,98 @@ fn damage_is_found_and_named() {
     let (read, _) = house.read(1, LEN, 0, LEN);
     assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
     assert!(!house.servers.are_any_lent());
+}
+
+#[test]
+fn what_is_shown_at_once_is_lent_together_and_in_memory() {
+    let house = House::new();
+    let data = house.put(1, LEN);
+    assert_eq!(house.shown(1, 0, 10), None);
+    let (read, _) = house.read(1, LEN, 0, 100_000);
+    assert!(read.unwrap() == data[..100_000]);
+    // Of blocks that were summed just now, of others, and of both; the last one is short.
+    for (from, to) in [
+        (0, 10),
+        (65_530, 65_550),
+        (99_000, 200_000),
+        (0, LEN),
+        (LEN - 1, LEN),
+    ] {
+        let wanted = &data[from as usize..to as usize];
+        assert!(
+            house.shown(1, from, to).as_deref() == Some(wanted),
+            "{from}..{to}"
+        );
+    }
+    assert_eq!(house.shown(1, LEN - 1, LEN + 1), None);
+    assert_eq!(house.shown(2, 0, 10), None);
+}
+
+#[test]
+fn what_is_not_in_memory_or_not_as_it_should_be_is_not_shown_at_once() {
+    let house = House::new();
+    let data = house.put(1, LEN);
+    let path = house.file(1);
+    let (read, _) = house.read(1, LEN, 0, 100_000);
+    assert!(read.unwrap() == data[..100_000]);
+    // The kernel lets pages go that nobody maps, unless the filesystem has no other place for them: who reads a
+    // byte of them without waiting can tell.
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    file.sync_all().unwrap();
+    let size = file.metadata().unwrap().len();
+    nix::fcntl::posix_fadvise(
+        &file,
+        (size - (LEN / 2)) as i64,
+        0,
+        nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED,
+    )
+    .unwrap();
+    let mut byte = [0];
+    let part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
+    // SAFETY: the one buffer is that of `byte`, of its length, and lives until the call has returned.
+    let read = unsafe {
+        libc::preadv2(
+            std::os::fd::AsRawFd::as_raw_fd(&file),
+            &part,
+            1,
+            size as i64 - 1,
+            libc::RWF_NOWAIT,
+        )
+    };
+    let gone =
+        read == -1 && std::io::Error::last_os_error().kind() == std::io::ErrorKind::WouldBlock;
+    let shown = house.shown(1, LEN - 10, LEN);
+    assert_eq!(shown.is_none(), gone);
+    // Who may wait brings it in.
+    let (read, messages) = house.read(1, LEN, LEN - 10, LEN);
+    assert_eq!(
+        (read.unwrap() == data[LEN as usize - 10..], messages),
+        (true, 0)
+    );
+    // A byte that is another one is found, also by who shows at once, and the server is asked from then on.
+    file.write_all_at(&[!data[400_000]], size - LEN + 400_000)
+        .unwrap();
+    assert_eq!(house.shown(1, 399_000, 401_000), None);
+    let (read, messages) = house.read(1, LEN, 399_000, 401_000);
+    assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
+    assert_eq!(messages, 1);
+    // What is cut off is an error and no signal.
+    let house = House::new();
+    let data = house.put(1, LEN);
+    let (read, _) = house.read(1, LEN, 0, LEN);
+    assert!(read.unwrap() == data);
+    let file = OpenOptions::new().write(true).open(house.file(1)).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 300_000)
+        .unwrap();
+    assert_eq!(house.shown(1, LEN - 10, LEN), None);
+    assert!(house.shown(1, 0, 10).as_deref() == Some(&data[..10]));
 }
 
 #[test]

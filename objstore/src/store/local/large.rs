@@ -91,15 +91,22 @@ impl FileChunk {
         extent: &Extent<'_>,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        let Some((at, len)) = extent.single() else {
-            return Ok(false);
-        };
-        let state = self.read_lock(at, at + len);
-        self.check_readable(&state, form, extent)?;
-        if state.head.encoding == Encoding::Coded {
-            return Ok(false);
-        }
-        self.show(&state, at, len, f)
+        self.with_single(form, extent, &mut |state, at, len| {
+            self.show(state, at, len, f)
+        })
+    }
+
+    /// As [`FileChunk::show_slab`], without waiting for a disk: false also where not all is in memory that has to be looked
+    /// at, which is the whole of each block that was not summed lately.
+    pub(super) fn show_slab_at_once(
+        &self,
+        form: &ChunkForm,
+        extent: &Extent<'_>,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.with_single(form, extent, &mut |state, at, len| {
+            self.show_at_once(state, at, len, f)
+        })
     }
 
     /// Gives `f` the cells as a part of the file, when they lie together and nobody changes them any more.
@@ -109,16 +116,28 @@ impl FileChunk {
         extent: &Extent<'_>,
         f: &mut dyn FnMut(Lent<'_>),
     ) -> Result<bool> {
+        self.with_single(form, extent, &mut |state, at, len| {
+            let fixed = matches!(self.name, ChunkName::Free(_)) && state.head.sealed;
+            Ok(fixed && self.lend(state, at, len, f)?)
+        })
+    }
+
+    /// Where the cells lie in the content, if that is together and as they are; else false.
+    fn with_single(
+        &self,
+        form: &ChunkForm,
+        extent: &Extent<'_>,
+        f: &mut dyn FnMut(&State, u64, u64) -> Result<bool>,
+    ) -> Result<bool> {
         let Some((at, len)) = extent.single() else {
             return Ok(false);
         };
         let state = self.read_lock(at, at + len);
         self.check_readable(&state, form, extent)?;
-        let fixed = matches!(self.name, ChunkName::Free(_)) && state.head.sealed;
-        if !fixed || state.head.encoding == Encoding::Coded {
+        if state.head.encoding == Encoding::Coded {
             return Ok(false);
         }
-        self.lend(&state, at, len, f)
+        f(&state, at, len)
     }
 
     fn check_shape(&self, state: &State, form: &ChunkForm) -> Result<()> {

@@ -57,6 +57,18 @@ impl<T> Tiling<T> {
             return Ok(());
         }
         let overlay = self.hits(want, &flat::flat(&bounds));
+        if let [hit] = overlay.hits.as_slice()
+            && hit.solid
+            && overlay.images.get(0) == whole.as_slice()
+            && let Some(record) = self.slot(hit.slot)
+        {
+            // The usual case: all of it in one chunk.
+            push_parts(record, true, want, &whole, parts);
+            return match parts.len() > most {
+                true => Err(TooMany),
+                false => Ok(()),
+            };
+        }
 
         let mut oldest_first: Vec<u32> = (0..overlay.hits.len() as u32).collect();
         oldest_first.sort_unstable_by_key(|&index| overlay.hits[index as usize].order);

@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::group::{self, BLOCK, GROUP, Group};
+use super::group::{self, GROUP, Group};
 use super::head::Encoding;
 use super::{FileChunk, PAGE, Slot, State, page_at, read_head, read_up_to, size_of};
 use crate::error::Result;
@@ -115,27 +115,6 @@ impl LentChunk {
         self.0.read_slab(form, &extent, out)
     }
 
-    /// Whether cells lie together and are in memory: to show them waits for no disk.
-    pub(crate) fn is_in_memory(&self, form: &ChunkForm, slab: &slabfs_model::Hyperslab) -> bool {
-        let extent = Extent::new(form, slab).ok().and_then(|e| e.single());
-        let Some((at, len)) = extent else {
-            return false;
-        };
-        let state = self.0.read_lock(0, 0);
-        let end = at.saturating_add(len);
-        if end > state.len || at / GROUP != (end - 1) / GROUP {
-            return false;
-        }
-        let Ok(map) = self.0.map(&state, (at / GROUP) as usize) else {
-            return false;
-        };
-        // All of its blocks are summed.
-        let first = at / BLOCK * BLOCK;
-        let last = end.next_multiple_of(BLOCK).min(state.len);
-        let from = (PAGE + first % GROUP) as usize;
-        map.is_resident(from..from + (last - first) as usize)
-    }
-
     /// Bytes of the chunk.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.read_lock(0, 0).len
@@ -149,5 +128,15 @@ impl LentChunk {
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
         self.0.show_slab(form, &Extent::new(form, slab)?, f)
+    }
+
+    /// The same without waiting for a disk: false also where not all is in memory that has to be looked at.
+    pub(crate) fn show_at_once(
+        &self,
+        form: &ChunkForm,
+        slab: &slabfs_model::Hyperslab,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.0.show_slab_at_once(form, &Extent::new(form, slab)?, f)
     }
 }

@@ -29,6 +29,9 @@ const HUGE: u64 = 2 << 20;
 /// Bytes that mappings of a store's own files may hold in memory, in the whole process.
 const RESIDENT_MAX: u64 = 128 << 20;
 
+/// Bytes of a page of memory, as far as looks go by pages.
+const PAGE: usize = 4096;
+
 /// The mappings that hold pages, oldest first.
 static HOLDING: Mutex<VecDeque<Weak<Map>>> = Mutex::new(VecDeque::new());
 /// What they hold, counted high: a page that is looked at twice counts twice until it is let go.
@@ -49,6 +52,12 @@ pub(super) struct Map {
     /// Bytes looked at since the pages were last let go, at most the length.
     held: AtomicU64,
     this: Weak<Map>,
+}
+
+/// What is looked at, in the mapping: the bytes, and all of the pages that they lie in.
+struct Looked {
+    bytes: Range<usize>,
+    pages: Range<usize>,
 }
 
 impl Drop for Map {
@@ -132,17 +141,8 @@ impl Map {
         (from <= upto && upto <= self.raw.len()).then_some(from..upto)
     }
 
-    /// Whether all pages of a range are in memory, so that to look at it waits for no disk; false where that is not known.
-    pub(super) fn is_resident(&self, range: Range<usize>) -> bool {
-        let page = 4096;
-        let Some(range) = self.within(range).filter(|range| !range.is_empty()) else {
-            return false;
-        };
-        let from = range.start / page * page;
-        self.is_all_in(from..range.end.next_multiple_of(page).min(self.raw.len()))
-    }
-
-    /// The same of pages of the mapping, from the beginning of one on. Beyond the end of the file it may be true.
+    /// Whether pages of the mapping are in memory, from the beginning of one on; false where that is not known.
+    /// Beyond the end of the file it may be true.
     fn is_all_in(
         &self,
         Range {
@@ -153,10 +153,9 @@ impl Map {
         if !self.own {
             return false;
         }
-        let page = 4096;
         let mut there = [0u8; 256];
-        (from..upto).step_by(page * there.len()).all(|at| {
-            let len = (upto - at).min(page * there.len());
+        (from..upto).step_by(PAGE * there.len()).all(|at| {
+            let len = (upto - at).min(PAGE * there.len());
             // SAFETY: the range lies in the mapping, which lives as long as `self`, and begins at a page; a byte is
             // written for each page of it, of which there are at most as many as the array has.
             let asked = unsafe {
@@ -166,7 +165,7 @@ impl Map {
                     there.as_mut_ptr(),
                 )
             };
-            asked == 0 && there[..len.div_ceil(page)].iter().all(|byte| byte & 1 == 1)
+            asked == 0 && there[..len.div_ceil(PAGE)].iter().all(|byte| byte & 1 == 1)
         })
     }
 
@@ -174,39 +173,66 @@ impl Map {
     /// mapping. The caller holds the lock that
     /// keeps the file at least that long, for as long as it uses the bytes.
     pub(super) fn look(&self, file: &File, range: Range<usize>) -> io::Result<&[u8]> {
-        let Some(range) = self.within(range) else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        };
-        if range.is_empty() {
-            return Ok(&[]);
-        }
-        let page = 4096;
-        let from = range.start / page * page;
-        let upto = range.end.next_multiple_of(page).min(self.raw.len());
-        self.hold((upto - from) as u64);
-        // To bring pages in costs 120 to 200 ns each, be they mapped or not; to see that they are there and mapped
-        // costs 5 to 8, and to see and map them by touching 90 to 110. What a cut has left of a large folio stays in
-        // memory, though it may not be touched any more.
-        let last = self.begins + (range.end - 1) as u64 / page as u64 * page as u64;
-        if !(self.is_all_in(from..upto) && last < file.metadata()?.len()) {
+        let looked = self.pages(range)?;
+        if !self.are_there(file, &looked)? {
+            let Looked { pages, .. } = &looked;
             match self
                 .raw
-                .advise_range(Advice::PopulateRead, from, upto - from)
+                .advise_range(Advice::PopulateRead, pages.start, pages.len())
             {
                 Ok(()) => {}
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
                 Err(e) => return Err(e),
             }
         }
+        Ok(self.bytes(looked))
+    }
+
+    /// As [`Map::look`], without waiting for a disk: nothing where the kernel does not say that all is in memory.
+    pub(super) fn look_at_once(
+        &self,
+        file: &File,
+        range: Range<usize>,
+    ) -> io::Result<Option<&[u8]>> {
+        let looked = self.pages(range)?;
+        Ok(match self.are_there(file, &looked)? {
+            true => Some(self.bytes(looked)),
+            false => None,
+        })
+    }
+
+    fn pages(&self, range: Range<usize>) -> io::Result<Looked> {
+        let Some(bytes) = self.within(range) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let from = bytes.start / PAGE * PAGE;
+        let upto = bytes.end.next_multiple_of(PAGE).min(self.raw.len());
+        let pages = if bytes.is_empty() { 0..0 } else { from..upto };
+        Ok(Looked { bytes, pages })
+    }
+
+    /// Whether the kernel says so. To bring pages in costs 120 to 200 ns each, be they mapped or not; to see that they
+    /// are there and mapped costs 5 to 8, and to see and map them by touching 90 to 110. What a cut has left of a large
+    /// folio stays in memory, though it may not be touched any more.
+    fn are_there(&self, file: &File, looked: &Looked) -> io::Result<bool> {
+        let Looked { bytes, pages } = looked;
+        if pages.is_empty() {
+            return Ok(true);
+        }
+        let last = self.begins + ((bytes.end - 1) / PAGE * PAGE) as u64;
+        Ok(self.is_all_in(pages.clone()) && last < file.metadata()?.len())
+    }
+
+    /// Bytes whose pages were brought in, or are there.
+    fn bytes(&self, Looked { bytes, pages }: Looked) -> &[u8] {
+        self.hold(pages.len() as u64);
         // SAFETY: the range lies in the mapping, which lives as long as `self`; its pages were just
         // brought in or found in memory, so they exist in the file; and the file is neither cut nor written while the
         // bytes are used, since both happen under the chunk's lock held exclusively and the caller
         // holds it shared. Other processes stay out of the directory by its lock; one that was lent the file
         // to fill it has closed it before it became a chunk. A file that another store lends is of a sealed chunk,
         // which its store never cuts or punches either, but only takes the name off.
-        Ok(unsafe {
-            std::slice::from_raw_parts(self.raw.as_ptr().add(range.start), range.end - range.start)
-        })
+        unsafe { std::slice::from_raw_parts(self.raw.as_ptr().add(bytes.start), bytes.len()) }
     }
 }
 
@@ -237,8 +263,9 @@ mod tests {
         assert_eq!(map.look(&file, 4990..5000).unwrap(), [7; 10]);
         assert!(map.look(&file, 0..9000).is_err());
         assert!(map.look(&file, 0..(1 << 20) + 1).is_err());
-        assert!(map.is_resident(0..5000));
-        assert!(!map.is_resident(0..9000) && !map.is_resident(0..(1 << 20) + 1));
+        assert_eq!(map.look_at_once(&file, 0..3).unwrap(), Some(&[7; 3][..]));
+        assert_eq!(map.look_at_once(&file, 0..9000).unwrap(), None);
+        assert!(map.look_at_once(&file, 0..(1 << 20) + 1).is_err());
         file.set_len(100).unwrap();
         assert!(map.look(&file, 4990..5000).is_err());
         file.set_len(5000).unwrap();

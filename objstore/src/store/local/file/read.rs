@@ -3,12 +3,12 @@
 //! A block that matched counts as checked for a second, so that many small reads sum it once; the
 //! pages in between are the page cache's, where they do not rot.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::group::{BLOCK, GROUP, Group, sum_of};
 use super::map::Map;
 use super::{FileChunk, PAGE, State, data_at};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::fill::paint;
 use crate::store::Lent;
 
@@ -94,6 +94,29 @@ impl FileChunk {
         Ok(true)
     }
 
+    /// As [`FileChunk::show`], without waiting for a disk: false also where not all is in memory that has to be looked at.
+    pub(in crate::store::local) fn show_at_once(
+        &self,
+        state: &State,
+        offset: u64,
+        len: u64,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        let Some(group) = self.together(state, offset, len)? else {
+            return Ok(false);
+        };
+        let map = self.map(state, (offset / GROUP) as usize)?;
+        let look = self.looks(state, group, offset..offset + len);
+        let found = map
+            .look_at_once(&self.file, look.place())
+            .map_err(|e| self.cannot_look(&look, &e))?;
+        let Some(found) = found else {
+            return Ok(false);
+        };
+        f(self.verified(group, &look, found)?);
+        Ok(true)
+    }
+
     /// Gives `f` the bytes as a part of the file, when they lie together and none is a hole.
     pub(in crate::store::local) fn lend(
         &self,
@@ -127,7 +150,7 @@ impl FileChunk {
             .filter(|group| (block_of(offset)..=block_of(end - 1)).all(|block| group.has(block))))
     }
 
-    /// The bytes of a range of one group, as far as the content goes, after [`FileChunk::check`].
+    /// The bytes of a range of one group, as far as the content goes, all of its blocks present and checked.
     fn checked<'m>(
         &self,
         state: &State,
@@ -135,47 +158,57 @@ impl FileChunk {
         map: &'m Map,
         range: Range<u64>,
     ) -> Result<&'m [u8]> {
-        let len = (state.len.clamp(range.start, range.end) - range.start) as usize;
-        // What was summed just now is there: the kernel need not be asked again.
-        if let Some(blocks) = self.check(state, group, map, range.clone())?
-            && len > 0
-        {
-            let from = (range.start % BLOCK) as usize;
-            return Ok(&blocks[from..from + len]);
-        }
-        let from = (PAGE + range.start % GROUP) as usize;
-        self.look(map, range.start, from..from + len)
+        let look = self.looks(state, group, range);
+        self.verified(group, &look, self.look(map, &look)?)
     }
 
-    /// Checks the blocks of a range of one group, all of them present, unless that was done lately: then nothing is
-    /// given, else the bytes of the blocks, as far as the content goes.
-    fn check<'m>(
-        &self,
-        state: &State,
-        group: &Group,
-        map: &'m Map,
-        range: Range<u64>,
-    ) -> Result<Option<&'m [u8]>> {
+    /// Checks the blocks of a range of one group, all of them present, unless that was done lately.
+    fn check(&self, state: &State, group: &Group, map: &Map, range: Range<u64>) -> Result<()> {
+        let look = self.looks(state, group, range);
+        if look.sums {
+            self.verified(group, &look, self.look(map, &look)?)?;
+        }
+        Ok(())
+    }
+
+    fn look<'m>(&self, map: &'m Map, look: &Look) -> Result<&'m [u8]> {
+        map.look(&self.file, look.place())
+            .map_err(|e| self.cannot_look(look, &e))
+    }
+
+    /// What has to be looked at for a range of one group.
+    fn looks(&self, state: &State, group: &Group, range: Range<u64>) -> Look {
         let now = self.shared.now();
         let blocks = block_of(range.start)..=block_of(range.end - 1);
-        if blocks
-            .clone()
-            .all(|block| group.is_checked(block, now, CHECK_LIFE))
-        {
-            return Ok(None);
+        let bytes = range.start..state.len.clamp(range.start, range.end);
+        let sums = !(blocks.clone()).all(|block| group.is_checked(block, now, CHECK_LIFE));
+        let whole = match sums {
+            // Whole blocks: what was summed just now is there, and the kernel need not be asked again.
+            true => {
+                let start = range.start / BLOCK * BLOCK;
+                start..range.end.next_multiple_of(BLOCK).min(state.len).max(start)
+            }
+            false => bytes.clone(),
+        };
+        Look {
+            bytes,
+            whole,
+            blocks,
+            sums,
+            now,
         }
-        let start = range.start / BLOCK * BLOCK;
-        let end = range.end.next_multiple_of(BLOCK).min(state.len).max(start);
-        let from = (PAGE + start % GROUP) as usize;
-        let bytes = self.look(map, start, from..from + (end - start) as usize)?;
-        for (i, block) in blocks.enumerate() {
-            if group.is_checked(block, now, CHECK_LIFE) {
+    }
+
+    /// The bytes of `look` of those that were `found`, after the blocks were compared with their sums that were not lately.
+    fn verified<'m>(&self, group: &Group, look: &Look, found: &'m [u8]) -> Result<&'m [u8]> {
+        for (i, block) in look.blocks.clone().enumerate() {
+            if !look.sums || group.is_checked(block, look.now, CHECK_LIFE) {
                 continue;
             }
-            let at = (i * BLOCK as usize).min(bytes.len());
-            let summed = &bytes[at..bytes.len().min(at + BLOCK as usize)];
+            let at = (i * BLOCK as usize).min(found.len());
+            let summed = &found[at..found.len().min(at + BLOCK as usize)];
             if group.sum(block) != Some(sum_of(summed)) {
-                let first = start + i as u64 * BLOCK;
+                let first = look.whole.start + i as u64 * BLOCK;
                 let number = first / BLOCK;
                 return Err(self.damaged(format!(
                     "block {number} (bytes {first}..{}) does not match its checksum",
@@ -184,7 +217,13 @@ impl FileChunk {
             }
             group.note_checked(block);
         }
-        Ok(Some(bytes))
+        let from = (look.bytes.start - look.whole.start) as usize;
+        let len = (look.bytes.end - look.bytes.start) as usize;
+        Ok(if len == 0 {
+            &[]
+        } else {
+            &found[from..from + len]
+        })
     }
 
     /// Checks all blocks up to `end` that were ever written.
@@ -214,14 +253,34 @@ impl FileChunk {
         Ok(())
     }
 
-    fn look<'m>(&self, map: &'m Map, at: u64, range: Range<usize>) -> Result<&'m [u8]> {
-        let len = range.len() as u64;
-        map.look(&self.file, range).map_err(|e| {
-            self.read_error(
-                &format!("block {} (bytes {at}..{})", at / BLOCK, at + len),
-                &e,
-            )
-        })
+    fn cannot_look(&self, look: &Look, error: &std::io::Error) -> StoreError {
+        let Range { start, end } = look.whole;
+        self.read_error(
+            &format!("block {} (bytes {start}..{end})", start / BLOCK),
+            error,
+        )
+    }
+}
+
+/// What is looked at of a group, in bytes of the content.
+struct Look {
+    /// What is wanted, as far as the content goes.
+    bytes: Range<u64>,
+    /// And what lies around it that has to be summed.
+    whole: Range<u64>,
+    /// The blocks of it.
+    blocks: RangeInclusive<usize>,
+    /// Whether any of them has to be.
+    sums: bool,
+    /// On the clock of checks.
+    now: u64,
+}
+
+impl Look {
+    /// Where it lies in the group's mapping.
+    fn place(&self) -> Range<usize> {
+        let from = (PAGE + self.whole.start % GROUP) as usize;
+        from..from + (self.whole.end - self.whole.start) as usize
     }
 }
 
