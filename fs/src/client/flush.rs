@@ -276,6 +276,12 @@ impl Client {
             if progress.cut.is_none() && whole < progress.len() {
                 let rest = self.rest_of(stream, &progress, whole)?;
                 self.runs_of_rest(object, geometry, stream, whole, &rest)?;
+                if progress.stored > whole {
+                    // Who looked before that finds them in the stream, and the server takes them off when it seals;
+                    // who looks now finds them among the runs.
+                    self.charge(rest.len() as i64 - progress.tail.len() as i64);
+                    progress.tail = rest;
+                }
             }
             progress.cut = Some(whole);
         }
@@ -344,6 +350,7 @@ impl Client {
         }
         let mut state = object.state.lock();
         state.runs.put_back(older);
+        stream.ends.store(whole, Ordering::Release);
         self.account(&mut state);
         Ok(())
     }

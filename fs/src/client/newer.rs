@@ -2,6 +2,7 @@
 //! newer than the one before. Looked up before the committed bytes are read, and painted over them after.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use slabfs_model::{Hyperslab, for_each_run, intersect, scatter};
 
@@ -14,7 +15,8 @@ use super::stream::{Progress, Stream};
 /// What a request finds that is newer than what is committed.
 #[derive(Debug, Default)]
 pub(super) struct Newer {
-    streams: Vec<Arc<Stream>>,
+    /// Open streams, and how far they count.
+    streams: Vec<(Arc<Stream>, u64)>,
     /// Where in the packed bytes, and what.
     patches: Vec<(usize, Vec<u8>)>,
     /// Dirty bytes are all of it: nothing else is looked at.
@@ -33,8 +35,9 @@ impl Client {
     ) -> Newer {
         let state = object.state.lock();
         let holding = state.streams.iter().filter(|stream| stream.may_hold(slab));
+        let as_far = |stream: &Arc<Stream>| (stream.clone(), stream.ends.load(Ordering::Acquire));
         let mut newer = Newer {
-            streams: holding.cloned().collect(),
+            streams: holding.map(as_far).collect(),
             ..Newer::default()
         };
         let taken = state.taken.as_ref().filter(|taken| !taken.is_empty());
@@ -69,8 +72,8 @@ impl Client {
         out: &mut [u8],
     ) -> Result<(), FsError> {
         if !newer.covers {
-            for stream in &newer.streams {
-                self.paint_stream(stream, slab, out)?;
+            for (stream, ends) in &newer.streams {
+                self.paint_stream(stream, *ends, slab, out)?;
             }
         }
         for (at, bytes) in &newer.patches {
@@ -79,17 +82,18 @@ impl Client {
         Ok(())
     }
 
-    /// Paints what an open stream holds of `slab` over `out`.
+    /// Paints what an open stream holds of `slab` in front of `ends` over `out`.
     fn paint_stream(
         &self,
         stream: &Stream,
+        ends: u64,
         slab: &Hyperslab,
         out: &mut [u8],
     ) -> Result<(), FsError> {
         let shape = slab.packed_shape();
         let progress = stream.progress.lock();
         let mut pairs = Vec::new();
-        for region in stream.packed_boxes(0, progress.len()) {
+        for region in stream.packed_boxes(0, progress.len().min(ends)) {
             for (packed, cells) in stream.slab.parts(&region) {
                 pairs.clear();
                 intersect(slab, &cells, &mut pairs);
@@ -112,6 +116,7 @@ impl Client {
         chunk: &Hyperslab,
     ) -> Result<Vec<u8>, FsError> {
         let mut bytes = vec![0; chunk.volume() as usize];
+        let there = progress.stays();
         let mut ranges: Vec<(u64, u64, usize)> = Vec::new();
         let mut at = 0;
         let mut reach = 0;
@@ -120,15 +125,15 @@ impl Client {
             reach = reach.max((start + len) as u64);
             at += len;
         });
-        if reach <= progress.stored {
+        if reach <= there {
             self.read_one(stream.server, &stream.name, &stream.form, chunk, &mut bytes)?;
             return Ok(bytes);
         }
         for (start, len, at) in ranges {
             let end = start + len;
-            let here = start.max(progress.stored);
+            let here = start.max(there);
             let mut from = start;
-            for region in stream.packed_boxes(start, end.min(progress.stored)) {
+            for region in stream.packed_boxes(start, end.min(there)) {
                 let part = region.volume();
                 let to = at + (from - start) as usize;
                 self.read_one(
@@ -141,8 +146,7 @@ impl Client {
                 from += part;
             }
             if here < end {
-                let tail = &progress.tail
-                    [(here - progress.stored) as usize..(end - progress.stored) as usize];
+                let tail = &progress.tail[(here - there) as usize..(end - there) as usize];
                 let to = at + (here - start) as usize;
                 bytes[to..to + tail.len()].copy_from_slice(tail);
             }

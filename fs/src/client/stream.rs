@@ -42,6 +42,9 @@ pub(super) struct Stream {
     pub(super) since: Instant,
     /// Bytes written, what is being written included.
     pub(super) reach: AtomicU64,
+    /// Where it ends for those who look from now on: what was behind the cut is among the object's runs. Changed under
+    /// the lock of those.
+    pub(super) ends: AtomicU64,
     /// How far it is.
     pub(super) progress: Mutex<Progress>,
 }
@@ -51,7 +54,7 @@ pub(super) struct Stream {
 pub(super) struct Progress {
     /// Bytes on the server.
     pub(super) stored: u64,
-    /// Bytes behind them that are here.
+    /// Bytes that are here: those behind what [stays](Progress::stays) on the server.
     pub(super) tail: Vec<u8>,
     /// No more bytes may come: it is being sealed.
     pub(super) ended: bool,
@@ -66,7 +69,12 @@ pub(super) struct Progress {
 impl Progress {
     /// Bytes written to the stream.
     pub(super) fn len(&self) -> u64 {
-        self.stored + self.tail.len() as u64
+        self.stays() + self.tail.len() as u64
+    }
+
+    /// Bytes that are read on the server: what it has behind the cut goes when it seals, and is in the tail.
+    pub(super) fn stays(&self) -> u64 {
+        self.cut.unwrap_or(u64::MAX).min(self.stored)
     }
 }
 

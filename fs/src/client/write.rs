@@ -536,6 +536,7 @@ impl Handle {
             form,
             since: Instant::now(),
             reach: AtomicU64::new(0),
+            ends: AtomicU64::new(u64::MAX),
             progress: parking_lot::Mutex::new(Progress::default()),
         });
         object.state.lock().streams.push(stream.clone());

@@ -1,7 +1,8 @@
 //! The test programs of ROMIO, MPICH, parallel HDF5 and PnetCDF: what passes in a directory of this machine's
 //! own filesystem passes on a mount, and with the ranks on two mounts.
 //!
-//! Here a selection of the quick ones; all of them: `tools/soak 1800 mpi_suites`.
+//! Here a selection of the quick ones; all of them: `tools/soak 1800 mpi_suites`, and some of them with
+//! `SLABFS_SUITE_PROGRAMS=t_bigio,t_cache` in front.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,7 +55,7 @@ fn compare(suite: Suite, mpi: Mpi, only: Option<&[&str]>, mounts: usize) {
     cluster.start_all(mounts);
     let names = match only {
         Some(names) => names.iter().map(|&name| name.to_owned()).collect(),
-        None => programs.names(),
+        None => wanted(programs.names()),
     };
     let (mut passed, mut left_out, mut wrong) = (0, Vec::new(), Vec::new());
     for name in &names {
@@ -89,6 +90,19 @@ fn compare(suite: Suite, mpi: Mpi, only: Option<&[&str]>, mounts: usize) {
         only.is_none() || left_out.is_empty(),
         "{left_out:?} have to pass in a plain directory"
     );
+}
+
+/// Those of `SLABFS_SUITE_PROGRAMS`, separated by commas, if that is set.
+fn wanted(names: Vec<String>) -> Vec<String> {
+    let Ok(listed) = std::env::var("SLABFS_SUITE_PROGRAMS") else {
+        return names;
+    };
+    let listed: Vec<&str> = listed.split(',').map(str::trim).collect();
+    let unknown = |name: &&&str| !names.iter().any(|one| one == *name);
+    let unknown: Vec<_> = listed.iter().filter(unknown).collect();
+    assert!(unknown.is_empty(), "{unknown:?} are not among {names:?}");
+    let is_listed = |name: &String| listed.contains(&name.as_str());
+    names.into_iter().filter(is_listed).collect()
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Large sequential writes, next to small ones and to each other.
 
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use slabfs_tests::array::same;
 use slabfs_tests::tool::create;
-use slabfs_tests::{Random, Up, file, needs_mount};
+use slabfs_tests::{Cluster, Random, Up, file, needs_mount};
 
 const MIB: usize = 1 << 20;
 
@@ -171,4 +172,49 @@ fn streams_that_begin_and_end_anywhere() {
     same("closed", &file::read(&object), &wanted);
     up.restart();
     same("after a restart", &file::read(&object), &wanted);
+}
+
+/// A stream that ends within a row is cut there when another mount asks for the object; what is behind the cut is read as it
+/// was all the while.
+#[test]
+fn what_is_behind_the_cut_of_a_stream_is_read_all_the_time() {
+    const ROW: usize = 32_768;
+    const AT: usize = 31 * ROW;
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    create(&cluster.at(0, "a"), "96,32768", "u1", &[]);
+    let object = cluster.at(0, "a");
+    file::write(&object, vec![0; 96 * ROW]);
+    let other = file::open(&cluster.at(1, "a"));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| {
+            let (reader, mut number) = (file::open(&object), 0);
+            while !over.load(Ordering::Acquire) {
+                let mut seen = [0; 8];
+                let read = reader.read_exact_at(&mut seen, AT as u64);
+                read.unwrap_or_else(|error| panic!("read {number}: {error}"));
+                assert_eq!(seen, [seen[0]; 8]);
+                number += 1;
+            }
+            number
+        });
+        for round in 0..150_u8 {
+            if reads.is_finished() {
+                break;
+            }
+            let writer = file::open(&object);
+            writer
+                .write_all_at(&vec![round; AT + 30_000], 0)
+                .expect("written");
+            other.read_exact_at(&mut [0; 8], 0).expect("read");
+            let mut seen = [0; 8];
+            writer.read_exact_at(&mut seen, AT as u64).expect("read");
+            assert_eq!(seen, [round; 8]);
+            file::close(writer).expect("closed");
+        }
+        over.store(true, Ordering::Release);
+        let number = reads.join().expect("the reader");
+        assert!(number > 150, "{number} reads");
+    });
 }
