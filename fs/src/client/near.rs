@@ -4,7 +4,8 @@
 //! Such a read is answered like one in a filesystem of one process: nothing is fetched ahead, and no block is
 //! kept, since both would be copies of what the page cache has. It is answered at once, on the thread that was asked, if the
 //! pages are in memory; else a thread that may wait for a disk does it. It has to lie in committed chunks alone, one place of the
-//! object, with nothing newer here; every other read goes the way of far chunks.
+//! object, with nothing newer here, and in no lattice, of which many pieces are better fetched at once; every other read
+//! goes the way of far chunks.
 
 use slabfs_mdserver::api::Stored;
 use slabfs_model::Hyperslab;
