@@ -149,7 +149,7 @@ impl Handle {
         let object = &*self.object;
         let geometry = object.geometry.read();
         let size = object.size(&geometry);
-        if !op.covers(|| request.needs(&geometry, size)) {
+        if !op.covers(geometry.form(size), || request.needs(&geometry, size)) {
             return Ok(false);
         }
         self.waiting.check_locks()?;

@@ -115,7 +115,8 @@ impl Handle {
             )?;
             let covers = |geometry: &Geometry| {
                 let size = self.object.size(geometry);
-                life == self.client.life() && op.covers(|| needs(geometry, size))
+                life == self.client.life()
+                    && op.covers(geometry.form(size), || needs(geometry, size))
             };
             if let Step::Done(written) = self.write_batch_in(&covers, &request)? {
                 self.note_written();

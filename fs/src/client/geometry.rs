@@ -4,6 +4,8 @@
 //! and that truncation, declaration and news from the metadata service take alone: while a request runs,
 //! the form of its object does not change under it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use slabfs_mdserver::api::{Attr, Entry, SharedInfo};
 use slabfs_model::layout::Blocks;
 use slabfs_model::layout::grid::Grid;
@@ -11,9 +13,21 @@ use slabfs_model::{Coords, Hyperslab, Layout, MaxDim, Placement};
 
 use super::error::FsError;
 
-/// The form of an object as the metadata service last told it.
+/// The number of the next form.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Which form, and at what size: what follows from these two alone need not be found out again while both stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Form {
+    number: u64,
+    size: u64,
+}
+
+/// The form of an object as the metadata service last told it. It is replaced, never changed.
 #[derive(Debug, Clone)]
 pub(super) struct Geometry {
+    /// Which one it is of all that this process has had.
+    pub(super) number: u64,
     /// dtype, dims, layout and so on.
     pub(super) info: SharedInfo,
     /// Mode, owner, times and committed size.
@@ -56,6 +70,7 @@ impl Geometry {
         };
         let blocks = extents.map(|extents| Blocks::new(&extents, space.elem, info.stripe.len()));
         Ok(Geometry {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             blocks,
             info,
             attr: entry.attr.clone(),
@@ -63,6 +78,14 @@ impl Geometry {
             row,
             grid,
         })
+    }
+
+    /// This one, if the object had `size` bytes.
+    pub(super) fn form(&self, size: u64) -> Form {
+        Form {
+            number: self.number,
+            size,
+        }
     }
 
     /// Bytes the object has by what is committed.

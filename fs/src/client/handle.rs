@@ -16,6 +16,7 @@ use super::Client;
 use super::ahead::Ahead;
 use super::error::FsError;
 use super::geometry::Geometry;
+use super::near::Place;
 use super::object::Object;
 use super::stream::Stream;
 use super::writer::{HandleId, Waiting};
@@ -64,6 +65,7 @@ pub struct Handle {
     pub(super) stream: Mutex<Option<Arc<Stream>>>,
     pub(super) waiting: Arc<Waiting>,
     pub(super) ahead: Ahead,
+    pub(super) place: Mutex<Option<Arc<Place>>>,
     /// Transfers that were started and have not ended.
     pub(super) transfers: AtomicU64,
     /// It is at its end: no transfer starts any more.
@@ -116,6 +118,7 @@ impl Handle {
             stream: Mutex::new(None),
             waiting: Arc::default(),
             ahead: Ahead::default(),
+            place: Mutex::default(),
             transfers: AtomicU64::new(0),
             released: AtomicBool::new(false),
         }

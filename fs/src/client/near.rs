@@ -6,18 +6,25 @@
 //! pages are in memory; else a thread that may wait for a disk does it. It has to lie in committed chunks alone, one place of the
 //! object, with nothing newer here, and in no lattice, of which many pieces are better fetched at once; every other read
 //! goes the way of far chunks.
+//!
+//! Rows of one chunk come one after the other, each a request. So a handle remembers where the last one was ([`Place`]): what
+//! holds of it holds for one form of the object and one version of its tiling, and is looked at under the same locks as
+//! the tiling itself would be.
+
+use std::sync::Arc;
 
 use slabfs_mdserver::api::Stored;
-use slabfs_model::Hyperslab;
 use slabfs_model::layout::boxes_of_run;
+use slabfs_model::{Axis, Hyperslab, Region, ServerId, Version};
 use slabfs_objstore::client::Servers;
+use slabfs_objstore::{ChunkForm, ChunkName};
 
 use super::Client;
 use super::block_cache::BLOCK;
 use super::committed::{Committed, Piece};
 use super::geometry::Geometry;
 use super::handle::{Handle, ReadSink};
-use super::object::Object;
+use super::object::{Chunks, Object};
 
 /// Pieces of a read that is answered at once: what has more is not short.
 const FEW: usize = 16;
@@ -66,6 +73,57 @@ impl Handle {
         offset: u64,
         len: usize,
     ) -> Option<Committed> {
+        let region = self.near_box(geometry, size, offset, len)?;
+        let plan = self.client.plan_near(&self.object, geometry, &region)?;
+        plan.is_near(self.client.servers()).then_some(plan)
+    }
+
+    /// Gives the bytes of a read, if they lie together in one near chunk and all that counts is in memory.
+    pub(super) fn show_at_once(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn ReadSink,
+    ) -> bool {
+        let Some(region) = self.near_box(geometry, size, offset, len) else {
+            return false;
+        };
+        let known = self.known_place(geometry);
+        if let Some(chunk) = known.as_ref().and_then(|place| place.within(&region)) {
+            let place = known.as_deref();
+            return place.is_some_and(|place| self.show_of(&place.of, &chunk, sink));
+        }
+        let Some(plan) = self.client.plan_near(&self.object, geometry, &region) else {
+            return false;
+        };
+        let Ok([piece]) = <[Piece; 1]>::try_from(plan.pieces) else {
+            return false;
+        };
+        let of = ChunkOf {
+            server: piece.server,
+            name: piece.name,
+            form: piece.form,
+        };
+        let whole = !piece.lattice && piece.want.volume() == region.volume();
+        if !whole || !self.show_of(&of, &piece.chunk, sink) {
+            return false;
+        }
+        self.note_place(geometry, known, of, &piece.chunk, &region);
+        true
+    }
+
+    fn show_of(&self, of: &ChunkOf, chunk: &Hyperslab, sink: &mut dyn ReadSink) -> bool {
+        self.client
+            .servers()
+            .show_at_once(of.server, &of.name, &of.form, chunk, &mut |bytes| {
+                sink.give(bytes);
+            })
+    }
+
+    /// The box of a plain read, if nothing newer lies on it here and there may be near chunks.
+    fn near_box(&self, geometry: &Geometry, size: u64, offset: u64, len: usize) -> Option<Region> {
         if self.selected.is_some() || !self.client.servers().are_any_lent() {
             return None;
         }
@@ -83,9 +141,112 @@ impl Handle {
         // After that look: what has been flushed since is in the tiling.
         let mut boxes = Vec::new();
         boxes_of_run(&geometry.cells_at(size), offset, end - offset, &mut boxes);
-        let [one] = boxes.as_slice() else { return None };
-        self.client
-            .plan_near(&self.object, geometry, &Hyperslab::from_region(one))
+        match boxes.len() {
+            1 => boxes.pop(),
+            _ => None,
+        }
+    }
+
+    /// Where the read before was, if the object has the same form and the same chunks still.
+    fn known_place(&self, geometry: &Geometry) -> Option<Arc<Place>> {
+        let place = self.place.lock().clone()?;
+        let chunks = self.object.tiling.try_read()?;
+        let same = place.form == geometry.number
+            && chunks.version == Some(place.version)
+            && place.version >= geometry.info.tiling;
+        same.then_some(place)
+    }
+
+    /// Notes where a read was: when the same chunk is met twice in a row, also which cells are its own.
+    fn note_place(
+        &self,
+        geometry: &Geometry,
+        known: Option<Arc<Place>>,
+        of: ChunkOf,
+        chunk: &Hyperslab,
+        region: &Region,
+    ) {
+        let before = known.filter(|place| place.of.name == of.name);
+        if before.as_ref().is_some_and(|place| place.looked) {
+            return;
+        }
+        let again = before.is_some();
+        let Some(chunks) = self.object.tiling.try_read() else {
+            return;
+        };
+        let Some(version) = chunks.version else {
+            return;
+        };
+        let mut cells = Region {
+            offset: region.offset.clone(),
+            shape: of.form.shape.clone(),
+        };
+        for (offset, axis) in cells.offset.iter_mut().zip(&chunk.axes) {
+            *offset = offset.saturating_sub(axis.start);
+        }
+        let own = again && is_of_one(&chunks, &cells, &of.name);
+        *self.place.lock() = Some(Arc::new(Place {
+            form: geometry.number,
+            version,
+            of,
+            looked: again,
+            own: own.then_some(cells),
+        }));
+    }
+}
+
+/// Whether one chunk holds all cells of a box, and no other any of them.
+fn is_of_one(chunks: &Chunks, cells: &Region, name: &ChunkName) -> bool {
+    let (mut parts, mut holes) = (Vec::new(), Vec::new());
+    let whole = Hyperslab::from_region(cells);
+    let planned = chunks
+        .tiling
+        .plan_within(&whole, FEW, &mut parts, &mut holes);
+    let [part] = parts.as_slice() else {
+        return false;
+    };
+    let same = matches!(&part.record.value, Stored::Chunk(stored) if stored.name() == *name);
+    planned.is_ok()
+        && holes.is_empty()
+        && part.solid
+        && same
+        && part.want.volume() == cells.volume()
+}
+
+/// A chunk, and where it is.
+#[derive(Debug)]
+struct ChunkOf {
+    server: ServerId,
+    name: ChunkName,
+    form: ChunkForm,
+}
+
+/// Where the last near read of a handle was. The next one is mostly there, and need not be looked up then.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// It holds for one form of the object, whatever its size, and one version of its tiling.
+    form: u64,
+    version: Version,
+    of: ChunkOf,
+    /// Whether it was found out which cells are its own.
+    looked: bool,
+    /// The box of the chunk, if no other chunk has any of its cells.
+    own: Option<Region>,
+}
+
+impl Place {
+    /// A box in the chunk's coordinates, if it lies there.
+    fn within(&self, region: &Region) -> Option<Hyperslab> {
+        let own = self.own.as_ref()?;
+        if own.rank() != region.rank() || !own.contains(region) {
+            return None;
+        }
+        let axes = own.offset.iter().zip(&region.offset).zip(&region.shape);
+        Some(Hyperslab {
+            axes: axes
+                .map(|((base, at), &len)| Axis::span(at - base, len))
+                .collect(),
+        })
     }
 }
 
@@ -93,20 +254,6 @@ impl Handle {
 const MANY: usize = 4096;
 
 impl Client {
-    /// Gives the bytes of a plan of near pieces, if they lie together in one chunk and in memory.
-    pub(super) fn show_at_once(&self, plan: &Committed, sink: &mut dyn ReadSink) -> bool {
-        let [piece] = plan.pieces.as_slice() else {
-            return false;
-        };
-        self.servers().show_at_once(
-            piece.server,
-            &piece.name,
-            &piece.form,
-            &piece.chunk,
-            &mut |bytes| sink.give(bytes),
-        )
-    }
-
     /// Others are about to write to an object: the files of its chunks are given back, since those that are replaced take
     /// room for as long as somebody has them.
     pub(super) fn give_back_files(&self, object: &Object) {
@@ -128,20 +275,21 @@ impl Client {
         servers.give_back(&stored.collect::<Vec<_>>());
     }
 
-    /// The chunks of `slab`, if the tiling is here and they are few and near.
+    /// The chunks of a box, if the tiling is here and they are few.
     fn plan_near(
         &self,
         object: &Object,
         geometry: &Geometry,
-        slab: &Hyperslab,
+        region: &Region,
     ) -> Option<Committed> {
         if geometry.grid.is_some() || !self.has_tiling(object, geometry) {
             return None;
         }
         let mut plan = Committed::default();
-        self.plan(object, geometry, slab, &mut plan).ok()?;
+        let slab = Hyperslab::from_region(region);
+        self.plan(object, geometry, &slab, &mut plan).ok()?;
         let few = !plan.pieces.is_empty() && plan.pieces.len() <= FEW;
-        (few && plan.holes.is_empty() && plan.is_near(self.servers())).then_some(plan)
+        (few && plan.holes.is_empty()).then_some(plan)
     }
 
     /// Whether the tiling is known as it is to be, and nobody changes it just now.

@@ -87,6 +87,7 @@ impl Handle {
                 stream: Mutex::new(None),
                 waiting: self.waiting.clone(),
                 ahead: Ahead::default(),
+                place: Mutex::default(),
                 transfers: AtomicU64::new(0),
                 released: AtomicBool::new(false),
             },

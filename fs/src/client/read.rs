@@ -125,7 +125,8 @@ impl Handle {
     }
 
     /// Reads without waiting for rights or servers; false, and nothing is done, where that is not possible.
-    /// `page`: it is the kernel that reads, which is going to keep the bytes.
+    /// `page`: it is the kernel that reads, which is going to keep the bytes. `sink` has the kernel copy them and does not
+    /// look at them itself: they may lie in a file that somebody has cut.
     ///
     /// # Errors
     /// As [`Handle::read`].
@@ -228,7 +229,7 @@ impl Handle {
         let object = &*self.object;
         let geometry = object.geometry.read();
         let size = object.size(&geometry);
-        if !op.covers(|| needs(&geometry, size)) {
+        if !op.covers(geometry.form(size), || needs(&geometry, size)) {
             return Ok(false);
         }
         if by == By::Program {
@@ -247,17 +248,18 @@ impl Handle {
         let cache = self.client.cache();
         let held = len as u64 <= BLOCK && cache.holds(object, offset, end);
         // To look up a piece of a lattice costs more than to give it from a window.
-        let near = match held || self.is_ahead(offset, len) {
-            true => None,
-            false => self.near(&geometry, size, offset, len),
-        };
+        let ready = held || self.is_ahead(offset, len);
         if at_once == Some(AtOnce::Near) {
-            let shown = near.is_some_and(|plan| self.client.show_at_once(&plan, sink));
+            let shown = !ready && self.show_at_once(&geometry, size, offset, len, sink);
             if shown {
                 self.client.counters().read.transfer(len as u64);
             }
             return Ok(shown);
         }
+        let near = match ready {
+            true => None,
+            false => self.near(&geometry, size, offset, len),
+        };
         self.client.counters().read.transfer(len as u64);
         if near.is_none()
             && let Some((window, range)) = self.ahead(&geometry, size, offset, len)

@@ -115,7 +115,8 @@ impl Client {
         loop {
             let op = self.enter(object, by, RightMode::Write, pages, &|_, _| Cells::All)?;
             let geometry = object.geometry.write();
-            if op.covers(|| Cells::All) {
+            let form = geometry.form(object.size(&geometry));
+            if op.covers(form, || Cells::All) {
                 return Ok((op, geometry));
             }
         }

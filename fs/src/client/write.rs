@@ -230,9 +230,10 @@ impl Handle {
         for _ in 0..super::FORM_TRIES {
             let result = {
                 let geometry = self.object.geometry.read();
+                let size = self.object.size(&geometry);
                 // Under the lock: what is in before the session is lost is dropped with it.
                 if life != self.client.life()
-                    || !op.covers(|| needs(&geometry, self.object.size(&geometry)))
+                    || !op.covers(geometry.form(size), || needs(&geometry, size))
                 {
                     return Ok(None);
                 }

@@ -114,7 +114,8 @@ impl Servers {
     }
 
     /// As [`Servers::show`] of a chunk whose file is lent, without waiting for a server or a disk: false also where that is
-    /// not possible.
+    /// not possible. `f` has the kernel copy the bytes and does not look at them itself, since nobody has asked whether the
+    /// file is still as long as it was within the last second: the kernel says so, where a look would be SIGBUS.
     pub fn show_at_once(
         &self,
         server: ServerId,

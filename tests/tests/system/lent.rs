@@ -95,6 +95,49 @@ fn nobody_is_asked_twice_and_what_others_write_is_seen() {
     }
 }
 
+/// Who reads one row of a chunk after the other finds it once, until the object has other chunks.
+#[test]
+fn rows_are_read_where_they_are_by_now() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let mut bytes = noise(6);
+    stored(&cluster, "a", &bytes);
+    let reader = file::open(&cluster.at(1, "a"));
+    let mut random = Random::new(7);
+    let mut part = vec![0; ROW];
+    let mut lent = 0;
+    for round in 0..40u8 {
+        // Only for much at once files are asked for.
+        same("all", &file::read(&cluster.at(1, "a")), &bytes);
+        let first = random.range(0, ROWS as u64 - 60) as usize;
+        for number in first..first + 60 {
+            let from = random.range(400, ROW as u64 - 1) as usize;
+            let to = random.range(from as u64 + 1, ROW as u64 + 1) as usize;
+            let at = number * ROW + from;
+            let part = &mut part[..to - from];
+            reader.read_exact_at(part, at as u64).expect("read");
+            same("a row", part, &bytes[at..at + part.len()]);
+        }
+        lent += held(&cluster, 1, false);
+        // A box of the chunk becomes another chunk, by the reader's own mount or the other one.
+        let (row, column) = (
+            random.range(0, 390) as usize,
+            random.range(100, 2900) as usize,
+        );
+        let (rows, columns) = (random.range(1, 10) as usize, random.range(1, 90) as usize);
+        let mount = random.range(0, 2) as usize;
+        let name = format!("@[{row}:{},{column}:{}]", row + rows, column + columns);
+        file::write(
+            &named(&cluster.at(mount, "a"), &name),
+            vec![round; rows * columns * 4],
+        );
+        for row in bytes.chunks_mut(ROW).skip(row).take(rows) {
+            row[column * 4..(column + columns) * 4].fill(round);
+        }
+    }
+    assert!(lent > 0, "it reads files");
+}
+
 #[test]
 fn the_room_of_what_is_deleted_comes_back() {
     needs_mount!();

@@ -8,7 +8,7 @@ use slabfs_mdserver::api::{MdError, RightMode};
 
 use super::super::Client;
 use super::super::error::FsError;
-use super::super::geometry::Geometry;
+use super::super::geometry::{Form, Geometry};
 use super::super::object::Object;
 use super::cells::Cells;
 use super::held::{By, OpId, Want};
@@ -45,7 +45,9 @@ enum Kind {
         id: OpId,
         turn: u64,
         /// Nothing where nobody knows of rights.
-        has: Option<(RightMode, Cells)>,
+        has: Option<Cells>,
+        /// What the cells were made of.
+        form: Option<Form>,
     },
 }
 
@@ -53,18 +55,33 @@ impl Op {
     /// Of which nobody needs to know.
     pub(super) const FREE: Op = Op(Kind::Free);
 
-    /// Whether the operation may touch these cells. It may not when the object's form, as it is under the
+    /// Whether the operation may touch the cells that it needs, by the same rule as when it began, of an object of
+    /// this form. It may not when the form, as it is under the
     /// lock that the caller holds by now, makes others of them than were asked for; nor when the session
     /// in which it began is lost. It has to enter again then.
-    pub(in crate::client) fn covers(&self, needs: impl FnOnce() -> Cells) -> bool {
+    pub(in crate::client) fn covers(&self, now: Form, needs: impl FnOnce() -> Cells) -> bool {
         match &self.0 {
             Kind::Free => true,
             Kind::Alone { own, turn, .. } => own.clock.turn() == *turn,
-            Kind::Listed { own, turn, has, .. } => {
-                own.clock.turn() == *turn
-                    && has.as_ref().is_none_or(|(_, area)| area.covers(&needs()))
+            Kind::Listed {
+                own,
+                turn,
+                has,
+                form,
+                ..
+            } => {
+                let covers = |area: &Cells| *form == Some(now) || area.covers(&needs());
+                own.clock.turn() == *turn && has.as_ref().is_none_or(covers)
             }
         }
+    }
+
+    /// Notes what the cells were made of that it began for.
+    fn made_of(mut self, of: Form) -> Op {
+        if let Kind::Listed { form, .. } = &mut self.0 {
+            *form = Some(of);
+        }
+        self
     }
 }
 
@@ -146,7 +163,8 @@ impl Own {
             own: self.clone(),
             id,
             turn,
-            has: (self.clock.phase() != Phase::Off).then(|| (want.mode, want.area.clone())),
+            has: (self.clock.phase() != Phase::Off).then(|| want.area.clone()),
+            form: None,
         })
     }
 
@@ -223,14 +241,16 @@ impl Client {
             {
                 return Ok(op);
             }
+            let (form, area) = {
+                let geometry = object.geometry.read();
+                let size = object.size(&geometry);
+                (geometry.form(size), needs(&geometry, size))
+            };
             let want = Want {
                 by,
                 mode,
                 span,
-                area: {
-                    let geometry = object.geometry.read();
-                    needs(&geometry, object.size(&geometry))
-                },
+                area,
             };
             let op = match own.try_enter(&want) {
                 Some(op) => op,
@@ -256,7 +276,7 @@ impl Client {
                 self.admit(object)?;
                 continue;
             }
-            return Ok(op);
+            return Ok(op.made_of(form));
         }
     }
 
@@ -301,9 +321,10 @@ impl Client {
         {
             return Some(op);
         }
-        let area = {
+        let (form, area) = {
             let geometry = object.geometry.try_read()?;
-            needs(&geometry, object.size(&geometry))
+            let size = object.size(&geometry);
+            (geometry.form(size), needs(&geometry, size))
         };
         let want = Want {
             by,
@@ -321,7 +342,7 @@ impl Client {
         if state.form.is_some() {
             return None;
         }
-        own.begin(&mut state, &want, turn)
+        Some(own.begin(&mut state, &want, turn)?.made_of(form))
     }
 
     /// Whether nobody needs to know of an operation: the mount takes no part in rights, and no page is touched

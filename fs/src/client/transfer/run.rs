@@ -352,7 +352,7 @@ impl Client {
         let turn = object.whole.try_begin_all(group.writes, touched)?;
         let geometry = object.geometry.try_read()?;
         let size = object.size(&geometry);
-        if life != self.life() || !op.covers(|| group.needs(&geometry, size)) {
+        if life != self.life() || !op.covers(geometry.form(size), || group.needs(&geometry, size)) {
             return None;
         }
         let shared = match group.writes {
@@ -382,7 +382,9 @@ impl Client {
             let turn = object.whole.begin_all(group.writes, touched);
             let geometry = object.geometry.read();
             let size = object.size(&geometry);
-            if life != self.life() || !op.covers(|| group.needs(&geometry, size)) {
+            if life != self.life()
+                || !op.covers(geometry.form(size), || group.needs(&geometry, size))
+            {
                 continue;
             }
             let shared = match group.writes {

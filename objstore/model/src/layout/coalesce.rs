@@ -30,9 +30,31 @@ pub struct Run {
 /// Appends the boxes that are together the bytes `offset..offset + len` of an object, in canonical
 /// order; at most 2·rank − 1. Bytes beyond the end of the object are left out.
 pub fn boxes_of_run(cells: &[u64], offset: u64, len: u64, out: &mut Vec<Region>) {
+    if let Some(region) = in_one_line(cells, offset, len) {
+        return out.push(region);
+    }
     let mut boxes = Boxes::new(cells.len());
     push_run(&Shape::of(cells), Run { offset, len }, &mut boxes);
     out.extend(boxes.iter().map(flat::region));
+}
+
+/// The box of a run that lies in one line along the last axis: what programs ask for that read a box by its rows.
+fn in_one_line(cells: &[u64], offset: u64, len: u64) -> Option<Region> {
+    let (&line, outer) = cells.split_last()?;
+    if len == 0 || line == 0 || offset % line > line.checked_sub(len)? {
+        return None;
+    }
+    let mut region = Region {
+        offset: Coords::from_elem(offset % line, cells.len()),
+        shape: Coords::from_elem(1, cells.len()),
+    };
+    region.shape[outer.len()] = len;
+    let mut at = offset / line;
+    for (place, &len) in region.offset.iter_mut().zip(outer).rev() {
+        *place = at.checked_rem(len)?;
+        at /= len;
+    }
+    (at == 0).then_some(region)
 }
 
 /// Few disjoint boxes that are together these runs, in canonical order of their first cells.

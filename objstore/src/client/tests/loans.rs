@@ -1,7 +1,7 @@
 //! Large chunks of servers on the same machine are read from their files.
 
 use std::fs::OpenOptions;
-use std::io::Read;
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ use super::*;
 use crate::store::{LocalOptions, LocalStore};
 
 const LEN: u64 = 1 << 20;
+const BLOCK: u64 = crate::store::SUMMED;
 const SERVER: ServerId = ServerId(1);
 
 /// A data server over a directory, and somebody who reads from it.
@@ -86,12 +87,25 @@ impl House {
         let before = self.servers.counters().snapshot();
         let slab = Hyperslab::from_region(&Region::new(&[from], &[to - from]));
         let mut seen = None;
-        let shown =
-            self.servers
-                .show_at_once(SERVER, &free(id), &form(&[LEN]), &slab, &mut |bytes| {
-                    seen = Some(bytes.to_vec());
-                });
-        assert_eq!(shown, seen.is_some());
+        let mut told = None;
+        let mut give = |bytes: &[u8]| {
+            // The kernel copies, as it does for a mount: it tells of what is cut off.
+            let mut copy = tempfile::tempfile().unwrap();
+            match copy.write_all(bytes) {
+                Ok(()) => {
+                    copy.rewind().unwrap();
+                    let mut bytes = Vec::new();
+                    copy.read_to_end(&mut bytes).unwrap();
+                    seen = Some(bytes);
+                }
+                Err(error) => told = error.raw_os_error(),
+            }
+        };
+        let shown = self
+            .servers
+            .show_at_once(SERVER, &free(id), &form(&[LEN]), &slab, &mut give);
+        assert!(matches!(told, None | Some(libc::EFAULT)), "{told:?}");
+        assert_eq!(shown, seen.is_some() || told.is_some());
         let after = self.servers.counters().snapshot();
         assert_eq!(after.messages, before.messages);
         seen
@@ -310,6 +324,36 @@ fn what_is_not_in_memory_or_not_as_it_should_be_is_not_shown_at_once() {
         .unwrap();
     assert_eq!(house.shown(1, LEN - 10, LEN), None);
     assert!(house.shown(1, 0, 10).as_deref() == Some(&data[..10]));
+}
+
+#[test]
+fn who_shows_one_block_after_the_other_looks_ahead() {
+    let house = House::new();
+    let data = house.put(1, LEN);
+    let path = house.file(1);
+    let size = path.metadata().unwrap().len();
+    let (read, _) = house.read(1, LEN, 0, BLOCK);
+    assert!(read.unwrap() == data[..BLOCK as usize]);
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let spoil = |at: u64| {
+        let byte = [!data[at as usize]];
+        file.write_all_at(&byte, size - LEN + at).unwrap();
+    };
+    // What is damaged behind a block that is read is none of that read's.
+    spoil(4 * BLOCK + 7);
+    let second = BLOCK..BLOCK + 10;
+    assert!(
+        house.shown(1, second.start, second.end).as_deref()
+            == Some(&data[BLOCK as usize..BLOCK as usize + 10])
+    );
+    for block in 2..4 {
+        let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
+        assert!(
+            house.shown(1, from, to).as_deref() == Some(&data[from as usize..to as usize]),
+            "{block}"
+        );
+    }
+    assert_eq!(house.shown(1, 4 * BLOCK, 4 * BLOCK + 1), None);
 }
 
 #[test]

@@ -15,6 +15,10 @@ use crate::store::Lent;
 /// For how long a block that matched is trusted, in milliseconds.
 const CHECK_LIFE: u64 = 1000;
 
+/// Bytes that are summed at once, from what is read on, where the block before was summed lately: the kernel is asked
+/// once for all of them whether they are in memory.
+const AHEAD: u64 = 4 * BLOCK;
+
 impl FileChunk {
     /// Copies content into `out`, which it fills; holes are fill. The state came from
     /// [`FileChunk::read_lock`] for at least this range.
@@ -94,7 +98,12 @@ impl FileChunk {
         Ok(true)
     }
 
-    /// As [`FileChunk::show`], without waiting for a disk: false also where not all is in memory that has to be looked at.
+    /// As [`FileChunk::show`] for an `f` that has the kernel copy the bytes, without waiting for a disk: false also where
+    /// not all is in memory that has to be looked at.
+    ///
+    /// Of blocks that were summed lately the kernel is not asked whether they are in memory: they were then. Should
+    /// they have been evicted since, it brings them back as it copies; where somebody has cut the file, it tells `f` so
+    /// (`EFAULT`). This process touches none of them.
     pub(in crate::store::local) fn show_at_once(
         &self,
         state: &State,
@@ -107,14 +116,49 @@ impl FileChunk {
         };
         let map = self.map(state, (offset / GROUP) as usize)?;
         let look = self.looks(state, group, offset..offset + len);
-        let found = map
-            .look_at_once(&self.file, look.place())
-            .map_err(|e| self.cannot_look(&look, &e))?;
-        let Some(found) = found else {
+        if !look.sums {
+            f(map
+                .summed(look.place())
+                .map_err(|e| self.cannot_look(&look, &e))?);
+            return Ok(true);
+        }
+        let found = |look: &Look| {
+            map.look_at_once(&self.file, look.place())
+                .map_err(|e| self.cannot_look(look, &e))
+        };
+        // What lies behind may be damaged, or not all there: that is none of this read's.
+        if let Some(further) = self.further(state, group, &look)
+            && let Ok(Some(found)) = found(&further)
+            && let Ok(bytes) = self.verified(group, &further, found)
+        {
+            f(bytes);
+            return Ok(true);
+        }
+        let Some(found) = found(&look)? else {
             return Ok(false);
         };
         f(self.verified(group, &look, found)?);
         Ok(true)
+    }
+
+    /// The same look at more blocks behind, where the one before was summed lately: somebody reads one after the other.
+    fn further(&self, state: &State, group: &Group, look: &Look) -> Option<Look> {
+        let first = *look.blocks.start();
+        if first == 0 || !group.is_checked(first - 1, look.now, CHECK_LIFE) {
+            return None;
+        }
+        let begins = look.whole.start;
+        let end = (begins + AHEAD)
+            .min((begins / GROUP + 1) * GROUP)
+            .min(state.len);
+        let there = || (first..=block_of(end - 1)).all(|block| group.has(block));
+        (end > look.whole.end && there()).then(|| Look {
+            bytes: look.bytes.clone(),
+            whole: begins..end,
+            blocks: first..=block_of(end - 1),
+            sums: true,
+            now: look.now,
+        })
     }
 
     /// Gives `f` the bytes as a part of the file, when they lie together and none is a hole.
