@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{Commit, CommitReply, Entry, MdError, Stored, StoredChunk};
 use slabfs_model::layout::{Record, coalesce};
-use slabfs_model::{Coords, Hyperslab, Region, ServerId, for_each_run};
-use slabfs_objstore::client::{SealPiece, WriteKind, WritePiece};
+use slabfs_model::{Coords, Hyperslab, Region, ServerId};
+use slabfs_objstore::client::{WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
 use super::error::FsError;
@@ -239,120 +239,6 @@ impl Client {
         }
         self.account(&mut state);
         result
-    }
-
-    /// Chooses the streams a flush seals and lets nothing more into them. Bytes behind the last whole row
-    /// become dirty runs, under anything newer.
-    fn end_streams(
-        &self,
-        object: &Object,
-        geometry: &Geometry,
-        scope: Scope,
-    ) -> Result<Vec<Arc<Stream>>, FsError> {
-        let chosen: Vec<Arc<Stream>> = {
-            let state = object.state.lock();
-            let runs = &state.runs;
-            state
-                .streams
-                .iter()
-                .filter(|stream| match scope {
-                    Scope::All | Scope::Streams => true,
-                    Scope::Handle(id) => {
-                        stream.writer == id || (runs.has(id) && over_runs(stream, geometry, runs))
-                    }
-                    Scope::Pressure => over_runs(stream, geometry, runs),
-                })
-                .cloned()
-                .collect()
-        };
-        for stream in &chosen {
-            let mut progress = stream.progress.lock();
-            progress.ended = true;
-            // What a full server did not take goes elsewhere, by way of memory.
-            let whole = match progress.full {
-                true => stream.whole(progress.stored),
-                false => stream.whole(progress.len()),
-            };
-            if progress.cut.is_none() && whole < progress.len() {
-                let rest = self.rest_of(stream, &progress, whole)?;
-                self.runs_of_rest(object, geometry, stream, whole, &rest)?;
-                if progress.stored > whole {
-                    // Who looked before that finds them in the stream, and the server takes them off when it seals;
-                    // who looks now finds them among the runs.
-                    self.charge(rest.len() as i64 - progress.tail.len() as i64);
-                    progress.tail = rest;
-                }
-            }
-            progress.cut = Some(whole);
-        }
-        Ok(chosen)
-    }
-
-    /// The bytes of a stream from `whole` on.
-    fn rest_of(
-        &self,
-        stream: &Stream,
-        progress: &super::stream::Progress,
-        whole: u64,
-    ) -> Result<Vec<u8>, FsError> {
-        let mut rest = Vec::new();
-        if progress.stored > whole {
-            for region in stream.packed_boxes(whole, progress.stored) {
-                let mut bytes = vec![0; region.volume() as usize];
-                self.read_one(
-                    stream.server,
-                    &stream.name,
-                    &stream.form,
-                    &Hyperslab::from_region(&region),
-                    &mut bytes,
-                )?;
-                rest.extend_from_slice(&bytes);
-            }
-            rest.extend_from_slice(&progress.tail);
-        } else {
-            rest.extend_from_slice(&progress.tail[(whole - progress.stored) as usize..]);
-        }
-        Ok(rest)
-    }
-
-    fn runs_of_rest(
-        &self,
-        object: &Object,
-        geometry: &Geometry,
-        stream: &Stream,
-        whole: u64,
-        rest: &[u8],
-    ) -> Result<(), FsError> {
-        let cells = geometry.cells_at(object.size(geometry));
-        let mut older = Runs::default();
-        let mut at = 0;
-        for region in stream.packed_boxes(whole, whole + rest.len() as u64) {
-            for (packed, slab) in stream.slab.parts(&region) {
-                let mut inside = packed;
-                for (offset, base) in inside.offset.iter_mut().zip(&region.offset) {
-                    *offset -= base;
-                }
-                let dense = &rest[at..at + region.volume() as usize];
-                let mut bytes = vec![0; inside.volume() as usize];
-                slabfs_model::gather(
-                    dense,
-                    &region.shape,
-                    &Hyperslab::from_region(&inside),
-                    &mut bytes,
-                );
-                let mut from = 0;
-                for_each_run(&cells, &slab, &mut |start, len| {
-                    older.insert(start as u64, &bytes[from..from + len], stream.writer);
-                    from += len;
-                });
-            }
-            at += region.volume() as usize;
-        }
-        let mut state = object.state.lock();
-        state.runs.put_back(older);
-        stream.ends.store(whole, Ordering::Release);
-        self.account(&mut state);
-        Ok(())
     }
 
     fn take_runs(&self, object: &Object, geometry: &Geometry, scope: Scope) -> Arc<Runs> {
@@ -662,71 +548,6 @@ impl Client {
         }
     }
 
-    /// Ends a stream's chunk on its server; `None` if nothing whole was ever written to it.
-    fn seal(
-        &self,
-        geometry: &Geometry,
-        stream: &Stream,
-    ) -> Result<Option<(Hyperslab, Stored)>, FsError> {
-        let mut progress = stream.progress.lock();
-        let whole = progress.cut.unwrap_or(0);
-        if whole == 0 {
-            if progress.stored > 0 {
-                self.discard_chunks(&[(stream.server, stream.name.clone())]);
-            }
-            return Ok(None);
-        }
-        let mut region = Region::whole(&stream.shape);
-        region.shape[0] = whole / stream.row().max(1);
-        let mut parts = stream.slab.parts(&region);
-        let slab = match (parts.len(), parts.pop()) {
-            (1, Some((_, slab))) => slab,
-            _ => return Err(FsError::Invalid("a stream's rows are no hyperslab".into())),
-        };
-        let form = ChunkForm {
-            shape: slab.packed_shape(),
-            ..stream.form.clone()
-        };
-        if !progress.sealed {
-            if progress.stored == 0 {
-                self.servers().write(&[WritePiece {
-                    server: stream.server,
-                    name: &stream.name,
-                    form: &form,
-                    kind: WriteKind::Put,
-                    data: &[IoSlice::new(&progress.tail[..whole as usize])],
-                }])?;
-            } else {
-                if progress.stored < whole {
-                    let fits = (whole - progress.stored) as usize;
-                    self.servers().write(&[WritePiece {
-                        server: stream.server,
-                        name: &stream.name,
-                        form: &stream.form,
-                        kind: WriteKind::Append {
-                            at: progress.stored,
-                        },
-                        data: &[IoSlice::new(&progress.tail[..fits])],
-                    }])?;
-                }
-                self.servers().seal(&[SealPiece {
-                    server: stream.server,
-                    name: &stream.name,
-                    form: &form,
-                }])?;
-            }
-            progress.sealed = true;
-        }
-        Ok(Some((
-            slab,
-            Stored::Chunk(StoredChunk {
-                chunk: stream.chunk,
-                server: stream.server,
-                codec: geometry.info.codec,
-            }),
-        )))
-    }
-
     /// Puts the records of an own commit into the tiling this mount knows.
     pub(super) fn insert_records(
         &self,
@@ -847,27 +668,4 @@ pub(super) fn is_cut<'a>(
         ends.len() == cells.len() && ends.iter().zip(&cells).any(|(end, cell)| end > cell)
     };
     Ok(ends.into_iter().any(beyond))
-}
-
-/// Whether dirty runs lie where the stream wrote: they are newer and must not be committed before it.
-fn over_runs(stream: &Stream, geometry: &Geometry, runs: &Runs) -> bool {
-    stream.held().any(|held| {
-        let mut first = 0u64;
-        let mut last = 0u64;
-        for axis in 0..held.rank() {
-            let dim = geometry.cells[axis];
-            first = if axis == 0 {
-                held.offset[0]
-            } else {
-                first.saturating_mul(dim).saturating_add(held.offset[axis])
-            };
-            let end = held.end(axis).saturating_sub(1);
-            last = if axis == 0 {
-                end
-            } else {
-                last.saturating_mul(dim).saturating_add(end)
-            };
-        }
-        runs.overlaps(first, last.saturating_add(1))
-    })
 }

@@ -5,7 +5,7 @@
 //!
 //! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
 //! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `beside` where two of them meet; `flush` data first, then commit;
-//!   `slabs` what becomes a chunk
+//!   `stream_end` seals streams, `slabs` what becomes a chunk
 //! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
 //!   from that
 //! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps; `near` chunks whose files
@@ -61,6 +61,7 @@ mod runs;
 mod session;
 mod slabs;
 mod stream;
+mod stream_end;
 pub mod transfer;
 mod whole;
 mod write;

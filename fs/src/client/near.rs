@@ -91,9 +91,10 @@ impl Handle {
             return false;
         };
         let known = self.known_place(geometry);
-        if let Some(chunk) = known.as_ref().and_then(|place| place.within(&region)) {
-            let place = known.as_deref();
-            return place.is_some_and(|place| self.show_of(&place.of, &chunk, sink));
+        if let Some(place) = &known
+            && let Some(chunk) = place.within(&region)
+        {
+            return self.show_of(&place.of, &chunk, sink);
         }
         let Some(plan) = self.client.plan_near(&self.object, geometry, &region) else {
             return false;
