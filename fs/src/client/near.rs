@@ -25,6 +25,7 @@ use super::committed::{Committed, Piece};
 use super::geometry::Geometry;
 use super::handle::{Handle, ReadSink};
 use super::object::{Chunks, Object};
+use super::rights::By;
 
 /// Pieces of a read that is answered at once: what has more is not short.
 const FEW: usize = 16;
@@ -83,10 +84,10 @@ impl Handle {
         &self,
         geometry: &Geometry,
         size: u64,
-        offset: u64,
-        len: usize,
+        (by, offset, len): (By, u64, usize),
         sink: &mut dyn ReadSink,
     ) -> bool {
+        let keeps = by != By::Program;
         let Some(region) = self.near_box(geometry, size, offset, len) else {
             return false;
         };
@@ -94,7 +95,7 @@ impl Handle {
         if let Some(place) = &known
             && let Some(chunk) = place.within(&region)
         {
-            return self.show_of(&place.of, &chunk, sink);
+            return self.show_of(&place.of, &chunk, keeps, sink);
         }
         let Some(plan) = self.client.plan_near(&self.object, geometry, &region) else {
             return false;
@@ -108,19 +109,28 @@ impl Handle {
             form: piece.form,
         };
         let whole = !piece.lattice && piece.want.volume() == region.volume();
-        if !whole || !self.show_of(&of, &piece.chunk, sink) {
+        if !whole || !self.show_of(&of, &piece.chunk, keeps, sink) {
             return false;
         }
         self.note_place(geometry, known, of, &piece.chunk, &region);
         true
     }
 
-    fn show_of(&self, of: &ChunkOf, chunk: &Hyperslab, sink: &mut dyn ReadSink) -> bool {
-        self.client
-            .servers()
-            .show_at_once(of.server, &of.name, &of.form, chunk, &mut |bytes| {
-                sink.give(bytes);
-            })
+    fn show_of(
+        &self,
+        of: &ChunkOf,
+        chunk: &Hyperslab,
+        keeps: bool,
+        sink: &mut dyn ReadSink,
+    ) -> bool {
+        self.client.servers().show_at_once(
+            of.server,
+            &of.name,
+            &of.form,
+            chunk,
+            keeps,
+            &mut |bytes| sink.give(bytes),
+        )
     }
 
     /// The box of a plain read, if nothing newer lies on it here and there may be near chunks.

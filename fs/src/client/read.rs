@@ -250,7 +250,7 @@ impl Handle {
         // To look up a piece of a lattice costs more than to give it from a window.
         let ready = held || self.is_ahead(offset, len);
         if at_once == Some(AtOnce::Near) {
-            let shown = !ready && self.show_at_once(&geometry, size, offset, len, sink);
+            let shown = !ready && self.show_at_once(&geometry, size, (by, offset, len), sink);
             if shown {
                 self.client.counters().read.transfer(len as u64);
             }

@@ -115,16 +115,18 @@ impl Servers {
 
     /// As [`Servers::show`] of a chunk whose file is lent, without waiting for a server or a disk: false also where that is
     /// not possible. `f` has the kernel copy the bytes and does not look at them itself, since nobody has asked whether the
-    /// file is still as long as it was within the last second: the kernel says so, where a look would be SIGBUS.
+    /// file is still as long as it was within the last second: the kernel says so, where a look would be SIGBUS. Where the
+    /// kernel `keeps` them, as pages, the file is looked at each time.
     pub fn show_at_once(
         &self,
         server: ServerId,
         name: &ChunkName,
         form: &ChunkForm,
         slab: &Hyperslab,
+        keeps: bool,
         f: &mut dyn FnMut(&[u8]),
     ) -> bool {
-        let shown = self.loans.show_at_once(server, name, form, slab, f);
+        let shown = self.loans.show_at_once(server, name, form, slab, keeps, f);
         if shown {
             let sent = slab.volume();
             self.counters.read.piece(sent, touched(form, sent));

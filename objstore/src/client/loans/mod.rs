@@ -95,12 +95,13 @@ impl Loans {
         name: &ChunkName,
         form: &ChunkForm,
         slab: &Hyperslab,
+        keeps: bool,
         f: &mut dyn FnMut(&[u8]),
     ) -> bool {
         let Some(held) = self.get(server, name) else {
             return false;
         };
-        match held.chunk.show_at_once(form, slab, f) {
+        match held.chunk.show_at_once(form, slab, keeps, f) {
             Ok(shown) => shown,
             Err(error) => {
                 self.doubt(server, name, &error);

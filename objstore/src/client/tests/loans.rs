@@ -84,6 +84,10 @@ impl House {
 
     /// Has a part of a chunk shown without waiting.
     fn shown(&self, id: u64, from: u64, to: u64) -> Option<Vec<u8>> {
+        self.shown_to(id, from, to, false)
+    }
+
+    fn shown_to(&self, id: u64, from: u64, to: u64, keeps: bool) -> Option<Vec<u8>> {
         let before = self.servers.counters().snapshot();
         let slab = Hyperslab::from_region(&Region::new(&[from], &[to - from]));
         let mut seen = None;
@@ -101,9 +105,9 @@ impl House {
                 Err(error) => told = error.raw_os_error(),
             }
         };
-        let shown = self
-            .servers
-            .show_at_once(SERVER, &free(id), &form(&[LEN]), &slab, &mut give);
+        let shown =
+            self.servers
+                .show_at_once(SERVER, &free(id), &form(&[LEN]), &slab, keeps, &mut give);
         assert!(matches!(told, None | Some(libc::EFAULT)), "{told:?}");
         assert_eq!(shown, seen.is_some() || told.is_some());
         let after = self.servers.counters().snapshot();
@@ -324,6 +328,16 @@ fn what_is_not_in_memory_or_not_as_it_should_be_is_not_shown_at_once() {
         .unwrap();
     assert_eq!(house.shown(1, LEN - 10, LEN), None);
     assert!(house.shown(1, 0, 10).as_deref() == Some(&data[..10]));
+    // Inside a page, too, whose rest is zeros: who keeps what is shown never gets those.
+    let house = House::new();
+    let data = house.put(1, LEN);
+    let (read, _) = house.read(1, LEN, 0, LEN);
+    assert!(read.unwrap() == data);
+    let file = OpenOptions::new().write(true).open(house.file(1)).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 10).unwrap();
+    let kept = house.shown_to(1, LEN - 100, LEN - 10, true);
+    assert!(kept.as_deref() == Some(&data[LEN as usize - 100..LEN as usize - 10]));
+    assert_eq!(house.shown_to(1, LEN - 100, LEN, true), None);
 }
 
 #[test]

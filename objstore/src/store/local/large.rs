@@ -102,10 +102,11 @@ impl FileChunk {
         &self,
         form: &ChunkForm,
         extent: &Extent<'_>,
+        keeps: bool,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
         self.with_single(form, extent, &mut |state, at, len| {
-            self.show_at_once(state, at, len, f)
+            self.show_at_once(state, at, len, keeps, f)
         })
     }
 

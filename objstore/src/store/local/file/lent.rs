@@ -135,8 +135,10 @@ impl LentChunk {
         &self,
         form: &ChunkForm,
         slab: &slabfs_model::Hyperslab,
+        keeps: bool,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        self.0.show_slab_at_once(form, &Extent::new(form, slab)?, f)
+        self.0
+            .show_slab_at_once(form, &Extent::new(form, slab)?, keeps, f)
     }
 }

@@ -103,12 +103,14 @@ impl FileChunk {
     ///
     /// Of blocks that were summed lately the kernel is not asked whether they are in memory: they were then. Should
     /// they have been evicted since, it brings them back as it copies; where somebody has cut the file, it tells `f` so
-    /// (`EFAULT`). This process touches none of them.
+    /// (`EFAULT`). This process touches none of them. A kernel that `keeps` what it copies, as pages of a mapping, would
+    /// keep the zeros behind a cut inside a page as well: for that the file is looked at each time.
     pub(in crate::store::local) fn show_at_once(
         &self,
         state: &State,
         offset: u64,
         len: u64,
+        keeps: bool,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
         let Some(group) = self.together(state, offset, len)? else {
@@ -116,7 +118,7 @@ impl FileChunk {
         };
         let map = self.map(state, (offset / GROUP) as usize)?;
         let look = self.looks(state, group, offset..offset + len);
-        if !look.sums {
+        if !look.sums && !keeps {
             f(map
                 .summed(look.place())
                 .map_err(|e| self.cannot_look(&look, &e))?);
@@ -127,7 +129,8 @@ impl FileChunk {
                 .map_err(|e| self.cannot_look(look, &e))
         };
         // What lies behind may be damaged, or not all there: that is none of this read's.
-        if let Some(further) = self.further(state, group, &look)
+        if look.sums
+            && let Some(further) = self.further(state, group, &look)
             && let Ok(Some(found)) = found(&further)
             && let Ok(bytes) = self.verified(group, &further, found)
         {
