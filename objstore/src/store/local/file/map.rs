@@ -2,7 +2,8 @@
 //!
 //! A page of a mapping that the disk cannot give, or that lies behind the end of the file, kills the
 //! process when it is touched. So every look goes through [`Map::look`], which first asks the kernel
-//! to bring the pages in and reports what it says (or whether they are there already); and nobody cuts the file or punches holes into
+//! to bring the pages in and reports what it says (or whether they are there already), but for bytes that only the kernel
+//! copies ([`Map::summed`]), which tells what is not there; and nobody cuts the file or punches holes into
 //! it while a look lasts, since looks happen under the chunk's lock, shared, and cuts under the same
 //! lock, exclusive. (Kernels before 5.14 cannot be asked; there the lock alone has to do.)
 //!
@@ -229,7 +230,7 @@ impl Map {
     fn bytes(&self, Looked { bytes, pages }: Looked) -> &[u8] {
         self.hold(pages.len() as u64);
         // SAFETY: the range lies in the mapping, which lives as long as `self`; its pages were just
-        // brought in or found in memory, so they exist in the file; and the file is neither cut nor written while the
+        // brought in or found in memory, so they exist in the file, or were lately and only the kernel looks at them; and the file is neither cut nor written while the
         // bytes are used, since both happen under the chunk's lock held exclusively and the caller
         // holds it shared. Other processes stay out of the directory by its lock; one that was lent the file
         // to fill it has closed it before it became a chunk. A file that another store lends is of a sealed chunk,
