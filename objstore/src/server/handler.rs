@@ -7,13 +7,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::SessionId;
 
 use super::fence::{Entered, Fence};
-use super::{batch, blank, check, loans, read};
+use super::{batch, blank, check, loans, puts, read};
 use crate::{
     error::{Result, StoreError},
     name::ChunkName,
     store::ChunkStore,
     wire::{
-        Call, Handler, Listener, MAX_CONTROL, ServeOptions, Serving, WireError, WireResult,
+        Call, Handler, Incoming, Kept, Listener, MAX_CONTROL, ServeOptions, Serving, WireError,
+        WireResult,
         messages::{
             Answer, BatchWrites, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
             ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
@@ -93,6 +94,22 @@ impl Answerer {
 }
 
 impl Handler for Answerer {
+    fn take(
+        &self,
+        kind: u16,
+        control: &[u8],
+        spare: &mut Vec<u8>,
+        payload: &mut Incoming<'_>,
+    ) -> WireResult<Option<Kept>> {
+        match kind {
+            kind::WRITE => {
+                let outcome = puts::take(self.store.as_ref(), control, spare, payload)?;
+                Ok(outcome.map(|outcome| Box::new(outcome) as Kept))
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn handle(&self, mut call: Call<'_>) -> WireResult<()> {
         if call.kind != kind::FILLED {
             // Files that were lent with the request before: whoever has them thought better of it.
@@ -106,7 +123,10 @@ impl Handler for Answerer {
         match call.kind {
             kind::READ => read::read(store, call),
             kind::READ_BATCH => batch::read(store, call),
-            kind::WRITE => outcome(call, |control, payload| self.write(control, payload)),
+            kind::WRITE => match call.taken.take().map(|taken| taken.downcast::<Outcome>()) {
+                Some(Ok(outcome)) => call.reply(&encode(&*outcome)?, &[]),
+                _ => outcome(call, |control, payload| self.write(control, payload)),
+            },
             kind::WRITE_BATCH => outcome(call, |control, payload| {
                 let asked: BySession<BatchWrites> = decode(control).map_err(|e| (0, e))?;
                 let _entered = self.enter(asked.session).map_err(|e| (0, e))?;
@@ -257,7 +277,7 @@ fn write_each(
     Ok(items.len() as u64)
 }
 
-fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()> {
+pub(super) fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()> {
     let (name, form) = (&item.name, &item.form);
     check::form(name, form)?;
     let wrong = |text: &str| {

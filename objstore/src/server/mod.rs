@@ -20,6 +20,7 @@ mod loans;
 #[cfg(test)]
 pub(crate) mod memory;
 mod orders;
+mod puts;
 mod read;
 mod tally;
 #[cfg(test)]

@@ -73,6 +73,31 @@ impl Blank {
         opened.map_err(|e| StoreError::from_io("open", &self.path, &e))
     }
 
+    /// Writes bytes of the chunk, the first of them its byte `from`, to where they belong; all are bytes that it has.
+    pub(crate) fn write(&self, mut from: u64, mut bytes: &[u8]) -> Result<()> {
+        for place in &self.places {
+            if bytes.is_empty() {
+                break;
+            }
+            if from >= place.len {
+                from -= place.len;
+                continue;
+            }
+            let room = usize::try_from(place.len - from).unwrap_or(usize::MAX);
+            let (here, rest) = bytes.split_at(room.min(bytes.len()));
+            (self.file.write_all_at(here, place.at + from))
+                .map_err(|e| StoreError::from_io("write", &self.path, &e))?;
+            (from, bytes) = (0, rest);
+        }
+        match bytes {
+            [] => Ok(()),
+            _ => Err(StoreError::Invalid(format!(
+                "{}: bytes behind the end of the chunk",
+                self.name
+            ))),
+        }
+    }
+
     /// Gives the file its name, in place of another of that name.
     pub(super) fn rename(&mut self, to: &Path) -> io::Result<()> {
         std::fs::rename(&self.path, to)?;

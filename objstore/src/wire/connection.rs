@@ -212,7 +212,7 @@ impl Connection {
     }
 
     /// Sends the beginning of a frame whose payload of `total` bytes follows by [`Connection::send_more`].
-    pub(super) fn send_head(
+    pub(crate) fn send_head(
         &mut self,
         kind: u16,
         id: u64,
@@ -257,7 +257,7 @@ impl Connection {
     }
 
     /// Sends more of the payload of the frame that was begun.
-    pub(super) fn send_more(&mut self, bytes: &[u8], until: Instant) -> WireResult<()> {
+    pub(crate) fn send_more(&mut self, bytes: &[u8], until: Instant) -> WireResult<()> {
         match bytes.is_empty() {
             true => Ok(()),
             false => self.write_all(&mut [IoSlice::new(bytes)], until),
@@ -584,13 +584,41 @@ impl<'c> Incoming<'c> {
     /// Fills all of `outs`; more than is left is the peer's breach of the protocol.
     pub fn read_vectored(&mut self, outs: &mut [IoSliceMut<'_>]) -> WireResult<()> {
         let want = outs.iter().map(|s| s.len()).sum::<usize>();
-        if want > self.left {
-            return Err(self
-                .connection
-                .protocol(format!("payload ends {} bytes early", want - self.left)));
-        }
+        self.has(want)?;
         self.connection.read_exact_vectored(outs, self.until)?;
         self.left -= want;
+        Ok(())
+    }
+
+    /// Fills all of `out`; more than is left is the peer's breach of the protocol.
+    pub fn read(&mut self, out: &mut [u8]) -> WireResult<()> {
+        self.read_vectored(&mut [IoSliceMut::new(out)])
+    }
+
+    /// Puts the next `len` bytes at the front of `buffer`, which grows as they come and stays as long as it was if that
+    /// is longer; more than is left is the peer's breach of the protocol.
+    pub fn read_next(&mut self, len: usize, buffer: &mut Vec<u8>) -> WireResult<()> {
+        self.has(len)?;
+        self.connection.recv_payload(len, buffer, self.until)?;
+        self.left -= len;
+        Ok(())
+    }
+
+    /// Does something else for a while: the peer has as much more time.
+    pub fn meanwhile<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        let begun = Instant::now();
+        let result = f();
+        self.until += begun.elapsed();
+        result
+    }
+
+    /// Receives all that is left, for nobody.
+    pub(super) fn throw_away(&mut self) -> WireResult<()> {
+        let mut nowhere = vec![0; self.left.min(AHEAD * 8)];
+        while self.left > 0 {
+            let most = self.left.min(nowhere.len());
+            self.read(&mut nowhere[..most])?;
+        }
         Ok(())
     }
 
@@ -598,14 +626,20 @@ impl<'c> Incoming<'c> {
     /// the bytes go: he lets go of it and [waits](Self::wait) where it was nothing. `out` longer than what is left is
     /// the peer's breach of the protocol.
     pub fn read_ready(&mut self, out: &mut [u8]) -> WireResult<usize> {
-        if out.len() > self.left {
-            let short = out.len() - self.left;
-            let text = format!("payload ends {short} bytes early");
-            return Err(self.connection.protocol(text));
-        }
+        self.has(out.len())?;
         let got = self.connection.read_ready(out)?;
         self.left -= got;
         Ok(got)
+    }
+
+    /// Whether so many bytes are left.
+    fn has(&self, want: usize) -> WireResult<()> {
+        match want.checked_sub(self.left) {
+            None | Some(0) => Ok(()),
+            Some(short) => Err(self
+                .connection
+                .protocol(format!("payload ends {short} bytes early"))),
+        }
     }
 
     /// Returns once there is more to read.

@@ -25,7 +25,8 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    Buffers, Connection, Listener, WireError, WireResult,
+    Buffers, Connection, Incoming, Listener, WireError, WireResult,
+    connection::Head,
     frame::{FIRST_FREE_KIND, REPLY, kind},
     hello,
     roster::{Doing, Roster, Slot},
@@ -43,6 +44,20 @@ pub type Kept = Box<dyn Any + Send>;
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request by [`Call::reply`], once. An error ends the connection.
     fn handle(&self, call: Call<'_>) -> WireResult<()>;
+
+    /// Looks at a request whose payload has not been received, and may take that piece by piece: what is large goes
+    /// where it belongs while it is in the processor's cache, and needs no buffer of its own. What this gives the call
+    /// has as [`Call::taken`], and no payload: what was left of it is thrown away. Nothing leaves the payload, of which
+    /// none may have been read then, to the call. `spare` is [`Call::spare`]. An error ends the connection.
+    fn take(
+        &self,
+        _kind: u16,
+        _control: &[u8],
+        _spare: &mut Vec<u8>,
+        _payload: &mut Incoming<'_>,
+    ) -> WireResult<Option<Kept>> {
+        Ok(None)
+    }
 }
 
 /// Bounds of a serving side.
@@ -78,6 +93,8 @@ pub struct Call<'a> {
     pub control: &'a [u8],
     /// The request's payload, in a buffer of the connection that is used again and again.
     pub payload: &'a [u8],
+    /// What [`Handler::take`] made of the payload.
+    pub taken: Option<Kept>,
     /// A buffer the handler may use as it likes; it keeps its memory from call to call. Its content
     /// is what the last call left.
     pub spare: &'a mut Vec<u8>,
@@ -463,14 +480,11 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
         if head.kind < FIRST_FREE_KIND || head.kind & REPLY != 0 {
             return Err(connection.protocol(format!("kind {:#06x} is no request", head.kind)));
         }
-        connection.recv_payload(
-            head.payload,
-            buffers.payload(),
-            Instant::now() + options.transfer,
-        )?;
+        let (taken, left) = take(shared, &mut connection, &mut buffers, &head)?;
+        connection.recv_payload(left, buffers.payload(), Instant::now() + options.transfer)?;
         let mut sent = Sent::Nothing;
         let outcome = {
-            let (control, payload, spare) = buffers.split(head.payload);
+            let (control, payload, spare) = buffers.split(left);
             let reply = Replier {
                 connection: &mut connection,
                 sent: &mut sent,
@@ -482,6 +496,7 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
                 kind: head.kind,
                 control,
                 payload,
+                taken,
                 spare,
                 kept: kept.take(),
                 keep: &mut kept,
@@ -525,4 +540,33 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
         buffers.relax();
     }
     Ok(())
+}
+
+/// Lets the handler take the payload; what it made of that, and how much of the payload is still to be received.
+fn take(
+    shared: &Shared,
+    connection: &mut Connection,
+    buffers: &mut Buffers,
+    head: &Head,
+) -> WireResult<(Option<Kept>, usize)> {
+    if head.payload == 0 {
+        return Ok((None, 0));
+    }
+    let until = Instant::now() + shared.options.transfer;
+    let (control, _, spare) = buffers.split(0);
+    let mut payload = Incoming::new(connection, head.payload, until);
+    let taken = catch_unwind(AssertUnwindSafe(|| {
+        (shared.handler).take(head.kind, control, spare, &mut payload)
+    }));
+    let left = payload.left();
+    match taken {
+        Ok(Ok(Some(taken))) => {
+            payload.throw_away()?;
+            Ok((Some(taken), 0))
+        }
+        Ok(Ok(None)) if left == head.payload => Ok((None, left)),
+        Ok(Ok(None)) => Err(connection.protocol("a payload was left in the middle".into())),
+        Ok(Err(e)) => Err(e),
+        Err(_) => Err(connection.protocol("the handler panicked on a payload".into())),
+    }
 }

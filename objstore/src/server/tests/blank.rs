@@ -15,14 +15,14 @@ use crate::wire::{ServeOptions, Until, WireResult};
 const LEN: u64 = 100_000;
 
 /// A server over a store in a directory.
-struct House {
-    dir: tempfile::TempDir,
-    store: Arc<LocalStore>,
+pub(super) struct House {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) store: Arc<LocalStore>,
     server: DataServer,
-    pool: Pool,
+    pub(super) pool: Pool,
 }
 
-fn house(transfer: Duration) -> House {
+pub(super) fn house(transfer: Duration) -> House {
     let dir = tempfile::tempdir().unwrap();
     let fast = LocalOptions {
         fsync: false,
@@ -44,7 +44,7 @@ fn house(transfer: Duration) -> House {
     }
 }
 
-fn long() -> House {
+pub(super) fn long() -> House {
     house(ServeOptions::default().transfer)
 }
 
@@ -117,8 +117,12 @@ impl House {
         outcome.unwrap()
     }
 
+    pub(super) fn connections(&self) -> usize {
+        self.server.connections()
+    }
+
     /// The files of large chunks, finished or not.
-    fn files(&self) -> usize {
+    pub(super) fn files(&self) -> usize {
         fn below(dir: &Path) -> usize {
             match dir.read_dir() {
                 Ok(entries) => entries.map(|entry| below(&entry.unwrap().path())).sum(),

@@ -5,6 +5,7 @@ mod blank;
 mod heart;
 mod hostile;
 mod loans;
+mod puts;
 
 use std::{
     io::IoSlice,

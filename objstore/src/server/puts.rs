@@ -1,0 +1,113 @@
+//! Large new chunks that are written to their files as they come in.
+//!
+//! Received whole, tens of MiB lie in a buffer that is new each time: its pages are made, cleared twice, filled, and have
+//! left the processor's cache when they are summed and when they are written. Piece by piece one buffer that stays warm
+//! does, and the file is made while the peer is still sending. It is a [`Blank`], as those that are lent to others are: it
+//! has no name before all of it is there, and is gone with a connection that breaks.
+
+use std::io::IoSlice;
+
+use super::check;
+use super::handler::{decode, write_one};
+use crate::checksum::sums_of_blocks;
+use crate::error::Result;
+use crate::store::{Blank, ChunkStore, SUMMED};
+use crate::wire::messages::{BySession, Outcome, WriteItem, WriteOp};
+use crate::wire::{Incoming, WireResult};
+
+/// Payloads up to this are received whole: their buffer stays.
+const FROM: usize = 1 << 20;
+
+/// So much of a chunk is received before it is written: whole blocks that have sums.
+const BITE: usize = 16 * SUMMED as usize;
+
+/// Stores the chunks of a WRITE in order until one fails, if all it has are whole chunks and they are large.
+pub(super) fn take(
+    store: &dyn ChunkStore,
+    control: &[u8],
+    spare: &mut Vec<u8>,
+    payload: &mut Incoming<'_>,
+) -> WireResult<Option<Outcome>> {
+    if payload.left() <= FROM {
+        return Ok(None);
+    }
+    // What is wrong with the message is told where all are.
+    let Ok(asked) = decode::<BySession<Vec<WriteItem>>>(control) else {
+        return Ok(None);
+    };
+    let items = asked.items;
+    let bytes = items
+        .iter()
+        .try_fold(0u64, |n, item| n.checked_add(item.bytes));
+    if bytes != Some(payload.left() as u64) || items.iter().any(|item| item.op != WriteOp::Put) {
+        return Ok(None);
+    }
+    let mut done = 0;
+    for item in &items {
+        if let Err(error) = put(store, item, spare, payload)? {
+            let failed = Some(error);
+            return Ok(Some(Outcome { done, failed }));
+        }
+        done += 1;
+    }
+    Ok(Some(Outcome { done, failed: None }))
+}
+
+/// Stores the chunk that comes next.
+fn put(
+    store: &dyn ChunkStore,
+    item: &WriteItem,
+    spare: &mut Vec<u8>,
+    payload: &mut Incoming<'_>,
+) -> WireResult<Result<()>> {
+    let len = item.bytes as usize;
+    let blank = match len > FROM {
+        true => payload.meanwhile(|| blank(store, item)),
+        false => Ok(None),
+    };
+    match blank {
+        Err(error) => Ok(Err(error)),
+        Ok(Some(blank)) => fill(store, blank, len, spare, payload),
+        Ok(None) => {
+            payload.read_next(len, spare)?;
+            Ok(payload.meanwhile(|| write_one(store, item, &spare[..len])))
+        }
+    }
+}
+
+fn blank(store: &dyn ChunkStore, item: &WriteItem) -> Result<Option<Blank>> {
+    check::form(&item.name, &item.form)?;
+    check::kind_of(&item.name, false, "put")?;
+    match item.form.volume() == Some(item.bytes) {
+        true => store.blank(&item.name, &item.form),
+        // Not the whole chunk, which is said where others are put.
+        false => Ok(None),
+    }
+}
+
+fn fill(
+    store: &dyn ChunkStore,
+    blank: Blank,
+    len: usize,
+    spare: &mut Vec<u8>,
+    payload: &mut Incoming<'_>,
+) -> WireResult<Result<()>> {
+    if spare.len() < BITE {
+        spare.resize(BITE, 0);
+    }
+    let mut sums = Vec::with_capacity(len.div_ceil(SUMMED as usize));
+    let mut at = 0;
+    while at < len {
+        let bite = &mut spare[..BITE.min(len - at)];
+        payload.read(bite)?;
+        let written = payload.meanwhile(|| {
+            sums.extend(sums_of_blocks(&[IoSlice::new(bite)], SUMMED));
+            blank.write(at as u64, bite)
+        });
+        if let Err(error) = written {
+            return Ok(Err(error));
+        }
+        at += bite.len();
+    }
+    Ok(payload.meanwhile(|| store.adopt(blank, &sums)))
+}
