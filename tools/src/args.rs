@@ -79,8 +79,9 @@ pub(crate) struct MountArgs {
     /// Let other users in, as mounts of root do anyway; the kernel checks modes and owners
     #[arg(long)]
     pub(crate) allow_other: bool,
-    /// How much written data may wait in memory before writers wait; bytes without a unit, 1M at least
-    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_dirty_limit)]
+    /// How much written data may wait in memory before writers wait; from half of it on it is brought out. Bytes without a
+    /// unit, 1M at least
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_dirty_limit)]
     pub(crate) dirty_limit: u64,
     /// How much read data to keep in memory
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]

@@ -293,7 +293,7 @@ typedef struct slabfs_options {
    */
   uint64_t io_timeout_ms;
   /*
-   Bytes of written data that may wait in memory, 1048576 at least. 0: 128 MiB.
+   Bytes of written data that may wait in memory, 1048576 at least. 0: 256 MiB.
    */
   uint64_t dirty_limit;
   /*

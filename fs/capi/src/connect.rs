@@ -24,7 +24,7 @@ pub struct slabfs_options {
     pub host: *const c_char,
     /// How long a call waits for a server that is away, in milliseconds, 100 at least. 0: 30 seconds.
     pub io_timeout_ms: u64,
-    /// Bytes of written data that may wait in memory, 1048576 at least. 0: 128 MiB.
+    /// Bytes of written data that may wait in memory, 1048576 at least. 0: 256 MiB.
     pub dirty_limit: u64,
     /// Bytes of read data to keep in memory. 0: 64 MiB.
     pub cache: u64,

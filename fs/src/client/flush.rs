@@ -215,6 +215,7 @@ impl Client {
         state.taken = None;
         match &result {
             Ok(brought) => {
+                object.stuck.store(false, Ordering::Release);
                 if brought.is_some() {
                     self.flushes.fetch_add(1, Ordering::Relaxed);
                 }

@@ -5,7 +5,7 @@
 //!
 //! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
 //! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `beside` where two of them meet; `flush` data first, then commit;
-//!   `stream_end` seals streams, `slabs` what becomes a chunk
+//!   `behind` flushes before writers have to wait; `stream_end` seals streams, `slabs` what becomes a chunk
 //! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
 //!   from that
 //! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps; `near` chunks whose files
@@ -30,6 +30,7 @@ mod adopt;
 mod ahead;
 mod batch;
 mod batch_write;
+mod behind;
 mod beside;
 mod block_cache;
 mod committed;
@@ -90,11 +91,11 @@ pub use part::{Part, Wanted};
 pub use rights::Consistency;
 
 use ahead::Windows;
+use behind::Behind;
 use block_cache::BlockCache;
-use flush::Scope;
 use life::Life;
 use locks::Locks;
-use object::{Object, State};
+use object::Object;
 use place::{Known, LeasedIds, Places};
 use rights::Rights;
 use transfer::Transfers;
@@ -105,7 +106,7 @@ const FORM_TRIES: usize = 16;
 /// Settings of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Bytes of unflushed data, all objects together, before writers wait.
+    /// Bytes of unflushed data, all objects together, before writers wait; from half of it on it is brought out.
     pub dirty_limit: u64,
     /// Bytes of the cache for small reads of far or coded chunks; half as much more may be read ahead.
     pub cache_bytes: u64,
@@ -143,7 +144,7 @@ impl ClientOptions {
 impl Default for ClientOptions {
     fn default() -> Self {
         ClientOptions {
-            dirty_limit: 128 << 20,
+            dirty_limit: 256 << 20,
             cache_bytes: 64 << 20,
             flush_age: Duration::from_secs(30),
             read_only: false,
@@ -178,6 +179,7 @@ pub struct Client {
     windows: Windows,
     /// Bytes of unflushed data.
     dirty: AtomicI64,
+    behind: Behind,
     /// Flushes that had something to bring out.
     flushes: AtomicU64,
     next_handle: AtomicU64,
@@ -316,41 +318,5 @@ impl Client {
             "sessions_lost": self.life(),
             "lapsed": self.lapsed(),
         })
-    }
-
-    /// Books what an object's dirty runs cost now.
-    fn account(&self, state: &mut State) {
-        let cost = state.runs.cost() + state.taken.as_ref().map_or(0, |taken| taken.cost());
-        self.charge(cost as i64 - state.charged as i64);
-        state.charged = cost;
-    }
-
-    fn charge(&self, bytes: i64) {
-        self.dirty.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn over_budget(&self) -> bool {
-        self.dirty.load(Ordering::Relaxed) > self.options.dirty_limit as i64
-    }
-
-    /// Flushes until the unflushed data is within its bound: this object's first, then others'.
-    fn relieve(&self, object: &Arc<Object>) -> Result<(), FsError> {
-        self.flush_object(object, Scope::Pressure)?;
-        if !self.over_budget() {
-            return Ok(());
-        }
-        let others: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
-        for other in others {
-            if !self.over_budget() {
-                return Ok(());
-            }
-            if let Err(error) = self.flush_object(&other, Scope::All) {
-                if Arc::ptr_eq(&other, object) {
-                    return Err(error);
-                }
-                other.blame(&error);
-            }
-        }
-        Ok(())
     }
 }

@@ -60,6 +60,8 @@ pub(super) struct Object {
     pub(super) touched: AtomicBool,
     /// How far on each axis, in cells, what was written in place since the last commit reaches.
     pub(super) placed: Mutex<Coords>,
+    /// The last flush that went on behind its writers failed, and none has gone well since.
+    pub(super) stuck: AtomicBool,
     /// When this mount last wrote to it.
     pub(super) written: Mutex<Option<Time>>,
     /// Bytes written in place since the last commit.
@@ -128,6 +130,7 @@ impl Object {
             reserved: AtomicU64::new(0),
             touched: AtomicBool::new(false),
             placed: Mutex::new(Coords::new()),
+            stuck: AtomicBool::new(false),
             written: Mutex::new(None),
             stored: AtomicU64::new(0),
             epoch: AtomicU64::new(0),

@@ -15,6 +15,7 @@ use slabfs_objstore::client::Servers;
 use slabfs_objstore::{Addr, Moment};
 
 use super::ahead::Windows;
+use super::behind::Behind;
 use super::block_cache::BlockCache;
 use super::error::FsError;
 use super::flush::Scope;
@@ -77,6 +78,7 @@ impl Client {
             local,
             objects: Mutex::default(),
             dirty: AtomicI64::new(0),
+            behind: Behind::default(),
             flushes: AtomicU64::new(0),
             next_handle: AtomicU64::new(1),
             known: Mutex::new(Arc::new(known)),
@@ -111,6 +113,9 @@ impl Client {
             client.spawn("slabfs-life", |client| client.watch_life())?;
         }
         client.spawn("slabfs-flush", |client| client.tidy())?;
+        if !client.read_only() {
+            client.spawn("slabfs-behind", |client| client.write_behind())?;
+        }
         client.spawn("slabfs-locks", |client| client.poll_locks())?;
         if client.strict() {
             for _ in 0..rights::THREADS {
@@ -375,6 +380,7 @@ impl Client {
             *stopping = true;
         }
         self.wake.notify_all();
+        self.behind.close();
         self.stop_locks();
         self.stop_rights();
         self.life.close();

@@ -57,12 +57,19 @@ impl Handle {
             || self.selected.is_some()
             || self.append
             || self.client.over_budget()
-            || self.object.flushing.is_locked_exclusive()
+            || self.may_wait_for_flush()
             || self
                 .object
                 .geometry
                 .try_read()
                 .is_none_or(|geometry| offset.saturating_add(len as u64) > geometry.size_limit())
+    }
+
+    /// Whether a small write waits for a flush of the object: what goes into memory does not, but the next bytes of
+    /// a stream do.
+    fn may_wait_for_flush(&self) -> bool {
+        self.object.flushing.is_locked_exclusive()
+            && self.stream.try_lock().is_none_or(|stream| stream.is_some())
     }
 
     /// Whether it is time to ask whether another mount has changed the object's form.

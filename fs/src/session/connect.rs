@@ -89,7 +89,8 @@ impl ConnectOptions {
         self
     }
 
-    /// Bytes of written data that may wait in memory before writers wait, 1 MiB at least; 128 MiB if nothing is said.
+    /// Bytes of written data that may wait in memory before writers wait, 1 MiB at least; 256 MiB if nothing is said.
+    /// From half of it on they are brought out.
     #[must_use]
     pub fn dirty_limit(mut self, bytes: u64) -> ConnectOptions {
         self.client.dirty_limit = bytes;

@@ -1,0 +1,151 @@
+//! Writing behind: what waits in memory is brought out before writers have to wait for that.
+//!
+//! From half of `dirty_limit` on a thread flushes the objects that have most of it, one after the other, while writers
+//! go on into the other half. At the limit a writer waits for the flush of his object that runs, and if that was not
+//! enough he flushes himself, so what fails is told to somebody who waits. What fails behind is told to nobody: the data
+//! is still here, and who writes on, closes or syncs tries again. The thread leaves such an object alone until that has
+//! gone well, so that a server that is away is not waited for again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Client;
+use super::error::FsError;
+use super::flush::Scope;
+use super::object::{Object, State};
+
+/// How long nothing is tried where nothing could be done.
+const REST: Duration = Duration::from_millis(100);
+
+/// What the thread is told.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    /// Somebody wrote, and there was too much.
+    asked: AtomicBool,
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Behind {
+    /// Ends the thread.
+    pub(super) fn close(&self) {
+        *self.closed.lock() = true;
+        self.changed.notify_all();
+    }
+
+    fn ask(&self) {
+        if !self.asked.swap(true, Ordering::AcqRel) {
+            let _order = self.closed.lock();
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until there is something to do; false at the end.
+    fn wait(&self) -> bool {
+        let mut closed = self.closed.lock();
+        while !*closed {
+            if self.asked.swap(false, Ordering::AcqRel) {
+                return true;
+            }
+            self.changed.wait(&mut closed);
+        }
+        false
+    }
+
+    /// Where nothing could be done each write would wake the thread up again: for a while none does.
+    fn rest(&self) {
+        self.asked.store(true, Ordering::Release);
+        let mut closed = self.closed.lock();
+        if !*closed {
+            self.changed.wait_for(&mut closed, REST);
+        }
+        self.asked.store(false, Ordering::Release);
+    }
+}
+
+impl Client {
+    /// Books what an object's dirty runs cost now.
+    pub(super) fn account(&self, state: &mut State) {
+        let cost = state.runs.cost() + state.taken.as_ref().map_or(0, |taken| taken.cost());
+        self.charge(cost as i64 - state.charged as i64);
+        state.charged = cost;
+    }
+
+    pub(super) fn charge(&self, bytes: i64) {
+        let before = self.dirty.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > 0 && self.is_much(before + bytes) {
+            self.behind.ask();
+        }
+    }
+
+    /// Whether writers wait.
+    pub(super) fn over_budget(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed) > self.options.dirty_limit as i64
+    }
+
+    fn is_much(&self, dirty: i64) -> bool {
+        dirty > (self.options.dirty_limit / 2) as i64
+    }
+
+    /// Flushes until the unflushed data is within its bound: this object's first, then others'.
+    pub(super) fn relieve(&self, object: &Arc<Object>) -> Result<(), FsError> {
+        drop(object.flushing.read());
+        if !self.over_budget() {
+            return Ok(());
+        }
+        self.flush_object(object, Scope::Pressure)?;
+        if !self.over_budget() {
+            return Ok(());
+        }
+        let others: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
+        for other in others {
+            if !self.over_budget() {
+                return Ok(());
+            }
+            if let Err(error) = self.flush_object(&other, Scope::All) {
+                if Arc::ptr_eq(&other, object) {
+                    return Err(error);
+                }
+                other.blame(&error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread.
+    pub(super) fn write_behind(&self) {
+        while self.behind.wait() {
+            if !self.bring_out_largest() {
+                self.behind.rest();
+            }
+        }
+    }
+
+    /// Flushes the objects that have most until there is not much any more; false if there still is.
+    fn bring_out_largest(&self) -> bool {
+        let is_enough = || !self.is_much(self.dirty.load(Ordering::Relaxed));
+        let objects: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
+        let mut objects: Vec<(u64, Arc<Object>)> = objects
+            .into_iter()
+            .map(|object| {
+                let bytes = object.state.lock().charged;
+                (bytes, object)
+            })
+            .filter(|(bytes, object)| *bytes > 0 && !object.stuck.load(Ordering::Acquire))
+            .collect();
+        objects.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        for (_, object) in objects {
+            if is_enough() {
+                return true;
+            }
+            if let Err(error) = self.flush_object(&object, Scope::Pressure) {
+                tracing::debug!(object = %object.ino, %error, "not brought out behind its writers");
+                object.stuck.store(true, Ordering::Release);
+            }
+        }
+        is_enough()
+    }
+}
