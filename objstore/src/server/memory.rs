@@ -27,7 +27,7 @@ pub(crate) struct Memory {
     pub(crate) shown: AtomicUsize,
     /// Where files for chunks are made, if they are.
     pub(crate) lends: Mutex<Option<tempfile::TempDir>>,
-    /// Files that came back filled, and whether they are taken.
+    /// Files that came back filled, and whether the next one is not taken.
     pub(crate) filled: AtomicUsize,
     pub(crate) refuses: AtomicBool,
     /// A free chunk of this id, or a grid chunk in this row, fails; of 99 all beyond. How, by what is left of the number
@@ -108,7 +108,7 @@ impl ChunkStore for Memory {
 
     fn adopt(&self, blank: Blank, _: &[u32]) -> Result<()> {
         self.filled.fetch_add(1, Relaxed);
-        if self.refuses.load(Relaxed) {
+        if self.refuses.swap(false, Relaxed) {
             return Err(StoreError::Deadline);
         }
         let data = blank.content().unwrap();

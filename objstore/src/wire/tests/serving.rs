@@ -121,9 +121,9 @@ fn half_frames_and_dribbling() {
     // A peer that does not take its reply.
     let mut stream = opened(&addr);
     stream
-        .write_all(&frame(VERSION, ECHO, b"", 32 << 20))
+        .write_all(&frame(VERSION, ECHO, b"", 8 << 20))
         .unwrap();
-    stream.write_all(&vec![1; 32 << 20]).unwrap();
+    stream.write_all(&vec![1; 8 << 20]).unwrap();
     let begun = Instant::now();
     while serving.connections() > 0 {
         assert!(

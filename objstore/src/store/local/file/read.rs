@@ -1,9 +1,12 @@
-//! Reading a chunk's file: through its mapping, each block checked before a byte of it goes out.
+//! Reading a chunk's file: through its mapping, each block checked before a byte of it goes out. What goes out of the
+//! file without a look at it (`lend`) is read into a buffer to be checked.
 //!
 //! A block that matched counts as checked for a second, so that many small reads sum it once; the
 //! pages in between are the page cache's, where they do not rot.
 
+use std::cell::RefCell;
 use std::ops::{Range, RangeInclusive};
+use std::os::unix::fs::FileExt;
 
 use super::group::{BLOCK, GROUP, Group, sum_of};
 use super::map::Map;
@@ -15,9 +18,14 @@ use crate::store::Lent;
 /// For how long a block that matched is trusted, in milliseconds.
 const CHECK_LIFE: u64 = 1000;
 
-/// Bytes that are summed at once, from what is read on, where the block before was summed lately: the kernel is asked
-/// once for all of them whether they are in memory.
+/// Bytes that are summed at once: of what is only summed; and from what is read on, where the block before was summed
+/// lately, since the kernel is asked once for all of them whether they are in memory.
 const AHEAD: u64 = 4 * BLOCK;
+
+thread_local! {
+    /// What is only summed is read into this.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 impl FileChunk {
     /// Copies content into `out`, which it fills; holes are fill. The state came from
@@ -175,8 +183,7 @@ impl FileChunk {
         let Some(group) = self.together(state, offset, len)? else {
             return Ok(false);
         };
-        let map = self.map(state, (offset / GROUP) as usize)?;
-        self.check(state, group, &map, offset..offset + len)?;
+        self.check(state, group, offset..offset + len)?;
         f(Lent {
             file: &self.file,
             at: data_at(state.area, offset),
@@ -209,11 +216,27 @@ impl FileChunk {
         self.verified(group, &look, self.look(map, &look)?)
     }
 
-    /// Checks the blocks of a range of one group, all of them present, unless that was done lately.
-    fn check(&self, state: &State, group: &Group, map: &Map, range: Range<u64>) -> Result<()> {
-        let look = self.looks(state, group, range);
-        if look.sums {
-            self.verified(group, &look, self.look(map, &look)?)?;
+    /// Checks the blocks of a range of one group, all of them present, unless that was done lately. Nobody looks at the
+    /// bytes afterwards, so they are read into a buffer that stays in the cache: through a mapping each page would have
+    /// to be mapped for it, which costs more than to copy it.
+    fn check(&self, state: &State, group: &Group, range: Range<u64>) -> Result<()> {
+        let all = self.looks(state, group, range);
+        let mut at = all.whole.start;
+        while all.sums && at < all.whole.end {
+            let end = (at + AHEAD).min(all.whole.end);
+            let look = self.looks(state, group, at..end);
+            at = end;
+            if !look.sums {
+                continue;
+            }
+            BUFFER.with_borrow_mut(|buffer| {
+                buffer.resize(AHEAD as usize, 0);
+                let bytes = &mut buffer[..(look.whole.end - look.whole.start) as usize];
+                (self.file)
+                    .read_exact_at(bytes, data_at(state.area, look.whole.start))
+                    .map_err(|e| self.cannot_look(&look, &e))?;
+                self.verified(group, &look, bytes).map(|_| ())
+            })?;
         }
         Ok(())
     }
@@ -283,12 +306,7 @@ impl FileChunk {
             match group.filter(|group| group.has(block_of(at))) {
                 Some(group) => {
                     group.doubt(block_of(at));
-                    self.check(
-                        state,
-                        group,
-                        &*self.map(state, (at / GROUP) as usize)?,
-                        at..end.min(at + BLOCK),
-                    )?;
+                    self.check(state, group, at..end.min(at + BLOCK))?;
                 }
                 None if state.head.sealed => {
                     return Err(self.damaged(format!("block {} is missing", at / BLOCK)));

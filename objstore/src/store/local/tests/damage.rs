@@ -325,6 +325,53 @@ fn files_cut_anywhere_give_errors_and_no_wrong_bytes() {
     assert_eq!(tally(&store, &chunks, "repaired"), (chunks.len(), 0));
 }
 
+/// Of a file that is sent, as of bytes that are read; over more blocks than are summed at once.
+#[test]
+fn nothing_damaged_is_lent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (name, form) = (free(1), form(&[1_000_003], 1, Codec::None, &[]));
+    let data = noise(1_000_003, 1);
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
+    drop(store);
+    let path = chunk_file(dir.path());
+    let lend = |store: &LocalStore, at: u64, len: u64| {
+        let mut seen = Vec::new();
+        let slab = boxed(&[at], &[len]);
+        let lent = store.lend(&name, &form, &slab, &mut |part| {
+            seen = vec![0; part.len as usize];
+            part.file.read_exact_at(&mut seen, part.at).unwrap();
+        });
+        lent.map(|lent| {
+            assert!(lent && seen == data[at as usize..(at + len) as usize]);
+        })
+    };
+    for at in [0usize, 262_143, 262_144, 700_000, 1_000_002] {
+        overwrite(&path, DATA + at as u64, &[!data[at]]);
+        // What was looked at a moment ago is not looked at again.
+        let store = LocalStore::open(dir.path(), fast()).unwrap();
+        let block = at as u64 / 65_536;
+        let error = lend(&store, 0, 1_000_003).unwrap_err().to_string();
+        assert!(error.contains(&format!("block {block} ")), "{error}");
+        assert!(lend(&store, at as u64, 1).is_err());
+        if block > 0 {
+            lend(&store, 0, block * 65_536).unwrap();
+        }
+        if block < 15 {
+            let behind = (block + 1) * 65_536;
+            lend(&store, behind, 1_000_003 - behind).unwrap();
+        }
+        overwrite(&path, DATA + at as u64, &[data[at]]);
+    }
+    // Cut while it is open.
+    let store = LocalStore::open(dir.path(), fast()).unwrap();
+    lend(&store, 0, 1).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(DATA + 400_000).unwrap();
+    assert!(lend(&store, 0, 1_000_003).is_err() && lend(&store, 350_000, 100_000).is_err());
+    lend(&store, 0, 300_000).unwrap();
+}
+
 #[test]
 fn a_file_cut_while_it_is_open_is_an_error_and_no_signal() {
     let dir = tempfile::tempdir().unwrap();
