@@ -2,9 +2,10 @@
 //!
 //! From half of `dirty_limit` on a thread flushes the objects that have most of it, one after the other, while writers
 //! go on into the other half. At the limit a writer waits for the flush of his object that runs, and if that was not
-//! enough he flushes himself, so what fails is told to somebody who waits. What fails behind is told to nobody: the data
-//! is still here, and who writes on, closes or syncs tries again. The thread leaves such an object alone until that has
-//! gone well, so that a server that is away is not waited for again and again.
+//! enough he flushes himself, so what fails is told to somebody who waits. A flush that fails behind is told to nobody: the data
+//! is still here, and who writes on, closes or syncs tries again. The thread leaves an object alone whose last flush
+//! failed, so that a server that is away is not waited for again and again. What fails after the data was committed
+//! is told as that of other flushes in the background, since nobody would try it again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,26 +127,34 @@ impl Client {
 
     /// Flushes the objects that have most until there is not much any more; false if there still is.
     fn bring_out_largest(&self) -> bool {
-        let is_enough = || !self.is_much(self.dirty.load(Ordering::Relaxed));
         let objects: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
-        let mut objects: Vec<(u64, Arc<Object>)> = objects
-            .into_iter()
-            .map(|object| {
-                let bytes = object.state.lock().charged;
-                (bytes, object)
-            })
-            .filter(|(bytes, object)| *bytes > 0 && !object.stuck.load(Ordering::Acquire))
-            .collect();
-        objects.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        for (_, object) in objects {
-            if is_enough() {
+        let mut stuck = 0;
+        let mut largest = Vec::new();
+        for object in objects {
+            let bytes = object.state.lock().charged;
+            match object.stuck.load(Ordering::Acquire) {
+                true => stuck += bytes as i64,
+                false if bytes > 0 => largest.push((bytes, object)),
+                false => {}
+            }
+        }
+        // What cannot be brought out is no reason to make small chunks of all else.
+        let is_enough = || !self.is_much(self.dirty.load(Ordering::Relaxed) - stuck);
+        largest.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        for (_, object) in largest {
+            if is_enough() || *self.behind.closed.lock() {
                 return true;
             }
             if let Err(error) = self.flush_object(&object, Scope::Pressure) {
-                tracing::debug!(object = %object.ino, %error, "not brought out behind its writers");
-                object.stuck.store(true, Ordering::Release);
+                match object.stuck.load(Ordering::Acquire) {
+                    true => {
+                        tracing::debug!(object = %object.ino, %error, "not brought out behind its writers");
+                    }
+                    // The data is out, and nobody has it here to try again.
+                    false => object.blame(&error),
+                }
             }
         }
-        is_enough()
+        stuck == 0 && is_enough()
     }
 }

@@ -226,6 +226,7 @@ impl Client {
                 }
             }
             Err(error) => {
+                object.stuck.store(true, Ordering::Release);
                 tracing::warn!(object = %object.ino, %error, "a flush failed; the data is kept while the file is open");
                 match Arc::try_unwrap(taken) {
                     Ok(taken) => state.runs.put_back(taken),

@@ -60,7 +60,7 @@ pub(super) struct Object {
     pub(super) touched: AtomicBool,
     /// How far on each axis, in cells, what was written in place since the last commit reaches.
     pub(super) placed: Mutex<Coords>,
-    /// The last flush that went on behind its writers failed, and none has gone well since.
+    /// The last flush failed. Changed under the lock of `state`.
     pub(super) stuck: AtomicBool,
     /// When this mount last wrote to it.
     pub(super) written: Mutex<Option<Time>>,

@@ -264,8 +264,9 @@ impl Runs {
             .map(|(start, run)| (*start, run.bytes.as_slice()))
     }
 
-    /// Copies all runs into `other`.
+    /// Copies all runs into `other`, and whose bytes others have written over.
     pub(super) fn copy_into(&self, other: &mut Runs) {
+        other.covered.extend_from_slice(&self.covered);
         for (start, run) in &self.map {
             other.place(*start, run.bytes.clone(), run.writer, run.since);
         }
@@ -354,6 +355,21 @@ mod tests {
             1 => (0u64..100, 0u64..40).prop_map(|(from, len)| Step::Remove(from, from + len)),
             1 => (any::<bool>(), 0u64..120).prop_map(|(a, below)| Step::TakeAndPutBack(a, below)),
         ]
+    }
+
+    /// As for a flush that failed while a read still looked at what it had taken.
+    #[test]
+    fn a_copy_knows_whose_bytes_others_have_written_over() {
+        let mut runs = Runs::default();
+        runs.insert(10, &[1; 5], A);
+        runs.insert(10, &[2; 5], B);
+        assert!(runs.has(A));
+        let taken = runs.take(None, u64::MAX);
+        assert!(!runs.has(A));
+        let mut copy = Runs::default();
+        taken.copy_into(&mut copy);
+        runs.put_back(copy);
+        assert!(runs.has(A) && runs.has(B));
     }
 
     proptest! {

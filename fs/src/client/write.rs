@@ -105,7 +105,7 @@ impl Handle {
         self.check()?;
         let admitted = self.client.admit(&self.object)?;
         if self.client.over_budget() {
-            self.client.relieve(&self.object)?;
+            return Ok(None);
         }
         let by = writer(life);
         let needs = self.needs_to_write(by, offset, data.len());

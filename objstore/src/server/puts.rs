@@ -39,7 +39,9 @@ pub(super) fn take(
     let bytes = items
         .iter()
         .try_fold(0u64, |n, item| n.checked_add(item.bytes));
-    if bytes != Some(payload.left() as u64) || items.iter().any(|item| item.op != WriteOp::Put) {
+    let are_puts = items.iter().all(|item| item.op == WriteOp::Put);
+    let is_any_large = items.iter().any(|item| item.bytes > FROM as u64);
+    if bytes != Some(payload.left() as u64) || !are_puts || !is_any_large {
         return Ok(None);
     }
     let mut done = 0;
