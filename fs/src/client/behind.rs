@@ -8,7 +8,7 @@
 //! is told as that of other flushes in the background, since nobody would try it again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -21,11 +21,15 @@ use super::object::{Object, State};
 /// How long nothing is tried where nothing could be done.
 const REST: Duration = Duration::from_millis(100);
 
+/// Somebody wrote, and there was too much.
+const ASKED: u8 = 1;
+/// The thread looks again in a while: nobody need wake it.
+const RESTS: u8 = 2;
+
 /// What the thread is told.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
-    /// Somebody wrote, and there was too much.
-    asked: AtomicBool,
+    state: AtomicU8,
     closed: Mutex<bool>,
     changed: Condvar,
 }
@@ -38,7 +42,7 @@ impl Behind {
     }
 
     fn ask(&self) {
-        if !self.asked.swap(true, Ordering::AcqRel) {
+        if self.state.fetch_or(ASKED, Ordering::AcqRel) == 0 {
             let _order = self.closed.lock();
             self.changed.notify_all();
         }
@@ -48,7 +52,7 @@ impl Behind {
     fn wait(&self) -> bool {
         let mut closed = self.closed.lock();
         while !*closed {
-            if self.asked.swap(false, Ordering::AcqRel) {
+            if self.state.fetch_and(!ASKED, Ordering::AcqRel) & ASKED != 0 {
                 return true;
             }
             self.changed.wait(&mut closed);
@@ -56,14 +60,15 @@ impl Behind {
         false
     }
 
-    /// Where nothing could be done each write would wake the thread up again: for a while none does.
+    /// Where nothing could be done each write would wake the thread up again: for a while none does. Who asks
+    /// meanwhile is heard after it: he may have been the last to write, of an object that can be brought out by now.
     fn rest(&self) {
-        self.asked.store(true, Ordering::Release);
+        self.state.fetch_or(RESTS, Ordering::AcqRel);
         let mut closed = self.closed.lock();
         if !*closed {
             self.changed.wait_for(&mut closed, REST);
         }
-        self.asked.store(false, Ordering::Release);
+        self.state.fetch_and(!RESTS, Ordering::AcqRel);
     }
 }
 
@@ -156,5 +161,26 @@ impl Client {
             }
         }
         stuck == 0 && is_enough()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_while_nothing_can_be_done_is_heard_after_it() {
+        let behind = Behind::default();
+        behind.ask();
+        assert!(behind.wait());
+        std::thread::scope(|scope| {
+            let resting = scope.spawn(|| behind.rest());
+            behind.ask();
+            resting.join().expect("a rest");
+        });
+        assert_eq!(behind.state.load(Ordering::Acquire), ASKED);
+        assert!(behind.wait());
+        behind.close();
+        assert!(!behind.wait());
     }
 }

@@ -17,6 +17,9 @@ use slabfs_objstore::server::{Fence, Heart, HeartOptions};
 use slabfs_objstore::store::{LocalOptions, LocalStore, Patches, Space};
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
+/// Nothing that a test waits for takes as long.
+const LONGEST: Duration = Duration::from_secs(60);
+
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// What becomes of the next chunks that are put.
@@ -45,16 +48,24 @@ impl Gated {
         self.changed.notify_all();
     }
 
+    /// Waits until the gate is so; for a minute, after which it never will.
+    #[track_caller]
     pub(crate) fn until(&self, is: impl Fn(Gate) -> bool) {
-        let gate = self.gate.lock().unwrap();
-        drop(self.changed.wait_while(gate, |gate| !is(*gate)).unwrap());
+        self.wait_while(|gate| !is(*gate));
     }
 
     /// Waits until so many chunks could not be put.
+    #[track_caller]
     pub(crate) fn until_failed(&self, most: usize) {
+        self.wait_while(|_| *self.failed.lock().unwrap() < most);
+    }
+
+    #[track_caller]
+    fn wait_while(&self, waits: impl FnMut(&mut Gate) -> bool) {
         let gate = self.gate.lock().unwrap();
-        let waits = |_: &mut Gate| *self.failed.lock().unwrap() < most;
-        drop(self.changed.wait_while(gate, waits).unwrap());
+        let waited = self.changed.wait_timeout_while(gate, LONGEST, waits);
+        let (gate, timeout) = waited.unwrap();
+        assert!(!timeout.timed_out(), "waited in vain: {:?}", *gate);
     }
 
     /// How many chunks could not be put.
