@@ -71,6 +71,9 @@ pub enum StoreError {
     /// The session that asks is over: nothing it says may change what others can write by now.
     #[error("{0} is over, and the data server takes no changes of it any more")]
     Fenced(SessionId),
+    /// The client has made later requests since, and has given this one up: it asks again if it still waits.
+    #[error("the client has given this request up")]
+    Superseded,
 }
 
 fn holder_text(holder: &Option<u32>) -> String {
@@ -82,7 +85,7 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::NoSpace | Self::Unavailable { .. } | Self::Deadline => true,
+            Self::NoSpace | Self::Unavailable { .. } | Self::Deadline | Self::Superseded => true,
             Self::Io { errno, .. } => {
                 matches!(
                     *errno,

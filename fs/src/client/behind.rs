@@ -96,7 +96,8 @@ impl Client {
         dirty > (self.options.dirty_limit / 2) as i64
     }
 
-    /// Flushes until the unflushed data is within its bound: this object's first, then others'.
+    /// Flushes until the unflushed data is within its bound: this object's first, then others', but for those that are
+    /// being flushed, or could not be. Beside such ones each writer brings out his own as it comes.
     pub(super) fn relieve(&self, object: &Arc<Object>) -> Result<(), FsError> {
         drop(object.flushing.read());
         if !self.over_budget() {
@@ -111,11 +112,20 @@ impl Client {
             if !self.over_budget() {
                 return Ok(());
             }
+            let own = Arc::ptr_eq(&other, object);
+            // Who writes to one object does not wait for the server of another one that is away.
+            let waits = other.flushing.is_locked_exclusive() || other.stuck.load(Ordering::Acquire);
+            if waits && !own {
+                continue;
+            }
             if let Err(error) = self.flush_object(&other, Scope::All) {
-                if Arc::ptr_eq(&other, object) {
+                if own {
                     return Err(error);
                 }
-                other.blame(&error);
+                // As behind the writers: what is kept is tried again by whoever needs it.
+                if !other.stuck.load(Ordering::Acquire) {
+                    other.blame(&error);
+                }
             }
         }
         Ok(())

@@ -225,6 +225,12 @@ impl Client {
                     self.charge(-(stream.progress.lock().tail.len() as i64));
                 }
             }
+            // It was closed meanwhile: nobody is there who could try again.
+            Err(_) if state.opens == 0 => {
+                if !taken.is_empty() || !streams.is_empty() {
+                    object.give_up();
+                }
+            }
             Err(error) => {
                 object.stuck.store(true, Ordering::Release);
                 tracing::warn!(object = %object.ino, %error, "a flush failed; the data is kept while the file is open");

@@ -190,6 +190,16 @@ impl Object {
         }
     }
 
+    /// Nobody has it open any more, and what was written did not all get out: whoever still works on it tells nothing of
+    /// that, since a size without the bytes would show zeros. Under the lock of `state`.
+    pub(super) fn give_up(&self) {
+        tracing::error!(object = %self.ino, "closed with data that could not be flushed; that data is lost");
+        self.grown.store(0, Ordering::Release);
+        self.touched.store(false, Ordering::Release);
+        self.stored.store(0, Ordering::Release);
+        *self.placed.lock() = Coords::new();
+    }
+
     /// Another mount made the object smaller, and something that was written here lies outside now: it
     /// is gone, and whoever has the object open is told.
     pub(super) fn blame_cut(&self, dims: &Coords) {

@@ -226,14 +226,13 @@ impl Client {
                 let runs = std::mem::take(&mut state.runs);
                 let streams = std::mem::take(&mut state.streams);
                 self.account(&mut state);
-                (runs, streams, std::mem::take(&mut state.unsynced))
+                if !runs.is_empty() || !streams.is_empty() {
+                    object.give_up();
+                }
+                (streams, std::mem::take(&mut state.unsynced))
             })
         };
-        if let Some((runs, streams, unsynced)) = left {
-            if !runs.is_empty() || !streams.is_empty() {
-                tracing::error!(object = %object.ino,
-                    "closed with data that could not be flushed; that data is lost");
-            }
+        if let Some((streams, unsynced)) = left {
             self.drop_streams(&streams);
             self.leave(object, unsynced.into_iter().collect());
             // A read that still runs leaves nothing there.

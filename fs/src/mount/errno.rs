@@ -225,7 +225,8 @@ fn store_number(error: &StoreError) -> Errno {
         | StoreError::Io { .. }
         | StoreError::Protocol(_)
         | StoreError::Locked { .. }
-        | StoreError::Fenced(_) => Errno::EIO,
+        | StoreError::Fenced(_)
+        | StoreError::Superseded => Errno::EIO,
     }
 }
 

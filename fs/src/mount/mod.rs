@@ -25,7 +25,7 @@
 //! # What the kernel caches
 //!
 //! Handles bypass the page cache (`FOPEN_DIRECT_IO`): a read asks the daemon, which knows what is newest to
-//! the byte. Pages are kept only for mappings. Names and attributes are kept for a second while no other
+//! the byte (`docs/decisions/pages.md`). Pages are kept only for mappings. Names and attributes are kept for a second while no other
 //! session is attached, and not at all otherwise. Kernel writeback caching is off: it writes whole pages
 //! back, and two mounts that write neighbouring bytes would undo each other.
 

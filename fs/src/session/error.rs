@@ -213,7 +213,9 @@ fn of_store(error: &StoreError) -> ErrorKind {
     match error {
         StoreError::NoSpace => ErrorKind::NoSpace,
         StoreError::Missing(_) | StoreError::Damaged { .. } => ErrorKind::Damaged,
-        StoreError::Unavailable { .. } | StoreError::Deadline => ErrorKind::Unavailable,
+        StoreError::Unavailable { .. } | StoreError::Deadline | StoreError::Superseded => {
+            ErrorKind::Unavailable
+        }
         StoreError::Invalid(_) => ErrorKind::Invalid,
         StoreError::Io { .. } | StoreError::Protocol(_) | StoreError::Locked { .. } => {
             ErrorKind::Io

@@ -7,6 +7,7 @@
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -52,6 +53,22 @@ impl Request<'_> {
     }
 }
 
+/// For whom a request is made, and in which turn of the pool it is sent by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asker {
+    pub(super) session: SessionId,
+    pub(super) turn: u64,
+}
+
+impl Asker {
+    fn now(session: SessionId, pool: &Pool) -> Asker {
+        Asker {
+            session,
+            turn: pool.turn(),
+        }
+    }
+}
+
 /// One message to one server: some of the caller's pieces.
 pub(super) trait Message<'a>: Send {
     /// The caller's number of its first piece.
@@ -59,8 +76,7 @@ pub(super) trait Message<'a>: Send {
     /// Bytes moved, for the choice of threads.
     fn bytes(&self) -> u64;
     /// What is sent to a remote server.
-    /// `session`: for whom.
-    fn request(&self, session: SessionId) -> WireResult<Request<'a>>;
+    fn request(&self, asker: Asker) -> WireResult<Request<'a>>;
     /// The same as whole chunks that may be written to files of the server; nothing if they are to be sent.
     fn fillings(&self) -> Vec<Filling<'a>> {
         Vec::new()
@@ -170,7 +186,11 @@ fn depart<'a, M: Message<'a>>(
     let Some(Target::Remote(pool)) = table.get(&job.server) else {
         return None;
     };
-    let request = job.messages.first()?.request(session).ok()?;
+    let request = job
+        .messages
+        .first()?
+        .request(Asker::now(session, pool))
+        .ok()?;
     pool.begin(
         request.kind,
         &request.control,
@@ -271,6 +291,8 @@ impl Servers {
                             }
                             pause = (pause * 2).min(super::AGAIN_AT_MOST);
                         }
+                        // Another request was given up meanwhile: this one is still waited for, and is of this turn now.
+                        Err((_, StoreError::Superseded)) if Instant::now() < until.tries => {}
                         verdict => break verdict?,
                     }
                 },
@@ -299,7 +321,7 @@ fn remote<'a, M: Message<'a>>(
     if blank::put(pool, &message.fillings(), steady, until) {
         return Ok(());
     }
-    let request = message.request(session)?;
+    let request = message.request(Asker::now(session, pool))?;
     pool.call_with(
         request.kind,
         &request.control,

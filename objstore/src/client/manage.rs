@@ -1,12 +1,12 @@
 //! Everything that is neither read nor write: sealing, clipping, punching, deleting, syncing, looking.
 
 use serde::{Serialize, de::DeserializeOwned};
-use slabfs_model::{Hyperslab, ObjectId, ServerId, SessionId};
+use slabfs_model::{Hyperslab, ObjectId, ServerId};
 use smallvec::SmallVec;
 
 use super::{
     ClipPiece, PunchPiece, SealPiece, Servers, Target,
-    fanout::{Failure, Job, Message, Request, Sorter, decode, encode, store_error, weight},
+    fanout::{Asker, Failure, Job, Message, Request, Sorter, decode, encode, store_error, weight},
     target,
     write::failure,
 };
@@ -263,12 +263,13 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
         0
     }
 
-    fn request(&self, session: SessionId) -> WireResult<Request<'a>> {
+    fn request(&self, asker: Asker) -> WireResult<Request<'a>> {
         Ok(Request {
             kind: self.kind,
             control: match self.kind {
                 kind::CLIP | kind::PUNCH | kind::DELETE | kind::WIPE => encode(&BySession {
-                    session,
+                    session: asker.session,
+                    turn: asker.turn,
                     items: &self.items,
                 })?,
                 _ => encode(&self.items)?,

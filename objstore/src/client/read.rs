@@ -2,13 +2,15 @@
 
 use std::io::IoSliceMut;
 
-use slabfs_model::{Hyperslab, ServerId, SessionId};
+use slabfs_model::{Hyperslab, ServerId};
 use smallvec::SmallVec;
 
 use super::{
     Counters, ReadPiece, Servers, Table, Target,
     counters::touched,
-    fanout::{Failure, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight},
+    fanout::{
+        Asker, Failure, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight,
+    },
     loans::Lent,
     target,
 };
@@ -251,7 +253,7 @@ impl<'a> Message<'a> for Read<'a> {
         self.parts.iter().map(|p| p.out.len() as u64).sum()
     }
 
-    fn request(&self, _session: SessionId) -> WireResult<Request<'a>> {
+    fn request(&self, _asker: Asker) -> WireResult<Request<'a>> {
         let items: Vec<_> = self
             .parts
             .iter()

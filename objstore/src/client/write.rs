@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use slabfs_model::{Hyperslab, SessionId};
+use slabfs_model::Hyperslab;
 use smallvec::SmallVec;
 
 use super::blank::{self, Filling};
@@ -10,7 +10,8 @@ use super::{
     Servers, Table, Target, WriteKind, WritePiece,
     counters::touched,
     fanout::{
-        Failure, Job, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight,
+        Asker, Failure, Job, MUCH, Message, Request, Sorter, decode, encode, remote_messages,
+        weight,
     },
     pieces::bytes,
 };
@@ -191,7 +192,7 @@ impl<'a> Message<'a> for Write<'a> {
         self.parts.iter().map(|p| p.bytes).sum()
     }
 
-    fn request(&self, session: SessionId) -> WireResult<Request<'a>> {
+    fn request(&self, asker: Asker) -> WireResult<Request<'a>> {
         let mut payload = SmallVec::new();
         let mut items = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -206,7 +207,11 @@ impl<'a> Message<'a> for Write<'a> {
         }
         Ok(Request {
             kind: kind::WRITE,
-            control: encode(&BySession { session, items })?,
+            control: encode(&BySession {
+                session: asker.session,
+                turn: asker.turn,
+                items,
+            })?,
             payload,
             made: Vec::new(),
         })

@@ -4,9 +4,9 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
-use slabfs_model::SessionId;
 
 use super::fence::{Entered, Fence};
+use super::turns::{Begun, Turns};
 use super::{batch, blank, check, loans, puts, read};
 use crate::{
     error::{Result, StoreError},
@@ -53,7 +53,15 @@ impl DataServer {
         fence: Option<Arc<Fence>>,
         options: ServeOptions,
     ) -> WireResult<DataServer> {
-        let serving = serve_with(listener, Arc::new(Answerer { store, fence }), options)?;
+        let serving = serve_with(
+            listener,
+            Arc::new(Answerer {
+                store,
+                fence,
+                turns: Turns::default(),
+            }),
+            options,
+        )?;
         Ok(DataServer { serving })
     }
 
@@ -81,15 +89,17 @@ impl DataServer {
 struct Answerer {
     store: Arc<dyn ChunkStore>,
     fence: Option<Arc<Fence>>,
+    turns: Turns,
 }
 
 impl Answerer {
-    /// Leave for a session to change grid chunks, for as long as it is held.
-    fn enter(&self, session: SessionId) -> Result<Option<Entered<'_>>> {
-        self.fence
-            .as_ref()
-            .map(|fence| fence.enter(session))
-            .transpose()
+    /// Leave for a session to change grid chunks in a turn of its client, for as long as it is held.
+    fn enter<T>(&self, asked: &BySession<T>) -> Result<(Option<Entered<'_>>, Begun<'_>)> {
+        let fence = || self.fence.as_ref().map(|fence| fence.enter(asked.session));
+        // Who is over, or of another filesystem, is not remembered; and nobody waits while a new list is held up by it.
+        drop(fence().transpose()?);
+        let begun = self.turns.begin(asked.session, asked.turn)?;
+        Ok((fence().transpose()?, begun))
     }
 }
 
@@ -129,7 +139,7 @@ impl Handler for Answerer {
             },
             kind::WRITE_BATCH => outcome(call, |control, payload| {
                 let asked: BySession<BatchWrites> = decode(control).map_err(|e| (0, e))?;
-                let _entered = self.enter(asked.session).map_err(|e| (0, e))?;
+                let _entered = self.enter(&asked).map_err(|e| (0, e))?;
                 let (puts, batches) = (&asked.items.puts, &asked.items.batches);
                 let (own, rest) = payload.split_at(bytes_of(puts, payload)?);
                 let done = write_each(store, puts, own)?;
@@ -167,7 +177,7 @@ impl Handler for Answerer {
                 names
                     .iter()
                     .try_for_each(check::name)
-                    .and_then(|()| in_place.then(|| self.enter(asked.session)).transpose())
+                    .and_then(|()| in_place.then(|| self.enter(&asked)).transpose())
                     .and_then(|_entered| store.delete(names))
                     .map_err(|e| (0, e))?;
                 Ok(names.len() as u64)
@@ -212,7 +222,7 @@ impl Answerer {
     /// Writes pieces in order, until one fails.
     fn write(&self, control: &[u8], payload: &[u8]) -> std::result::Result<u64, (u64, StoreError)> {
         let asked: BySession<Vec<WriteItem>> = decode(control).map_err(|e| (0, e))?;
-        let items = asked.items;
+        let items = &asked.items;
         let bytes = items
             .iter()
             .try_fold(0u64, |n, item| n.checked_add(item.bytes));
@@ -226,10 +236,10 @@ impl Answerer {
             .iter()
             .any(|item| matches!(item.op, WriteOp::Write(_)));
         let _entered = match in_place {
-            true => self.enter(asked.session).map_err(|e| (0, e))?,
+            true => Some(self.enter(&asked).map_err(|e| (0, e))?),
             false => None,
         };
-        write_each(self.store.as_ref(), &items, payload)
+        write_each(self.store.as_ref(), items, payload)
     }
 
     /// Does something to grid chunks for each item in order, until one fails.
@@ -241,7 +251,7 @@ impl Answerer {
         outcome(call, |control, _| {
             let asked: BySession<Vec<T>> = decode(control).map_err(|e| (0, e))?;
             let count = asked.items.len() as u64;
-            let _entered = self.enter(asked.session).map_err(|e| (0, e))?;
+            let _entered = self.enter(&asked).map_err(|e| (0, e))?;
             for (i, item) in asked.items.into_iter().enumerate() {
                 act(item).map_err(|e| (i as u64, e))?;
             }

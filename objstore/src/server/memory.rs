@@ -32,8 +32,9 @@ pub(crate) struct Memory {
     pub(crate) refuses: AtomicBool,
     /// A free chunk of this id, or a grid chunk in this row, fails; of 99 all beyond. How, by what is left of the number
     /// divided by 100: 1 panics, 2 has no space, 3 is damaged, 4 goes before its bytes are read, 5 is damaged already when
-    /// nothing of it is read.
+    /// nothing of it is read, 6 waits, as the first to come, until the trap is another one.
     pub(crate) trap: AtomicU64,
+    pub(crate) held: AtomicBool,
 }
 
 fn flat(data: &[IoSlice<'_>]) -> Vec<u8> {
@@ -68,6 +69,13 @@ impl Memory {
             1 => panic!("the trap of chunk 1"),
             2 => Err(StoreError::NoSpace),
             4 => Err(StoreError::Missing(name.clone())),
+            6 => {
+                let first = !self.held.swap(true, Relaxed);
+                while first && self.trap_of(name) == 6 {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            }
             _ => Err(StoreError::Damaged {
                 name: name.clone(),
                 detail: "as asked".into(),

@@ -21,7 +21,8 @@ const MAGIC: [u8; 4] = *b"SLBW";
 /// 4: several batches in a message, and files for new chunks. 5: files of chunks to be read, and sums with those that were
 /// filled. 6: mounts whose life is over say what they keep. 7: replies to large reads that say behind the bytes what went
 /// wrong. 8: mounts say which locks may be ending. 9: mounts keep names.
-pub const VERSIONS: (u16, u16) = (9, 9);
+/// 10: what changes grid chunks says in which turn of its client.
+pub const VERSIONS: (u16, u16) = (10, 10);
 
 /// The most files beside one reply; the kernel takes 253.
 pub const MAX_FILES: usize = 64;

@@ -64,6 +64,9 @@ pub mod kind {
 pub struct BySession<T> {
     /// The session; 0 for none.
     pub session: SessionId,
+    /// How often the client had lost a connection to this server with a request on it that was not answered. What
+    /// changes grid chunks is refused when the server has seen a higher one of the session.
+    pub turn: u64,
     /// What it asks.
     pub items: T,
 }
@@ -378,12 +381,13 @@ mod tests {
         assert_eq!(hex(&places), "0001018040a08d06");
         let from = BySession {
             session: SessionId(300),
+            turn: 2,
             items: vec![Wipe {
                 object: ObjectId(7),
                 below: None,
             }],
         };
-        assert_eq!(hex(&from), "ac02010700");
+        assert_eq!(hex(&from), "ac0202010700");
         assert_eq!(
             hex(&Outcome {
                 done: 2,
@@ -446,6 +450,7 @@ mod tests {
                 "0801640105",
             ),
             (StoreError::Fenced(SessionId(300)), "09ac02"),
+            (StoreError::Superseded, "0a"),
         ] {
             assert_eq!(hex(&error), bytes, "{error}");
         }

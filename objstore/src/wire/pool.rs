@@ -4,11 +4,13 @@
 //! A call takes the connection used last (its buffers are warm), or opens one. A connection on which
 //! anything went wrong is dropped, and with it the other idle ones, which very likely lead to the same
 //! dead server; then the call tries anew, at first at once, later with growing pauses. So **a request
-//! may arrive more than once**: services make theirs idempotent.
+//! may arrive more than once**, and long after its call has failed: services make theirs idempotent, and where that
+//! does not do, requests say the pool's *turn* ([`Pool::turn`]) and late ones are refused.
 
 use std::{
     io::IoSlice,
     os::fd::OwnedFd,
+    sync::Arc,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -67,6 +69,7 @@ pub struct Pool {
     key: Option<Key>,
     deadline: Duration,
     next_id: AtomicU64,
+    turn: Arc<AtomicU64>,
     state: Mutex<State>,
     closing: Condvar,
 }
@@ -88,6 +91,17 @@ struct Idle {
 struct Line {
     connection: Connection,
     control: Vec<u8>,
+    /// A request is on it that was not answered.
+    busy: bool,
+    turn: Arc<AtomicU64>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.busy {
+            self.turn.fetch_add(1, Ordering::AcqRel);
+        }
+    }
 }
 
 /// A request that has been sent and not been answered.
@@ -107,6 +121,7 @@ impl Pool {
             key,
             deadline,
             next_id: AtomicU64::new(1),
+            turn: Arc::default(),
             state: Mutex::new(State::default()),
             closing: Condvar::new(),
         }
@@ -122,6 +137,12 @@ impl Pool {
     pub fn move_to(&self, addr: Addr) {
         *self.addr.write() = addr;
         self.state.lock().idle.clear();
+    }
+
+    /// How often a connection was lost, or given up, with a request on it that was not answered: before the call of that
+    /// request returned. So that may be done still, if it is not refused for what was made in a higher turn.
+    pub fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Acquire)
     }
 
     /// The time a call may take.
@@ -330,10 +351,12 @@ impl Pool {
         until: Instant,
     ) -> WireResult<Flight> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        line.busy = true;
         match line.connection.send(kind, id, control, payload, until) {
             Ok(()) => Ok(Flight { line, kind, id }),
             Err(e @ WireError::TooLarge { .. }) => {
                 // Nothing was sent.
+                line.busy = false;
                 self.keep(line);
                 Err(e)
             }
@@ -365,11 +388,14 @@ impl Pool {
         let Line {
             connection,
             control,
+            busy,
+            ..
         } = line;
         // The reply must be there, whole, when the call's time is over.
         let rest = until.saturating_duration_since(Instant::now());
         let head = connection.recv_head(control, until, rest)?;
         if head.kind == self::kind::FAULT && head.id == id && head.payload == 0 {
+            *busy = false;
             return Err(WireError::Fault {
                 addr: self.addr().to_string(),
                 detail: hello::text(control),
@@ -384,7 +410,10 @@ impl Pool {
         let mut incoming = Incoming::new(connection, head.payload, until);
         take(control, &mut incoming)?;
         match incoming.left() {
-            0 => Ok(()),
+            0 => {
+                *busy = false;
+                Ok(())
+            }
             left => Err(incoming.protocol(format!("{left} bytes of payload too many"))),
         }
     }
@@ -410,6 +439,8 @@ impl Pool {
             Line {
                 connection,
                 control: Vec::new(),
+                busy: false,
+                turn: self.turn.clone(),
             },
         ))
     }

@@ -66,6 +66,54 @@ fn a_moment() {
     std::thread::sleep(std::time::Duration::from_millis(200));
 }
 
+/// One object has all that may wait in memory, and its server is stopped: who writes to another one waits for nothing.
+#[test]
+fn writers_do_not_wait_for_the_servers_of_others() {
+    needs_mount!();
+    let cluster = Cluster::with(2, 1, &["--io-timeout", "10m", "--dirty-limit", "8M"]);
+    for (name, server) in [("away", "server:1"), ("there", "server:2")] {
+        create(
+            &cluster.at(0, name),
+            "256,65536",
+            "u1",
+            &["--placement", server],
+        );
+    }
+    let [away, there] = ["away", "there"].map(|name| file::open(&cluster.at(0, name)));
+    let stopped = Stopped::now(&cluster);
+    cluster.server(1).signal(Signal::SIGCONT);
+    let (full, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let rows = |file: &File, byte: u8, rows: u64| {
+        for row in 0..rows {
+            file.write_all_at(&[byte; 65536], row * 65536)
+                .expect("written");
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            rows(&away, 1, 256);
+            full.store(true, Ordering::SeqCst);
+        });
+        let dirty = || slabfs_tests::tool::stats(&cluster.mnt(0))["dirty_bytes"].as_u64();
+        poll::until_true("the limit is reached", || dirty() >= Some(8 << 20));
+        scope.spawn(|| {
+            rows(&there, 2, 8);
+            there.sync_all().expect("synced");
+            done.store(true, Ordering::SeqCst);
+        });
+        poll::until_true("the other object is written", || {
+            done.load(Ordering::SeqCst)
+        });
+        assert!(!full.load(Ordering::SeqCst));
+        drop(stopped);
+    });
+    for (file, byte, rows) in [(&away, 1, 256), (&there, 2, 8)] {
+        let mut seen = vec![0; rows << 16];
+        file.read_exact_at(&mut seen, 0).expect("read");
+        assert!(seen.iter().all(|&found| found == byte));
+    }
+}
+
 #[test]
 fn syncs_and_closes_of_byte_objects() {
     needs_mount!();

@@ -264,6 +264,27 @@ fn umount_does_not_lose_in_silence() {
     umount(&[]).ok();
 }
 
+/// What a close could not store is lost, and nothing of it shows: neither when somebody else tries to store it at the same
+/// time.
+#[test]
+fn what_a_close_could_not_store_does_not_show() {
+    needs_mount!();
+    let cluster = Cluster::with(1, 2, &["--io-timeout", "2s"]);
+    let written = file::open_new(&cluster.at(0, "f"));
+    cluster.server(0).signal(nix::sys::signal::Signal::SIGSTOP);
+    std::os::unix::fs::FileExt::write_all_at(&written, &[7; 100_000], 0).expect("written");
+    // It returns when its flush has failed, and the kernel releases the file then, which tries once more.
+    drop(written);
+    let mnt = cluster.mnt(0);
+    slabfs(["umount", mnt.to_str().expect("text")]).fails(1, &["stays mounted"]);
+    poll::until_true("the data is given up", || {
+        stats(&mnt)["dirty_bytes"].as_u64() == Some(0)
+    });
+    cluster.server(0).signal(nix::sys::signal::Signal::SIGCONT);
+    slabfs(["umount", mnt.to_str().expect("text")]).ok();
+    assert_eq!(file::read(&cluster.at(1, "f")).len(), 0);
+}
+
 /// A mount whose metadata service is away answers late; who takes it down is told when he said.
 #[test]
 fn umount_waits_no_longer_than_it_is_told() {

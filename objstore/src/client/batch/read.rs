@@ -6,13 +6,14 @@
 
 use std::io::IoSliceMut;
 
-use slabfs_model::SessionId;
 use smallvec::SmallVec;
 
 use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sections, sort};
 use crate::batch::{Feed, Memory, PART, SPAN, Share, Window, carry_window, is_there, read_window};
 use crate::client::counters::touched;
-use crate::client::fanout::{Failure, Message, Request, Sorter, decode, encode, remote_messages};
+use crate::client::fanout::{
+    Asker, Failure, Message, Request, Sorter, decode, encode, remote_messages,
+};
 use crate::client::loans::Lent;
 use crate::client::{Servers, Table};
 use crate::error::StoreError;
@@ -208,7 +209,7 @@ impl<'a> Message<'a> for Read<'a, '_> {
         self.sections.iter().map(|section| section.bytes).sum()
     }
 
-    fn request(&self, _session: SessionId) -> WireResult<Request<'a>> {
+    fn request(&self, _asker: Asker) -> WireResult<Request<'a>> {
         let requests: Vec<_> = self.sections.iter().map(Section::request).collect();
         Ok(Request {
             kind: kind::READ_BATCH,

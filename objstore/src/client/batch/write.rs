@@ -1,6 +1,5 @@
 //! Writing batches into grid chunks, in place, and whole immutable chunks beside them.
 
-use slabfs_model::SessionId;
 use slabfs_model::batch::pack;
 use smallvec::SmallVec;
 
@@ -8,7 +7,7 @@ use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sectio
 use crate::batch::Patching;
 use crate::client::counters::touched;
 use crate::client::fanout::{
-    Failure, Message, Request, Sorter, decode, encode, remote_messages, weight,
+    Asker, Failure, Message, Request, Sorter, decode, encode, remote_messages, weight,
 };
 use crate::client::pieces::bytes;
 use crate::client::write::failure;
@@ -148,7 +147,7 @@ impl<'a> Message<'a> for Write<'a> {
         puts.chain(sections).sum()
     }
 
-    fn request(&self, session: SessionId) -> WireResult<Request<'a>> {
+    fn request(&self, asker: Asker) -> WireResult<Request<'a>> {
         let mut made = Vec::new();
         for section in &self.sections {
             for item in &section.items {
@@ -169,7 +168,8 @@ impl<'a> Message<'a> for Write<'a> {
         Ok(Request {
             kind: kind::WRITE_BATCH,
             control: encode(&BySession {
-                session,
+                session: asker.session,
+                turn: asker.turn,
                 items: BatchWrites {
                     puts,
                     batches: self

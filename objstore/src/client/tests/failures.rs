@@ -238,3 +238,48 @@ fn a_server_that_lets_nobody_in_is_waited_for_and_one_that_refuses_is_not() {
         assert!(away || error == StoreError::Fenced(SessionId(3)), "{error}");
     });
 }
+
+/// Nobody knows whether a write that was given up is done: it must not be done after one that was made since.
+#[test]
+fn what_was_given_up_does_not_come_after_what_was_written_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let addr = Addr::Unix(dir.path().join("server"));
+    let store = Arc::new(Memory::default());
+    let listener = Listener::bind(&addr, None).unwrap();
+    let server = DataServer::start(store.clone(), listener).unwrap();
+    let servers = Servers::new(Options {
+        deadline: Duration::from_millis(300),
+        ..Options::default()
+    });
+    servers.set_remote(ALL[0], addr);
+    let (form, name) = (form(&[7, 1]), grid(6));
+    let slab = Hyperslab::whole(&form.shape);
+    let write = |bytes: &[u8]| {
+        servers.write(&[WritePiece {
+            server: ALL[0],
+            name: &name,
+            form: &form,
+            kind: WriteKind::Write(&slab),
+            data: &[IoSlice::new(bytes)],
+        }])
+    };
+    store.trap.store(6, Relaxed);
+    let error = write(b"earlier").unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    let (done, is_done) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Those that are given up, too, are of the same bytes.
+            while write(b"latest!").is_err() {}
+            done.send(()).unwrap();
+        });
+        // It comes to its end at once where it does not wait for the other one.
+        let _ = is_done.recv_timeout(Duration::from_millis(100));
+        store.trap.store(0, Relaxed);
+    });
+    // All that was asked has been done.
+    server.shutdown();
+    let mut now = [0; 7];
+    store.read(&name, &form, &slab, &mut now).unwrap();
+    assert_eq!(&now, b"latest!");
+}

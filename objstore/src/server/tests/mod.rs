@@ -85,7 +85,18 @@ impl Rig {
     ) -> Outcome {
         match kind {
             kind::SEAL | kind::SYNC | kind::VERIFY => self.ask(kind, items, payload).0,
-            _ => self.ask(kind, &BySession { session, items }, payload).0,
+            _ => {
+                self.ask(
+                    kind,
+                    &BySession {
+                        session,
+                        turn: 0,
+                        items,
+                    },
+                    payload,
+                )
+                .0
+            }
         }
     }
 }
@@ -240,7 +251,12 @@ fn a_store_that_panics_or_is_full() {
     rig.store.trap.store(1, Relaxed);
     let items = vec![put(1, &[4])];
     let session = SessionId(3);
-    let control = postcard::to_allocvec(&BySession { session, items }).unwrap();
+    let control = postcard::to_allocvec(&BySession {
+        session,
+        turn: 0,
+        items,
+    })
+    .unwrap();
     let error = rig
         .pool
         .call(

@@ -26,7 +26,12 @@ fn items(chunks: &[(u64, u64, Codec)]) -> (Vec<WriteItem>, Vec<u8>) {
 impl House {
     fn write(&self, items: &[WriteItem], payload: &[u8]) -> Outcome {
         let session = SessionId(3);
-        let control = postcard::to_allocvec(&BySession { session, items }).unwrap();
+        let control = postcard::to_allocvec(&BySession {
+            session,
+            turn: 0,
+            items,
+        })
+        .unwrap();
         let payload = [IoSlice::new(payload)];
         let reply = (self.pool)
             .call(kind::WRITE, &control, &payload, &mut Vec::new())
@@ -154,7 +159,12 @@ fn nothing_stays_of_a_chunk_that_did_not_come_whole() {
     let begun = |house: &House| {
         let session = SessionId(3);
         let items = &items;
-        let control = postcard::to_allocvec(&BySession { session, items }).unwrap();
+        let control = postcard::to_allocvec(&BySession {
+            session,
+            turn: 0,
+            items,
+        })
+        .unwrap();
         let soon = Instant::now() + Duration::from_secs(10);
         let mut connection = Connection::connect(&house.pool.addr(), None, soon).unwrap();
         let total = payload.len() as u64;
