@@ -16,13 +16,18 @@ pub fn path() -> &'static Path {
     })
 }
 
-/// Builds it in the profile and target directory of this test, so that it is never an old one.
+/// Builds it in the profile and target directory of this test, so that it is never an old one. `$SLABFS_BUILT` says with
+/// what it was built before (`tools/test`): alone it would have other features of the same packages, and nearly all of it would be
+/// compiled once more while the first tests wait.
 fn build() -> PathBuf {
     let dir = profile_dir();
     let target = dir.parent().expect("the target directory");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let built = std::env::var("SLABFS_BUILT").unwrap_or_else(|_| "--package slabfs".into());
     cargo
-        .args(["build", "--quiet", "--package", "slabfs", "--target-dir"])
+        .args(["build", "--quiet"])
+        .args(built.split_whitespace())
+        .arg("--target-dir")
         .arg(target);
     if dir.file_name().is_some_and(|name| name == "release") {
         cargo.arg("--release");

@@ -114,10 +114,10 @@ mod tests {
         drop(turns.begin(SessionId(2), 7).unwrap());
         std::thread::scope(|scope| {
             let later = scope.spawn(|| turns.begin(ONE, 3).map(drop));
-            // It is known from when it is seen on, and not only from when it begins.
-            while turns.begin(ONE, 2).is_ok() {
+            while turns.sessions.lock()[&ONE].newest < 3 {
                 std::thread::yield_now();
             }
+            // It counts from when it is seen on, and not only from when it begins.
             assert_eq!(turns.begin(ONE, 0).unwrap_err(), StoreError::Superseded);
             assert!(!later.is_finished());
             drop(first);
