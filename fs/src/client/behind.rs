@@ -21,6 +21,9 @@ use super::object::{Object, State};
 /// How long nothing is tried where nothing could be done.
 const REST: Duration = Duration::from_millis(100);
 
+/// How long a writer waits for the flush of an object that he does not write to.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Somebody wrote, and there was too much.
 const ASKED: u8 = 1;
 /// The thread looks again in a while: nobody need wake it.
@@ -96,8 +99,8 @@ impl Client {
         dirty > (self.options.dirty_limit / 2) as i64
     }
 
-    /// Flushes until the unflushed data is within its bound: this object's first, then others', but for those that are
-    /// being flushed, or could not be. Beside such ones each writer brings out his own as it comes.
+    /// Flushes until the unflushed data is within its bound: this object's first, then others', but for those that
+    /// could not be flushed, or are being flushed for long. Beside such ones each writer brings out his own as it comes.
     pub(super) fn relieve(&self, object: &Arc<Object>) -> Result<(), FsError> {
         drop(object.flushing.read());
         if !self.over_budget() {
@@ -113,10 +116,14 @@ impl Client {
                 return Ok(());
             }
             let own = Arc::ptr_eq(&other, object);
-            // Who writes to one object does not wait for the server of another one that is away.
-            let waits = other.flushing.is_locked_exclusive() || other.stuck.load(Ordering::Acquire);
-            if waits && !own {
+            // A flush that goes on is waited for, or everybody would bring out small chunks beside it; but who writes to
+            // one object does not wait for the server of another one that is away.
+            let waits = || other.flushing.try_read_for(PATIENCE).is_none();
+            if !own && (waits() || other.stuck.load(Ordering::Acquire)) {
                 continue;
+            }
+            if !self.over_budget() {
+                return Ok(());
             }
             if let Err(error) = self.flush_object(&other, Scope::All) {
                 if own {
