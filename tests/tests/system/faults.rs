@@ -2,6 +2,7 @@
 //! they hold rights and dirty data, or stopped past their session, and links are cut. The others go on when the
 //! session is over, the stale mount is told and recovers, nothing that was synced is lost, and no region is torn.
 
+mod given_up;
 mod stamps;
 
 use std::fs::File;
@@ -291,6 +292,7 @@ fn one_after_the_other_over_and_over() {
         a_mount_stopped_past_its_session_is_told_and_recovers();
         a_link_cut_for_a_moment_is_waited_out();
         a_link_cut_for_a_minute_costs_the_session_and_no_more();
+        given_up::what_a_stopped_server_finds_undoes_nothing();
         if begun.elapsed() >= time {
             return;
         }
