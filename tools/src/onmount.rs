@@ -229,7 +229,7 @@ fn only_files(path: &Path) -> anyhow::Error {
     anyhow!("{} is a directory; give a file in it", path.display())
 }
 
-/// What an I/O error means where no data server is asked: the mount's metadata service is away. Nothing where `path`
+/// What an I/O error of a mount means to a command, which reads no data itself: a service is away. Nothing where `path`
 /// is on no mount of slabfs, or the error is another one.
 fn unanswered(path: &Path, error: &std::io::Error) -> Option<anyhow::Error> {
     if error.raw_os_error() != Some(libc::EIO) {
@@ -245,7 +245,7 @@ fn unanswered(path: &Path, error: &std::io::Error) -> Option<anyhow::Error> {
         .max_by_key(|(mounted, _)| mounted.at.as_os_str().len())?;
     let place = metadata_of(process).map_or_else(String::new, |addr| format!(" at {addr}"));
     Some(anyhow!(
-        "the metadata service{place} does not answer the mount at {}; start it, or mend the way to it (the mount goes on by itself, and its log says more)",
+        "the metadata service{place} does not answer the mount at {}, or a data server that was to be asked; the mount's log says which. Start it, or mend the way to it: the mount goes on by itself",
         mounted.at.display()
     ))
 }
@@ -267,6 +267,9 @@ fn metadata_of(process: u32) -> Option<String> {
 
 /// What a failed look at `path` means.
 pub(crate) fn explain(path: &Path, error: std::io::Error) -> anyhow::Error {
+    if let Some(away) = unanswered(path, &error) {
+        return away.context(format!("cannot use {}", path.display()));
+    }
     let outside = refused_selection(path);
     let path = path.display();
     match error.raw_os_error() {

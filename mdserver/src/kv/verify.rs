@@ -67,8 +67,10 @@ pub(super) fn open_index(
     let existed = dir.join(SLED).exists();
     let fault = match try_index(dir, options, truth, around) {
         Ok(mut opened) => {
-            let empty = opened.applied == Lsn(0) && truth.last > Lsn(0);
-            if !truth.new && (!existed || empty) {
+            // Until a checkpoint is made nothing need be in the index: a store may be closed before it is open.
+            let empty = opened.applied == Lsn(0) && truth.checkpoint_lsn() > Lsn(0);
+            let gone = !existed && truth.checkpoint_lsn() > Lsn(0);
+            if !truth.new && (gone || empty) {
                 let why = if existed {
                     "it was empty"
                 } else {

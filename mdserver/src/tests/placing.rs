@@ -120,6 +120,21 @@ fn stripes_are_what_placements_say() {
         placed("x", Placement::Server(ServerId(9))),
         Err(MdError::Invalid(_))
     ));
+    // Nor of a grid with data, whose chunks stay where they are.
+    let held = file(&md, "h");
+    let mut commit = commit_of(&md, held);
+    commit.size_at_least = 1000;
+    md.commit(commit).unwrap();
+    let before = md.getattr(held).unwrap();
+    let nowhere = SpecChange {
+        placement: Some(Placement::Server(ServerId(9))),
+        ..SpecChange::default()
+    };
+    assert!(matches!(
+        md.declare(held, nowhere, None),
+        Err(MdError::Invalid(_))
+    ));
+    assert_eq!(md.getattr(held).unwrap(), before);
     // The first chunk of what is made begins on the emptiest; the next one elsewhere, since that one is
     // expected to bring something.
     let (_service, md) = three();

@@ -26,6 +26,12 @@ pub(crate) fn declare(
         let mut txn = core.begin(ctx)?;
         let mut inode = txn.inode(ino)?;
         let (resolved, waits) = resolve(core, inode.object()?, change)?;
+        // A grid with data keeps its servers, and would find out when it is emptied.
+        if let Placement::Server(id) = resolved.info.placement
+            && inode.object()?.info.placement != resolved.info.placement
+        {
+            txn.state.servers.named(id)?;
+        }
         if let Some(rewrite) = &rewrite
             && rewrite.if_change != inode.attr.change
         {

@@ -182,6 +182,11 @@ fn a_list_of_objects_is_refused_before_anything_is_made() {
     let far = format!("{good}\n{}\n", r#"{"path":"y","placement":"server:9"}"#);
     from(&far, "-p").fails(1, &["line 2", "no data server 9"]);
     assert!(!mnt.join("run/new").exists());
+    // Nor of a grid that has data, though that keeps its servers.
+    file::write(&mnt.join("grid"), "data");
+    let set = "$S set grid --placement server:9";
+    command(mnt, set).fails(1, &["no data server 9", "slabfs servers"]);
+    from(good, "").fails(1, &["line 1", "run/new does not exist", "--parents"]);
     // How many there are is said.
     assert_eq!(from(good, "-p").ok().text(), "1 object made\n");
     assert_eq!(from(r#"{"path":"new/y"}"#, "-q").ok().text(), "");

@@ -86,6 +86,8 @@ fn objects(mount: &Mount, container: &Path, what: &str, lines: Vec<Line>) -> any
 fn check(container: &Path, what: &str, lines: &[Line], parents: bool) -> anyhow::Result<()> {
     let mut numbers: HashMap<Vec<u8>, usize> = HashMap::new();
     let mut typed: HashMap<PathBuf, bool> = HashMap::new();
+    let mut missing: HashMap<PathBuf, bool> = HashMap::new();
+    let makes = parents || !container.is_dir();
     for line in lines {
         let wrong = |why: String| {
             usage(format!(
@@ -119,6 +121,17 @@ fn check(container: &Path, what: &str, lines: &[Line], parents: bool) -> anyhow:
             return Err(wrong(why));
         }
         let parent = container.join(OsStr::from_bytes(&names[..names.len() - 1].join(&b'/')));
+        if !makes
+            && *missing
+                .entry(parent.clone())
+                .or_insert_with_key(|parent| is_missing(parent))
+        {
+            return Err(anyhow!(
+                "--from-json: {what} {}: the directory {} does not exist; make it, or give --parents; no object was made",
+                line.number,
+                parent.display()
+            ));
+        }
         if spec.dims.is_some() && spec.dtype.is_none() && (parents || parent.is_dir()) {
             let has = typed
                 .entry(parent)
@@ -132,6 +145,11 @@ fn check(container: &Path, what: &str, lines: &[Line], parents: bool) -> anyhow:
         }
     }
     Ok(())
+}
+
+fn is_missing(path: &Path) -> bool {
+    let looked = std::fs::metadata(path);
+    looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Whether a directory, or the nearest above it that is there, gives a dtype.

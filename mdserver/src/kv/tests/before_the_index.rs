@@ -128,3 +128,17 @@ fn nothing_is_missed_while_the_index_takes_over() {
         });
     }
 }
+
+/// A process that ends at once has put nothing into the index. The next start misses nothing.
+#[test]
+fn a_store_may_end_before_its_index_is_there() {
+    let dir = TempDir::new().unwrap();
+    let kv = prepare(dir.path());
+    put_all(&kv, 0..10);
+    kv.close().unwrap();
+    drop(kv);
+    let (kv, recovery) = open(dir.path());
+    assert_eq!(recovery.rebuilt, None, "{recovery}");
+    assert!(recovery.clean, "{recovery}");
+    assert_eq!(all(&kv), model_of(0..10));
+}
