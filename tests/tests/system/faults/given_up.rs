@@ -34,7 +34,7 @@ fn half_closed(cluster: &Cluster) -> usize {
 #[test]
 pub(super) fn what_a_stopped_server_finds_undoes_nothing() {
     needs_mount!();
-    let mut cluster = Cluster::new(1, &["--io-timeout", "2s"], true);
+    let mut cluster = Cluster::new(1, &["--io-timeout", "1s"], true);
     cluster.start_all(2);
     let names: Vec<String> = (0..OBJECTS).map(|i| format!("grid{i}")).collect();
     let writer = |name: &String| {
