@@ -402,11 +402,13 @@ impl Core {
         self.begin(ctx)
     }
 
-    /// Begins a transaction, if the caller's session lives.
+    /// Begins a transaction, if the caller's session lives and the request was not given up since it came.
     pub(crate) fn begin(&self, ctx: &Ctx) -> Result<Txn<'_>, MdError> {
         let mut state = self.state();
-        if let Some(session) = ctx.session {
-            state.session(session)?;
+        if let Some(session) = ctx.session
+            && state.session(session)?.is_over(ctx.seq)
+        {
+            return Err(MdError::Stale);
         }
         Ok(Txn::new(self, *ctx, state))
     }

@@ -60,6 +60,7 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
         if let Some(error) = session.refused.get(&seq) {
             return Err(error.clone());
         }
+        session.arrived_below(done_below);
         if seq < session.floor {
             return Err(MdError::Stale);
         }

@@ -48,6 +48,9 @@ pub(crate) struct Session {
     kept: BTreeSet<u64>,
     /// Numbers below this were given up: their replies are gone.
     floor: u64,
+    /// Numbers below this have no caller any more, who was answered or has given up: nothing is begun for them, however
+    /// late they come. A later request may have been done since.
+    over: u64,
     /// Numbers of requests that are being done.
     running: HashSet<u64>,
     /// Requests that were refused, and why: a copy of one that comes late must not be done after all.
@@ -65,6 +68,7 @@ impl Session {
             knows: 0,
             kept: BTreeSet::new(),
             floor: 0,
+            over: 0,
             running: HashSet::new(),
             refused: BTreeMap::new(),
         }
@@ -98,10 +102,19 @@ impl Session {
         }
     }
 
-    /// Notes that all requests below `floor` are answered, and their answers have arrived.
+    /// Notes that nobody waits for requests below `floor`: their answers have arrived, or were given up.
     pub(crate) fn arrived_below(&mut self, floor: u64) {
+        if floor <= self.over {
+            return;
+        }
+        self.over = floor;
         self.floor = self.floor.max(floor);
         self.refused = self.refused.split_off(&self.floor);
+    }
+
+    /// Whether nobody waits for a request that came before; 0 is of none that has a number.
+    pub(crate) fn is_over(&self, seq: u64) -> bool {
+        seq != 0 && seq < self.over
     }
 
     /// Notes that the replies to `forgotten` are not in the store any more.

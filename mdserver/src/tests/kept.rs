@@ -112,6 +112,31 @@ fn a_directory_that_came_to_its_name_while_somebody_waited_is_forgotten_too() {
     assert_eq!(one.md.lookup(to, b"y").unwrap().attr.ino, first);
 }
 
+/// A request that waits for who keeps names is given up, and later ones are done before it goes on.
+#[test]
+fn what_was_given_up_while_it_waited_is_not_done() {
+    let service = service();
+    let (one, two) = two(&service);
+    let dir = mkdir(&one, ROOT, "d");
+    assert!(two.md.look(dir, b"x").is_err() && two.md.kept(dir, b"x").is_some());
+    let ask = |seq, op| {
+        service.call_remote(Request {
+            session: one.md.session(),
+            seq,
+            done_below: seq,
+            op,
+        })
+    };
+    thread::scope(|scope| {
+        let making = scope.spawn(|| ask(1000, Op::Create(new(dir, "x", Kind::Directory))));
+        let news = told(&two, 0);
+        ask(1001, Op::Release { inos: vec![] }).unwrap();
+        forget(&two, news);
+        assert!(making.join().unwrap().is_err());
+    });
+    assert_eq!(one.md.lookup(dir, b"x").map(drop), Err(MdError::NotFound));
+}
+
 /// A request that was refused is not done by a copy of it that comes late.
 #[test]
 fn a_copy_of_what_was_refused_is_refused() {
@@ -121,7 +146,7 @@ fn a_copy_of_what_was_refused_is_refused() {
     let request = Request {
         session: one.md.session(),
         seq: 1000,
-        done_below: 1000,
+        done_below: 1,
         op: Op::Create(Create {
             exclusive: true,
             ..new(ROOT, "d", Kind::Directory)

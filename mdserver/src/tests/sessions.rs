@@ -79,6 +79,22 @@ fn a_retry_happens_once() {
     assert!(matches!(zero, Err(MdError::Invalid(_))));
 }
 
+/// A mount that has given up a request asks for others, and they may be done before the service comes to that one.
+#[test]
+fn what_was_given_up_is_not_done_after_what_came_later() {
+    let service = service();
+    let session = remote_session(&service, false);
+    ask(&service, session, 1, 1, create("a")).unwrap();
+    ask(&service, session, 3, 3, create("b")).unwrap();
+    let late = |seq| ask(&service, session, seq, seq, unlink("a"));
+    assert_eq!(late(2), Err(MdError::Stale));
+    // One that was refused says it, too.
+    let refused = ask(&service, session, 5, 5, unlink("none"));
+    assert_eq!(refused, Err(MdError::NotFound));
+    assert_eq!(late(4), Err(MdError::Stale));
+    assert_eq!(late(6), Ok(Reply::Done));
+}
+
 #[test]
 fn a_retry_happens_once_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();
