@@ -285,16 +285,24 @@ impl Client {
 
     /// Tells the metadata service which objects were closed since the last time.
     pub(super) fn tell_releases(&self) {
-        let inos = std::mem::take(&mut *self.releases.lock());
-        if inos.is_empty() {
+        // Openings end with their session: none of one is taken back in the next.
+        let _attached = self.attached.read_recursive();
+        let mut inos = std::mem::take(&mut *self.releases.lock());
+        let closed = inos.len();
+        let Err(error) = self.md.release_all(&mut inos) else {
+            return;
+        };
+        if matches!(error, MdError::SessionLost) {
             return;
         }
-        if let Err(error) = self.md.release(inos.clone()) {
-            tracing::warn!(%error, "closed objects could not be released; trying again");
-            if !matches!(error, MdError::SessionLost) {
-                self.releases.lock().extend(inos);
-            }
-        }
+        tracing::warn!(
+            %error,
+            closed,
+            again = inos.len(),
+            "closed objects could not be released; those of which that is certain are tried again, the others may stay \
+             open for the metadata service until the mount ends"
+        );
+        self.releases.lock().extend(inos);
     }
 
     /// Brings what closed objects left unsynced onto the disks, and settles it.

@@ -514,13 +514,31 @@ impl Md {
     }
 
     /// Takes back one opening for each inode named.
-    pub fn release(&self, inos: Vec<Ino>) -> Result<(), MdError> {
-        if inos.len() <= MAX_RELEASE {
-            return self.done(Op::Release { inos });
-        }
-        for inos in inos.chunks(MAX_RELEASE) {
-            let inos = inos.to_vec();
-            self.done(Op::Release { inos })?;
+    pub fn release(&self, mut inos: Vec<Ino>) -> Result<(), MdError> {
+        self.release_all(&mut inos)
+    }
+
+    /// Takes back one opening for each inode named. What is left in `inos` after an error is to be asked for again;
+    /// the others are done, or may be, now or later. Of those an opening may stay until the session ends, which
+    /// keeps an inode without a name; asked for again it would take back the opening of somebody who has
+    /// opened the object since.
+    pub fn release_all(&self, inos: &mut Vec<Ino>) -> Result<(), MdError> {
+        while !inos.is_empty() {
+            let rest = inos.split_off(inos.len().min(MAX_RELEASE));
+            let now = std::mem::replace(inos, rest);
+            let unanswered = self.inner.metadata.unanswered();
+            let released = self.done(Op::Release { inos: now.clone() });
+            if let Err(error) = released {
+                let unsure = match error {
+                    MdError::Unavailable { .. } => self.inner.metadata.unanswered() != unanswered,
+                    MdError::Protocol(_) => true,
+                    _ => false,
+                };
+                if !unsure {
+                    inos.extend(now);
+                }
+                return Err(error);
+            }
         }
         Ok(())
     }

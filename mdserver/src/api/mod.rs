@@ -90,4 +90,10 @@ pub trait Metadata: Send + Sync {
 
     /// How many sessions were attached when the last reply was made; 1 means the caller is alone.
     fn session_count(&self) -> u32;
+
+    /// How often a connection was lost, or given up, with a request on it that was not answered. A call that was
+    /// unavailable while this stayed as it was has reached no service, and will not be done later.
+    fn unanswered(&self) -> u64 {
+        0
+    }
 }

@@ -116,6 +116,10 @@ impl Metadata for RemoteMd {
     fn session_count(&self) -> u32 {
         self.sessions.load(Ordering::Acquire)
     }
+
+    fn unanswered(&self) -> u64 {
+        self.pool.turn()
+    }
 }
 
 impl Registrar for RemoteMd {

@@ -1,11 +1,13 @@
 //! Sessions: retries happen once, silence ends, openings of the dead end.
 
+use parking_lot::Mutex;
 use slabfs_model::SessionId;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::support::*;
-use crate::api::{Create, Kind, MdError, Op, ROOT, Reply, Request};
+use crate::api::{Create, Kind, Md, MdError, Metadata, Op, ROOT, Reply, Request};
 use crate::kv::MemoryKv;
 use crate::{Service, ServiceOptions};
 
@@ -308,4 +310,76 @@ fn openings_outlive_a_restart_for_other_processes_only() {
     )
     .unwrap();
     assert_eq!(get(inos[0]), Err(MdError::NotFound));
+}
+
+/// What becomes of the requests of [`Way`].
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Answered,
+    /// The service does it, and the answer is not waited for.
+    Unheard,
+    /// It reaches no service.
+    Unsent,
+}
+
+struct Way {
+    service: Arc<Service>,
+    fate: Mutex<Fate>,
+    unanswered: AtomicU64,
+}
+
+impl Metadata for Way {
+    fn call(&self, request: Request) -> Result<Reply, MdError> {
+        let fate = *self.fate.lock();
+        if fate == Fate::Answered {
+            return self.service.call_remote(request);
+        }
+        if fate == Fate::Unheard {
+            self.service.call_remote(request).unwrap();
+            self.unanswered.fetch_add(1, Ordering::SeqCst);
+        }
+        Err(MdError::Unavailable {
+            addr: "there".into(),
+            detail: "no answer in time".into(),
+        })
+    }
+
+    fn session_count(&self) -> u32 {
+        self.service.session_count()
+    }
+
+    fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::SeqCst)
+    }
+}
+
+/// A release that may have been done is not asked for again: the object may be open anew by then, and would be
+/// closed for the service while a program reads it.
+#[test]
+fn an_opening_is_not_taken_back_twice() {
+    let service = service();
+    let way = Arc::new(Way {
+        service: Arc::clone(&service),
+        fate: Mutex::new(Fate::Answered),
+        unanswered: AtomicU64::new(0),
+    });
+    let (md, _) = Md::attach(Arc::clone(&way) as Arc<dyn Metadata>, "there", 1, false).unwrap();
+    let maker = attach(&service);
+    for (name, fate) in [("a", Fate::Unsent), ("b", Fate::Unheard)] {
+        let ino = file(&maker, name);
+        maker.release(vec![ino]).unwrap();
+        md.open(ino).unwrap();
+        *way.fate.lock() = fate;
+        let mut closed = vec![ino];
+        let unavailable = md.release_all(&mut closed);
+        assert!(matches!(unavailable, Err(MdError::Unavailable { .. })));
+        *way.fate.lock() = Fate::Answered;
+        md.open(ino).unwrap();
+        assert_eq!(closed.len(), usize::from(fate == Fate::Unsent));
+        md.release_all(&mut closed).unwrap();
+        maker.unlink(ROOT, name.as_bytes()).unwrap();
+        md.getattr(ino).expect("it is open");
+        md.release(vec![ino]).unwrap();
+        assert_eq!(md.getattr(ino).map(drop), Err(MdError::NotFound));
+    }
 }

@@ -6,10 +6,57 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use nix::sys::signal::Signal;
+use nix::sys::statvfs::statvfs;
 use slabfs_tests::lossy::Lossy;
-use slabfs_tests::{Area, Cluster, Service, file, mounts, needs_mount};
+use slabfs_tests::{Area, Cluster, Service, file, mounts, needs_mount, poll};
 
 const STEPS: usize = 150;
+
+/// A mount gives up to tell that it closed an object, and the service does it all the same. By then the object may be
+/// open again: told twice, that opening was taken back, and who unlinked the object took it from its reader.
+#[test]
+fn what_was_closed_is_told_once() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 2, &["--io-timeout", "2s"]);
+    let [read, other] = ["read", "other"].map(|name| cluster.at(1, name));
+    file::write(&read, "what is in it");
+    file::write(&other, "");
+    let closed = std::fs::File::open(cluster.at(0, "read")).expect("open");
+    let told = std::fs::File::open(cluster.at(0, "other")).expect("open");
+    cluster.md().signal(Signal::SIGSTOP);
+    drop(closed);
+    poll::until_true("a release that is given up", || {
+        cluster.mount(0).log().contains("could not be released")
+    });
+    cluster.md().signal(Signal::SIGCONT);
+    // What is asked for while the service was stopped may have been given up, too.
+    let mut again = None;
+    poll::until_true("the object to open again", || {
+        again = std::fs::File::open(cluster.at(0, "read")).ok();
+        again.is_some()
+    });
+    // Whatever was to be told before it is told when this is.
+    poll::until_true("an object to be unlinked", || {
+        std::fs::remove_file(&other).is_ok() || !other.exists()
+    });
+    let used = || {
+        let stat = statvfs(&cluster.mnt(1)).expect("statvfs");
+        stat.files() - stat.files_free()
+    };
+    let before = used();
+    drop(told);
+    poll::until_true("an unlinked object to go", || used() < before);
+    std::fs::remove_file(&read).expect("unlinked");
+    let mut bytes = [0; 13];
+    let again = again.expect("open");
+    again
+        .read_exact_at(&mut bytes, 0)
+        .expect("it is open, and there");
+    assert_eq!(&bytes, b"what is in it");
+    drop(again);
+    cluster.stop_and_fsck().ok();
+}
 
 #[test]
 fn what_is_sent_again_happens_once() {

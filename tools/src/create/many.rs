@@ -273,8 +273,7 @@ impl Directories {
                     Ok(()) => self.made.push(full.clone()),
                     Err(_) if full.is_dir() => {}
                     Err(error) => {
-                        let full = full.display();
-                        return Err(anyhow!("cannot make the directory {full}: {error}"));
+                        return Err(explain(&full, error).context("cannot make a directory"));
                     }
                 }
             }
