@@ -8,8 +8,8 @@ mod sockets;
 use std::future::Future;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -437,6 +437,73 @@ fn a_server_that_is_away_is_waited_for_once_by_all_writes_of_a_start() {
     std::fs::remove_file(&socket).unwrap();
     house.nodes[0].revive();
     drop(handle);
+    client.stop().unwrap();
+    house.close();
+}
+
+/// The first that wakes stays until it may go on.
+struct Held {
+    which: usize,
+    first: mpsc::Sender<usize>,
+    gate: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+impl Wake for Held {
+    fn wake(self: Arc<Self>) {
+        // Nobody may listen any more: the second one is woken when all is over.
+        self.first.send(self.which).ok();
+        self.gate.lock().unwrap().recv().ok();
+    }
+}
+
+/// What the end of one transfer wakes may take long. Whoever closes the object of another one of the same batch
+/// meanwhile finds it ended when the close returns.
+#[test]
+fn a_close_returns_when_the_ends_of_its_transfers_show() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut house = House::open(dir.path(), 1);
+    let client = house.client(ClientOptions::default());
+    let handles = ["a", "b"].map(|name| create(&client, name, spec("u1", &[64], "aligned")).1);
+    let (socket, listener) = silent(&mut house);
+    let mut transfers = handles.each_ref().map(|handle| {
+        let all = slab(&[0], &[64]);
+        handle
+            .write_transfer(&all, &Memory::packed(), vec![1u8; 64])
+            .unwrap()
+    });
+    start_all(&mut transfers).unwrap();
+    let (first, woken) = mpsc::channel();
+    let (open, gate) = mpsc::channel();
+    let gate = Arc::new(Mutex::new(gate));
+    for (which, transfer) in transfers.iter_mut().enumerate() {
+        let waker = Waker::from(Arc::new(Held {
+            which,
+            first: first.clone(),
+            gate: gate.clone(),
+        }));
+        let polled = std::pin::Pin::new(transfer).poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+    }
+    drop(listener);
+    std::fs::remove_file(&socket).unwrap();
+    house.nodes[0].revive();
+    let other = 1 - woken.recv().unwrap();
+    let (closed, shown) = mpsc::channel();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            handles[other].release().unwrap();
+            closed.send(transfers[other].control().test()).unwrap();
+        });
+        // A close that does not wait has time to return; one that waits goes on when all is over.
+        let early = shown.recv_timeout(Duration::from_millis(300));
+        drop(open);
+        let ended = early.unwrap_or_else(|_| shown.recv().unwrap());
+        assert!(ended, "a started transfer outlives the close of its object");
+    });
+    handles[1 - other].release().unwrap();
+    for end in wait_all(transfers).unwrap() {
+        end.unwrap();
+    }
     client.stop().unwrap();
     house.close();
 }

@@ -484,9 +484,11 @@ impl Drop for Begun {
             return;
         }
         // A panic: nobody waits for ever.
-        self.core.plan.handle.client.transfers().forget(self);
+        let handle = self.core.plan.handle.clone();
+        handle.client.transfers().forget(self);
         self.core.end(Err(FsError::Unsettled(
             "a thread of the client panicked over a transfer; its log says why".into(),
         )));
+        handle.client.transfers().finished(&[handle.clone()]);
     }
 }

@@ -43,9 +43,12 @@ pub(in crate::client) struct Transfers {
 #[derive(Debug, Default)]
 struct State {
     queue: Queue<Arc<Core>>,
-    /// Started and not ended: how many, and what they count for.
+    /// Started and still in need of room: how many, and what they count for.
     flying: u64,
     bytes: u64,
+    /// Started, and their ends not yet shown to whoever holds them. A transfer gives back its room a moment before
+    /// its end shows, so that what is started by whoever saw the end finds that room.
+    live: u64,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -66,7 +69,6 @@ impl State {
     fn landed(&mut self, core: &Core) {
         self.flying -= 1;
         self.bytes -= core.moved() + EACH;
-        core.plan.handle.transfers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -98,9 +100,32 @@ impl Transfers {
             state.landed(&found);
             (found, self.settle(&mut state))
         };
-        Begun::of(found).end(Err(FsError::Cancelled));
+        self.finish(vec![(Begun::of(found), Err(FsError::Cancelled))]);
         wakers.into_iter().for_each(Waker::wake);
         true
+    }
+
+    /// Shows the ends of transfers, and then tells whoever closes their handles or the client.
+    fn finish(&self, done: Vec<(Begun, Result<(), FsError>)>) {
+        let handles: Vec<_> = done
+            .into_iter()
+            .map(|(begun, result)| {
+                let handle = begun.plan.handle.clone();
+                begun.end(result);
+                handle
+            })
+            .collect();
+        self.finished(&handles);
+    }
+
+    /// The ends of transfers of these handles show.
+    pub(super) fn finished(&self, handles: &[Arc<Handle>]) {
+        let mut state = self.state.lock();
+        for handle in handles {
+            handle.transfers.fetch_sub(1, Ordering::AcqRel);
+        }
+        state.live -= handles.len() as u64;
+        self.room.notify_all();
     }
 
     /// Some are not under way any more. Gives back who is to be woken when the lock is not held.
@@ -133,13 +158,11 @@ impl Transfers {
             done.iter().for_each(|(begun, _)| state.landed(begun));
             self.settle(&mut state)
         };
-        for (begun, result) in done {
-            begun.end(result);
-        }
+        self.finish(done);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The same of one whose thread has panicked.
+    /// Gives back the room of one whose thread has panicked; its end is shown next.
     pub(super) fn forget(&self, begun: &Begun) {
         let wakers = {
             let mut state = self.state.lock();
@@ -152,7 +175,7 @@ impl Transfers {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until nothing of a handle that will start no more is under way.
+    /// Waits until all transfers of a handle that will start no more have ended, and show it.
     pub(in crate::client) fn wait_for(&self, handle: &Handle) {
         let mut state = self.state.lock();
         while handle.transfers.load(Ordering::Acquire) > 0 {
@@ -165,7 +188,7 @@ impl Transfers {
         let mut state = self.state.lock();
         state.closed = true;
         self.room.notify_all();
-        while state.flying > 0 {
+        while state.live > 0 {
             self.room.wait(&mut state);
         }
         self.work.notify_all();
@@ -219,6 +242,7 @@ impl Client {
                 if core.queue(|| queue.push(claim, (*core).clone())) {
                     core.plan.handle.transfers.fetch_add(1, Ordering::AcqRel);
                     state.flying += 1;
+                    state.live += 1;
                     state.bytes += at + EACH;
                 }
             }
