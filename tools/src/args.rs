@@ -86,6 +86,9 @@ pub(crate) struct MountArgs {
     /// How much read data to keep in memory
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub(crate) cache: u64,
+    /// How much to keep in memory of where the chunks of arrays are; more is fetched anew when it is needed
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
+    pub(crate) tilings: u64,
     /// What this mount and others see of each other: `strict`, each read what the last write on any mount put
     /// there; or `commit`, data after the writer's `fsync` or `close` and the reader's next `open` or `fsync`, without
     /// messages between mounts. With `commit` locks do not make reads fresh: no databases, and nothing that takes a

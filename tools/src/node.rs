@@ -347,6 +347,7 @@ impl MountNode {
             io_timeout,
             dirty_limit: args.dirty_limit,
             cache_bytes: args.cache,
+            tilings_bytes: args.tilings,
             read_only: args.read_only,
             host: args.host.clone(),
             consistency: args.consistency,

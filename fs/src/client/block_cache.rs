@@ -234,7 +234,14 @@ mod tests {
     fn who_opens_anew_finds_no_blocks_of_before() {
         let rights = Rights::new(None);
         let entry = entry(1, 7);
-        let open = || Object::new(&entry, rights.own(entry.attr.ino)).expect("an object");
+        let open = || {
+            Object::new(
+                &entry,
+                rights.own(entry.attr.ino),
+                std::sync::Arc::default(),
+            )
+            .expect("an object")
+        };
         let (cache, old) = (BlockCache::new(1 << 20), open());
         cache.insert(&old, 0, vec![1; 4], 0);
         let new = open();

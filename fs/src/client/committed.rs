@@ -10,6 +10,7 @@ use super::Client;
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
+use super::tilings::Need;
 
 /// One part of a request in one chunk.
 #[derive(Debug)]
@@ -78,7 +79,11 @@ impl Client {
             self.plan_grid(object, geometry, grid, slab, plan)?;
             return Ok(true);
         }
-        self.with_tiling(object, geometry, |tiling| {
+        let bounds = slab.bounds();
+        // Nothing is looked up for an empty slab, wherever it is.
+        let nothing = Region::whole(&[]);
+        let need = Need::Within(bounds.as_ref().unwrap_or(&nothing));
+        self.with_tiling(object, geometry, need, |tiling| {
             let mut parts = Vec::new();
             let planned = tiling.plan_within(slab, MOST_PARTS, &mut parts, &mut plan.holes);
             if planned.is_err() {

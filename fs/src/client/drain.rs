@@ -26,6 +26,7 @@ use super::error::FsError;
 use super::geometry::Geometry;
 use super::grid_io::GridChunk;
 use super::object::Object;
+use super::tilings::Need;
 
 /// A slice ends after so long, with what is under way.
 const SLICE: Duration = Duration::from_millis(700);
@@ -211,8 +212,8 @@ impl Client {
                 return Err(FsError::Md(MdError::Stale));
             }
         }
-        object.tiling.write().version = None;
-        let records: Vec<Record<Stored>> = self.with_tiling(object, geometry, |tiling| {
+        object.tiling.outdate();
+        let records: Vec<Record<Stored>> = self.with_tiling(object, geometry, Need::All, |tiling| {
             let there = |record: &&Record<Stored>| matches!(&record.value, Stored::Chunk(chunk) if chunk.server == server);
             tiling.iter().filter(there).cloned().collect()
         })?;
@@ -343,7 +344,7 @@ impl Client {
     /// Takes over the form of an object whose chunks lie elsewhere now.
     fn take_moved(&self, object: &Object, entry: &Entry) -> Result<(), FsError> {
         let mut geometry = object.geometry.write();
-        object.tiling.write().version = None;
+        object.tiling.outdate();
         self.adopt(object, &mut geometry, entry)?;
         Ok(())
     }

@@ -593,7 +593,9 @@ impl Client {
             }
         }
         chunks.version = Some(reply.version);
+        let weight = chunks.weight();
         drop(chunks);
+        self.tilings.weigh(object.ino, &object.tiling, weight);
         // What was replaced before it was synced need not be synced any more.
         let mut state = object.state.lock();
         for chunk in gone {

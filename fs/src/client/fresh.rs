@@ -2,57 +2,72 @@
 
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::Stored;
-use slabfs_model::Version;
+use slabfs_mdserver::api::{MdError, Stored};
 use slabfs_model::layout::Tiling;
 
 use super::Client;
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
+use super::tilings::{Chunks, Need};
 
 /// How old a mount's idea of an object may be while other mounts are attached, if it is not strict.
 pub(super) const FRESH_FOR: Duration = Duration::from_secs(1);
 
+/// Questions for one request's tiling before it is looked at anew.
+const MOST_ASKS: usize = 16;
+
 impl Client {
-    /// Runs `f` on the tiling of an `aligned` object, fetched first if it is behind.
+    /// Runs `f` on the tiling of an `aligned` object. What it needs of that is fetched first, if it is not here or is behind.
     pub(super) fn with_tiling<R>(
         &self,
         object: &Object,
         geometry: &Geometry,
+        need: Need<'_>,
         f: impl FnOnce(&Tiling<Stored>) -> R,
     ) -> Result<R, FsError> {
+        let least = geometry.info.tiling;
+        let ready = |chunks: &Chunks| {
+            chunks.version.is_some_and(|version| version >= least) && chunks.has(need)
+        };
+        self.tilings.touch(&object.tiling);
         {
             let chunks = object.tiling.read();
-            if chunks
-                .version
-                .is_some_and(|version| version >= geometry.info.tiling)
-            {
+            if ready(&chunks) {
                 return Ok(f(&chunks.tiling));
             }
         }
+        let rank = geometry.cells.len();
         let mut chunks = object.tiling.write();
-        if chunks
-            .version
-            .is_none_or(|version| version < geometry.info.tiling)
-        {
-            let known = chunks.version.unwrap_or(Version(0));
-            let reply = self.md().tiling(object.ino, known)?;
-            let version = reply.version();
-            if chunks.version.is_none() || chunks.tiling.rank() != geometry.cells.len() {
-                chunks.tiling = Tiling::new(geometry.cells.len());
+        // The first answer may bring the version, and the second the place; more only where others commit meanwhile.
+        let mut asked = 0;
+        while !ready(&chunks) {
+            asked += 1;
+            if asked > MOST_ASKS {
+                return Err(FsError::Md(MdError::Stale));
             }
-            reply
-                .apply(&mut chunks.tiling)
-                .map_err(|error| FsError::Invalid(error.to_string()))?;
-            chunks.version = Some(version);
+            let life = self.tilings.life();
+            let (known, near) = chunks.question(least, rank, need);
+            let reply = self.md().tiling_near(object.ino, known, near)?;
+            let answered = chunks.answered(known, rank, reply);
+            if answered.is_err() || life != self.tilings.life() {
+                chunks.version = None;
+            }
+            answered.map_err(|error| FsError::Invalid(error.to_string()))?;
+            if life != self.tilings.life() {
+                return Err(FsError::Md(MdError::SessionLost));
+            }
         }
-        Ok(f(&chunks.tiling))
+        let result = f(&chunks.tiling);
+        let weight = chunks.weight();
+        drop(chunks);
+        self.tilings.weigh(object.ino, &object.tiling, weight);
+        Ok(result)
     }
 
     /// Forgets the tiling and compares the form with the metadata service's.
     pub(super) fn refresh_tiling(&self, object: &Object) -> Result<(), FsError> {
-        object.tiling.write().version = None;
+        object.tiling.outdate();
         self.refresh(object)
     }
 

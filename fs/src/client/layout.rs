@@ -10,6 +10,7 @@ use slabfs_objstore::ChunkName;
 
 use super::Client;
 use super::error::FsError;
+use super::tilings::Need;
 
 /// More chunks of a grid than this are not listed: the grid says where they are.
 const GRID_LISTED: u64 = 100_000;
@@ -74,7 +75,7 @@ impl Client {
         };
         let whole = Hyperslab::whole(&geometry.cells);
         let Some(grid) = &geometry.grid else {
-            self.with_tiling(&object, &geometry, |tiling| {
+            self.with_tiling(&object, &geometry, Need::All, |tiling| {
                 view.chunks.extend(tiling.iter().map(chunk_view));
             })?;
             return Ok(view);

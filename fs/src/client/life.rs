@@ -318,6 +318,7 @@ impl Client {
         self.take_servers(&attached.servers);
         // They were of openings that ended with the session.
         self.releases.lock().clear();
+        self.tilings.clear();
         let mut opened = Vec::new();
         for object in self.open_objects() {
             let entry = match self.md.open(object.ino) {
@@ -352,7 +353,7 @@ impl Client {
             return Err(FsError::Gone);
         }
         *geometry = Geometry::new(entry)?;
-        object.tiling.write().version = None;
+        object.tiling.outdate();
         object.epoch.fetch_add(1, Ordering::AcqRel);
         self.cache().forget_object(object);
         *object.checked.lock() = Instant::now();

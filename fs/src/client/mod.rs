@@ -63,6 +63,7 @@ mod session;
 mod slabs;
 mod stream;
 mod stream_end;
+mod tilings;
 pub mod transfer;
 mod whole;
 mod write;
@@ -98,6 +99,7 @@ use locks::Locks;
 use object::Object;
 use place::{Known, LeasedIds, Places};
 use rights::Rights;
+use tilings::Tilings;
 use transfer::Transfers;
 
 /// How often a request looks at an object's form anew before it gives up.
@@ -110,6 +112,8 @@ pub struct ClientOptions {
     pub dirty_limit: u64,
     /// Bytes of the cache for small reads of far or coded chunks; half as much more may be read ahead.
     pub cache_bytes: u64,
+    /// Bytes of what is known of the chunks of arrays.
+    pub tilings_bytes: u64,
     /// Unflushed data older than this is flushed.
     pub flush_age: Duration,
     /// Nothing may be changed through this client.
@@ -146,6 +150,7 @@ impl Default for ClientOptions {
         ClientOptions {
             dirty_limit: 256 << 20,
             cache_bytes: 64 << 20,
+            tilings_bytes: 64 << 20,
             flush_age: Duration::from_secs(30),
             read_only: false,
             direct_min: 128 << 10,
@@ -176,6 +181,7 @@ pub struct Client {
     local: bool,
     objects: Mutex<HashMap<Ino, Arc<Object>>>,
     cache: BlockCache,
+    tilings: Tilings,
     windows: Windows,
     /// Bytes of unflushed data.
     dirty: AtomicI64,
@@ -291,6 +297,7 @@ impl Client {
     pub fn stats(&self) -> serde_json::Value {
         let rights = self.rights.counts();
         let requests = self.md.requests();
+        let (tilings, tiling_bytes) = self.tilings.gauges();
         let (transfers, under_way, transfer_bytes, waiting) = self.transfers.gauges();
         serde_json::json!({
             "counters": self.counters().snapshot(),
@@ -304,6 +311,8 @@ impl Client {
             "transfers_waiting": waiting,
             "transfer_bytes": transfer_bytes,
             "open_objects": self.objects.lock().len(),
+            "tilings": tilings,
+            "tiling_bytes": tiling_bytes,
             "locks_held": self.locks.held(),
             "locks_waiting": self.locks.waiting(),
             "strict": self.rights.strict(),

@@ -24,8 +24,9 @@ use super::block_cache::BLOCK;
 use super::committed::{Committed, Piece};
 use super::geometry::Geometry;
 use super::handle::{Handle, ReadSink};
-use super::object::{Chunks, Object};
+use super::object::Object;
 use super::rights::By;
+use super::tilings::{Chunks, Need};
 
 /// Pieces of a read that is answered at once: what has more is not short.
 const FEW: usize = 16;
@@ -195,7 +196,9 @@ impl Handle {
         for (offset, axis) in cells.offset.iter_mut().zip(&chunk.axes) {
             *offset = offset.saturating_sub(axis.start);
         }
-        let own = again && is_of_one(&chunks, &cells, &of.name);
+        // Of cells of which not all records are known others may lie there.
+        let known = chunks.has(Need::Within(&cells));
+        let own = again && known && is_of_one(&chunks, &cells, &of.name);
         *self.place.lock() = Some(Arc::new(Place {
             form: geometry.number,
             version,
@@ -273,7 +276,7 @@ impl Client {
             return;
         }
         let chunks = object.tiling.read();
-        if chunks.tiling.len() > MANY {
+        if !chunks.has_all() || chunks.version.is_none() || chunks.tiling.len() > MANY {
             return servers.give_back_all();
         }
         let stored = chunks
@@ -293,7 +296,7 @@ impl Client {
         geometry: &Geometry,
         region: &Region,
     ) -> Option<Committed> {
-        if geometry.grid.is_some() || !self.has_tiling(object, geometry) {
+        if geometry.grid.is_some() || !self.has_tiling(object, geometry, region) {
             return None;
         }
         let mut plan = Committed::default();
@@ -304,9 +307,10 @@ impl Client {
     }
 
     /// Whether the tiling is known as it is to be, and nobody changes it just now.
-    fn has_tiling(&self, object: &Object, geometry: &Geometry) -> bool {
+    fn has_tiling(&self, object: &Object, geometry: &Geometry, region: &Region) -> bool {
         object.tiling.try_read().is_some_and(|chunks| {
             (chunks.version).is_some_and(|version| version >= geometry.info.tiling)
+                && chunks.has(Need::Within(region))
         })
     }
 }

@@ -21,8 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
-use slabfs_mdserver::api::{Entry, Ino, Stored, Time};
-use slabfs_model::layout::tiling::Tiling;
+use slabfs_mdserver::api::{Entry, Ino, Time};
 use slabfs_model::{Coords, Region, ServerId, Version};
 use slabfs_objstore::ChunkName;
 
@@ -32,6 +31,7 @@ use super::geometry::Geometry;
 use super::rights::Own;
 use super::runs::Runs;
 use super::stream::Stream;
+use super::tilings::Tiled;
 use super::whole::Whole;
 use super::writer::Waiting;
 
@@ -51,7 +51,7 @@ pub(super) struct Object {
     pub(super) flushing: RwLock<()>,
     pub(super) committing: Mutex<()>,
     pub(super) state: Mutex<State>,
-    pub(super) tiling: RwLock<Chunks>,
+    pub(super) tiling: Arc<Tiled>,
     /// The size unflushed writes of this mount give the object; 0 if they leave it as it is.
     pub(super) grown: AtomicU64,
     /// Grid data may be written up to this byte without asking (see `Reserve`).
@@ -104,15 +104,8 @@ pub(super) struct State {
     pub(super) charged: u64,
 }
 
-/// The committed chunks of an `aligned` object, as far as this mount knows them.
-#[derive(Debug)]
-pub(super) struct Chunks {
-    pub(super) version: Option<Version>,
-    pub(super) tiling: Tiling<Stored>,
-}
-
 impl Object {
-    pub(super) fn new(entry: &Entry, own: Arc<Own>) -> Result<Object, FsError> {
+    pub(super) fn new(entry: &Entry, own: Arc<Own>, tiling: Arc<Tiled>) -> Result<Object, FsError> {
         Ok(Object {
             ino: entry.attr.ino,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -122,10 +115,7 @@ impl Object {
             flushing: RwLock::new(()),
             committing: Mutex::new(()),
             state: Mutex::new(State::default()),
-            tiling: RwLock::new(Chunks {
-                version: None,
-                tiling: Tiling::new(0),
-            }),
+            tiling,
             grown: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             touched: AtomicBool::new(false),

@@ -145,7 +145,7 @@ impl Client {
                 }
                 None => {
                     let own = self.rights.own(ino);
-                    let object = match Object::new(entry, own.clone()) {
+                    let object = match Object::new(entry, own.clone(), self.tilings.of(ino)) {
                         Ok(object) => Arc::new(object),
                         Err(error) => {
                             self.rights.disown(&own);

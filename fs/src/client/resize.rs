@@ -92,7 +92,7 @@ impl Client {
     ) -> Result<(), FsError> {
         self.adopt(object, geometry, entry)?;
         object.grown.store(0, Ordering::Release);
-        object.tiling.write().version = None;
+        object.tiling.outdate();
         self.cache().forget_object(object);
         Ok(())
     }
@@ -529,7 +529,7 @@ impl Handle {
             }
         }
         let reply = client.md().commit(commit)?;
-        object.tiling.write().version = None;
+        object.tiling.outdate();
         client.cache().forget_object(object);
         client.adopt_reply(object, &mut geometry, &reply)
     }

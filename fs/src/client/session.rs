@@ -24,6 +24,7 @@ use super::locks::Locks;
 use super::object::Object;
 use super::place::Known;
 use super::rights::{self, Consistency, Rights};
+use super::tilings::Tilings;
 use super::transfer::Transfers;
 use super::{Client, ClientOptions, Settling};
 
@@ -73,6 +74,7 @@ impl Client {
         let client = Arc::new(Client {
             md,
             cache: BlockCache::new(options.cache_bytes),
+            tilings: Tilings::new(options.tilings_bytes),
             windows: Windows::new(options.cache_bytes / 2),
             servers,
             local,

@@ -12,6 +12,7 @@ use super::Client;
 use super::geometry::Geometry;
 use super::object::Object;
 use super::runs::Runs;
+use super::tilings::{Need, around};
 
 /// Boxes of more bytes are chunks worth having.
 const SMALL: u64 = 64 << 10;
@@ -70,7 +71,14 @@ impl Client {
         geometry: &Geometry,
         slabs: &[Hyperslab],
     ) -> bool {
-        let crowded = self.with_tiling(object, geometry, |tiling| {
+        let lattices = slabs.iter().filter(|slab| !slab.is_box());
+        let around = lattices
+            .filter_map(Hyperslab::bounds)
+            .reduce(|one, other| around(&one, &other));
+        let Some(around) = around else {
+            return false;
+        };
+        let crowded = self.with_tiling(object, geometry, Need::Within(&around), |tiling| {
             slabs
                 .iter()
                 .filter(|slab| !slab.is_box())

@@ -10,11 +10,11 @@ use super::kept_names::KeptNames;
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
     DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockLife, LockNews,
-    LockReply, LockTicket, LostLocks, MAX_RELEASE, MdError, Metadata, NewObject, Op, Pass, Passed,
-    Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite, RightAsk,
-    RightGive, RightKept, RightNews, RightReply, RightTicket, RightsBegun, RightsLife, ServerInfo,
-    SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply, Unflushed,
-    XattrFlags,
+    LockReply, LockTicket, LostLocks, MAX_RELEASE, MdError, Metadata, Near, NewObject, Op, Pass,
+    Passed, Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite,
+    RightAsk, RightGive, RightKept, RightNews, RightReply, RightTicket, RightsBegun, RightsLife,
+    ServerInfo, SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply,
+    Unflushed, XattrFlags,
 };
 
 /// Longest that others are waited for who keep names. The service itself gives up on them before.
@@ -545,39 +545,75 @@ impl Md {
 
     /// The tiling since the version `known` (`Version(0)` for none), pages put together.
     pub fn tiling(&self, ino: Ino, known: Version) -> Result<TilingReply, MdError> {
+        self.tiling_near(ino, known, None)
+    }
+
+    /// The same; of a tiling with many records that is not known the part that is `near`.
+    pub fn tiling_near(
+        &self,
+        ino: Ino,
+        known: Version,
+        near: Option<Near>,
+    ) -> Result<TilingReply, MdError> {
         loop {
-            let mut first = self.tiling_page(ino, known, None)?;
-            let TilingReply::Whole {
+            let first = self.tiling_page(ino, known, None, near.clone())?;
+            if let Some(all) = self.tiling_pages(ino, first)? {
+                return Ok(all);
+            }
+            // A commit between two pages: start again.
+        }
+    }
+
+    /// Puts the other pages to the first one, if they are of the same version.
+    fn tiling_pages(
+        &self,
+        ino: Ino,
+        mut first: TilingReply,
+    ) -> Result<Option<TilingReply>, MdError> {
+        let (version, near, records, more) = match &mut first {
+            TilingReply::Whole {
                 version,
                 records,
                 more,
                 ..
-            } = &mut first
-            else {
-                return Ok(first);
-            };
-            let mut same = true;
-            while *more && same {
-                let after = records.last().map(|record| record.order);
-                match self.tiling_page(ino, Version(0), after)? {
+            } => (*version, None, records, more),
+            TilingReply::Part {
+                version,
+                region,
+                records,
+                more,
+                ..
+            } => {
+                let region = region.clone();
+                (*version, Some(Near { region, most: 0 }), records, more)
+            }
+            TilingReply::Unchanged { .. } | TilingReply::Changes { .. } => return Ok(Some(first)),
+        };
+        while *more {
+            let after = records.last().map(|record| record.order);
+            let (page_version, page, rest) =
+                match self.tiling_page(ino, Version(0), after, near.clone())? {
                     TilingReply::Whole {
-                        version: v,
-                        records: page,
-                        more: m,
+                        version,
+                        records,
+                        more,
                         ..
-                    } => {
-                        same = v == *version && !page.is_empty();
-                        records.extend(page);
-                        *more = m;
-                    }
-                    _ => same = false,
-                }
+                    } if near.is_none() => (version, records, more),
+                    TilingReply::Part {
+                        version,
+                        records,
+                        more,
+                        ..
+                    } if near.is_some() => (version, records, more),
+                    _ => return Ok(None),
+                };
+            if page_version != version || page.is_empty() {
+                return Ok(None);
             }
-            // A commit between two pages: start again.
-            if same {
-                return Ok(first);
-            }
+            records.extend(page);
+            *more = rest;
         }
+        Ok(Some(first))
     }
 
     fn tiling_page(
@@ -585,8 +621,15 @@ impl Md {
         ino: Ino,
         known: Version,
         after: Option<u64>,
+        near: Option<Near>,
     ) -> Result<TilingReply, MdError> {
-        expect!(self.call(Op::Tiling { ino, known, after })?, Reply::Tiling(tiling) => tiling)
+        let op = Op::Tiling {
+            ino,
+            known,
+            after,
+            near,
+        };
+        expect!(self.call(op)?, Reply::Tiling(tiling) => tiling)
     }
 
     /// Chunk ids that nobody else gets, ever.

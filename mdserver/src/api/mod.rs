@@ -49,7 +49,7 @@ pub use right::{
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TAGS_PAGE, TagChange, TagsPage};
-pub use tiling::{Stored, StoredChunk, TilingReply};
+pub use tiling::{Near, Stored, StoredChunk, TilingReply};
 pub use types::{Attr, Ino, Kind, ROOT, Time};
 
 /// Longest name of a directory entry or an extended attribute, in bytes.

@@ -11,7 +11,7 @@ use super::lock::{HeldLocks, LockAsk, LockLife, LockTicket};
 use super::right::{RightAsk, RightGive, RightKept, RightTicket, RightsLife, Unflushed};
 use super::spec::SpecChange;
 use super::tags::TagChange;
-use super::tiling::{Stored, StoredChunk};
+use super::tiling::{Near, Stored, StoredChunk};
 use super::types::{Ino, Kind, Time};
 
 /// One request of a session.
@@ -344,6 +344,8 @@ pub enum Op {
         known: Version,
         /// The page after the record of this order is wanted.
         after: Option<u64>,
+        /// Where it is wanted, if not everywhere; with `after` the box of the page before.
+        near: Option<Near>,
     },
     /// Chunk ids that nobody else gets, ever. Reply `Lease`.
     LeaseChunks {

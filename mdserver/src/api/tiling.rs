@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::layout::tiling::{Record, Tiling, TilingError};
-use slabfs_model::{ChunkId, Codec, Coords, Hyperslab, ServerId, Version};
+use slabfs_model::{ChunkId, Codec, Coords, Hyperslab, Region, ServerId, Version};
 use slabfs_objstore::{ChunkForm, ChunkName};
 
 use super::info::ArrayInfo;
@@ -46,6 +46,15 @@ pub enum Stored {
     Fill,
 }
 
+/// Which part of a large tiling is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Near {
+    /// The cells that are read. All of a tiling of few records is sent all the same.
+    pub region: Region,
+    /// About so many records around them may come along.
+    pub most: u32,
+}
+
 /// The tiling of an object, as far as the asker does not have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TilingReply {
@@ -63,6 +72,21 @@ pub enum TilingReply {
         /// The cells at that version.
         cells: Coords,
         /// Its records by growing order.
+        records: Vec<Record<Stored>>,
+        /// Whether records with greater orders are still to come.
+        more: bool,
+    },
+    /// All records that lie in a box, or around it, of a tiling that has many (over a socket in pages, too).
+    Part {
+        /// The version of the tiling.
+        version: Version,
+        /// Generation of the object it belongs to.
+        generation: u32,
+        /// The cells at that version.
+        cells: Coords,
+        /// The box, which holds what was asked for.
+        region: Region,
+        /// The records by growing order.
         records: Vec<Record<Stored>>,
         /// Whether records with greater orders are still to come.
         more: bool,
@@ -85,18 +109,22 @@ impl TilingReply {
         match self {
             Self::Unchanged { version }
             | Self::Whole { version, .. }
+            | Self::Part { version, .. }
             | Self::Changes { version, .. } => *version,
         }
     }
 
-    /// Brings a tiling of the version that was asked with up to [`Self::version`].
+    /// Brings a tiling of the version that was asked with up to [`Self::version`]. After a part the tiling has the records
+    /// of that alone.
     ///
     /// # Errors
     /// When the reply does not fit the tiling: another version was asked with, or the reply is bad.
     pub fn apply(self, tiling: &mut Tiling<Stored>) -> Result<(), TilingError> {
         match self {
             Self::Unchanged { .. } => {}
-            Self::Whole { cells, records, .. } => *tiling = Tiling::bulk(cells.len(), records)?,
+            Self::Whole { cells, records, .. } | Self::Part { cells, records, .. } => {
+                *tiling = Tiling::bulk(cells.len(), records)?
+            }
             Self::Changes { added, dropped, .. } => {
                 for record in added {
                     tiling.insert(record)?;

@@ -123,7 +123,12 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
         Op::Find(find) => tags::find(core, find),
         Op::Open { ino } => namespace::open(core, ctx, ino),
         Op::Release { inos } => namespace::release(core, ctx, &inos),
-        Op::Tiling { ino, known, after } => tilings::tiling(core, ino, known, after),
+        Op::Tiling {
+            ino,
+            known,
+            after,
+            near,
+        } => tilings::tiling(core, ino, known, after, near.as_ref()),
         Op::LeaseChunks { count } => sessions::lease_chunks(core, ctx, count),
         Op::SetDraining { server, draining } => placement::set_draining(core, server, draining),
         Op::Holdings { server, after } => placement::holdings(core, server, after),

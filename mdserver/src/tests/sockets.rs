@@ -274,10 +274,35 @@ fn hostile_requests_harm_nobody() {
         ask(Op::Tiling {
             ino,
             known: slabfs_model::Version(u64::MAX),
-            after: Some(u64::MAX)
+            after: Some(u64::MAX),
+            near: None,
         })
         .is_ok()
     );
+    for (offset, shape) in [
+        (vec![u64::MAX; 2], vec![u64::MAX; 2]),
+        (vec![0], vec![0; 40]),
+        (vec![1; 40], vec![1; 40]),
+        (vec![], vec![]),
+    ] {
+        let region = slabfs_model::Region {
+            offset: offset.into(),
+            shape: shape.into(),
+        };
+        let answer = ask(Op::Tiling {
+            ino,
+            known: slabfs_model::Version(0),
+            after: None,
+            near: Some(crate::api::Near {
+                region,
+                most: u32::MAX,
+            }),
+        });
+        assert!(matches!(
+            answer,
+            Ok(Reply::Tiling(_)) | Err(MdError::Invalid(_))
+        ));
+    }
     assert!(
         ask(Op::Settle {
             ino,

@@ -6,7 +6,7 @@ use slabfs_model::{Axis, Coords, Hyperslab, Version};
 use std::collections::BTreeMap;
 
 use super::support::*;
-use crate::api::{Ino, Md, MdError, ResizeHow, Stored, TilingReply};
+use crate::api::{Ino, Md, MdError, Near, ResizeHow, Stored, TilingReply};
 
 /// Whose chunk each cell shows, by the tiling; 0 for none.
 fn shown(tiling: &Tiling<Stored>, dims: &[u64; 2]) -> Vec<u64> {
@@ -338,4 +338,59 @@ fn a_hole_across_a_lattice_of_many_axes_costs_nothing() {
     // A plan of this one would have a million parts of twenty axes.
     commit(lattice(1, 3, 1, 3), Stored::Fill);
     assert_eq!(whole(&md, ino).len(), 2);
+}
+
+/// Of a tiling with many records a reader gets what lies around the cells it reads, in pages; and all of one with few.
+#[test]
+fn a_reader_gets_the_part_that_it_reads() {
+    let (_service, md) = ready();
+    let near = |row: u64, rows: u64, most: u32| {
+        let region = slabfs_model::Region::new(&[row, 0], &[rows, 8]);
+        Some(Near { region, most })
+    };
+    let ino = array(&md, "many", &[2000, 8]);
+    for from in (0..2000).step_by(250) {
+        let lease = md.lease_chunks(250).unwrap();
+        let mut commit = commit_of(&md, ino);
+        commit.records = (0..250)
+            .map(|row| (slab(&[from + row, 0], &[1, 8]), stored(&lease, row)))
+            .collect();
+        md.commit(commit).unwrap();
+    }
+    // More commits than are remembered.
+    for row in 0..70 {
+        put(&md, ino, &[row, 0], &[1, 8]).unwrap();
+    }
+    let all = whole(&md, ino);
+    let version = md.tiling(ino, Version(0)).unwrap().version();
+    for (row, rows, most) in [(700, 1, 100), (0, 60, 8), (1990, 10, 0), (5000, 1, 64)] {
+        let reply = md
+            .tiling_near(ino, Version(0), near(row, rows, most))
+            .unwrap();
+        let TilingReply::Part {
+            region, records, ..
+        } = &reply
+        else {
+            panic!("{reply:?}");
+        };
+        assert!(region.offset[0] <= row && region.end(0) >= row + rows);
+        let orders: Vec<u64> = records.iter().map(|record| record.order).collect();
+        assert_eq!(orders, all.orders_within(region));
+        assert!(orders.len() <= (rows as usize).max(most as usize));
+    }
+    assert_eq!(
+        md.tiling_near(ino, version, near(0, 1, 1)).unwrap(),
+        TilingReply::Unchanged { version }
+    );
+    let most_of_it = md.tiling_near(ino, Version(0), near(0, 1500, 8)).unwrap();
+    assert!(matches!(most_of_it, TilingReply::Whole { records, .. } if records.len() == 2000));
+    let few = array(&md, "few", &[8, 8]);
+    put(&md, few, &[0, 0], &[1, 8]).unwrap();
+    put(&md, few, &[7, 0], &[1, 8]).unwrap();
+    let mut tiling = Tiling::new(2);
+    md.tiling_near(few, Version(0), near(0, 1, 1))
+        .unwrap()
+        .apply(&mut tiling)
+        .unwrap();
+    assert_eq!(tiling.len(), 2);
 }

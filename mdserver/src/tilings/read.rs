@@ -1,23 +1,32 @@
-//! The tiling for a reader: nothing, what changed, or all of it in pages.
+//! The tiling for a reader: nothing, what changed, or all of it in pages; of a large one the part that is read.
 
-use slabfs_model::Version;
 use slabfs_model::layout::tiling::{Record, Tiling};
+use slabfs_model::{Coords, MAX_RANK, Region, Version};
 
 use super::Loaded;
-use crate::api::{Ino, MdError, Reply, Stored, TilingReply};
+use crate::api::{Ino, MdError, Near, Reply, Stored, TilingReply};
 use crate::core::Core;
 use crate::records::Object;
 
 /// Bytes of records in one page, far enough below the limit of a frame's control part.
 const PAGE_BYTES: usize = 8 << 20;
+/// A tiling of so many records is sent whole, wherever it is wanted.
+const FEW: usize = 512;
+/// The most records that come along with those that were asked for.
+const MOST_ALONG: u32 = 16 << 10;
 
-/// The tiling of an object since `known`; from the record after order `after` if that is given.
+/// The tiling of an object since `known`; from the record after order `after` if that is given. Of one that is not known
+/// and has many records the part that is `near`.
 pub(crate) fn tiling(
     core: &Core,
     ino: Ino,
     known: Version,
     after: Option<u64>,
+    near: Option<&Near>,
 ) -> Result<Reply, MdError> {
+    if let Some(near) = near {
+        check(&near.region)?;
+    }
     core.tilings.with(ino, |loaded| {
         // Read under the tiling's lock: versions change only under it.
         let inode = core.inode(ino)?;
@@ -33,39 +42,95 @@ pub(crate) fn tiling(
         };
         let reply = match changes {
             Some(changes) => changes,
-            None => whole(object, &tiling, version, after)?,
+            None => {
+                let cells = object.info.cells()?;
+                match near.filter(|near| is_part(&tiling, &cells, near, after)) {
+                    Some(near) => part(object, &tiling, cells, near, after),
+                    None => whole(object, &tiling, cells, after),
+                }
+            }
         };
         loaded.put(tiling, version);
         Ok(Reply::Tiling(reply))
     })
 }
 
+fn check(region: &Region) -> Result<(), MdError> {
+    let rank = region.rank();
+    if rank > MAX_RANK || region.shape.len() != rank {
+        return Err(MdError::Invalid(format!(
+            "a box of {rank} offsets and {} lengths is none; both have one an axis, at most {MAX_RANK}",
+            region.shape.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Records in one page. One has in postcard at most 4 numbers an axis of the slab and 2 of the clip.
+fn page(rank: usize) -> usize {
+    (PAGE_BYTES / (64 + 60 * rank)).max(1)
+}
+
+/// Whether a part is sent and not all: not of a tiling of few records, nor where most of them are wanted.
+fn is_part(tiling: &Tiling<Stored>, cells: &[u64], near: &Near, after: Option<u64>) -> bool {
+    let few = || tiling.len() > FEW && tiling.has_at_most(tiling.len() / 2, &near.region);
+    near.region.rank() == cells.len() && (after.is_some() || few())
+}
+
 fn whole(
     object: &Object,
     tiling: &Tiling<Stored>,
-    version: Version,
+    cells: Coords,
     after: Option<u64>,
-) -> Result<TilingReply, MdError> {
-    let cells = object.info.cells()?;
-    // A record in postcard: at most 4 numbers an axis of the slab and 2 of the clip.
-    let page = (PAGE_BYTES / (64 + 60 * cells.len())).max(1);
-    let later = |record: &&Record<Stored>| after.is_none_or(|after| record.order > after);
-    let mut records: Vec<_> = tiling
-        .iter()
-        .filter(later)
-        .take(page + 1)
-        .cloned()
-        .collect();
+) -> TilingReply {
+    let page = page(cells.len());
+    let mut records: Vec<_> = match after {
+        None => tiling.iter().take(page + 1).cloned().collect(),
+        Some(after) => tiling.after(after).take(page + 1).cloned().collect(),
+    };
     let more = records.len() > page;
     records.truncate(page);
-    let generation = object.info.generation;
-    Ok(TilingReply::Whole {
-        version,
-        generation,
+    TilingReply::Whole {
+        version: object.info.tiling,
+        generation: object.info.generation,
         cells,
         records,
         more,
-    })
+    }
+}
+
+/// What lies in a box, which is grown while few records are in it. A later page is of the box of the first.
+fn part(
+    object: &Object,
+    tiling: &Tiling<Stored>,
+    cells: Coords,
+    near: &Near,
+    after: Option<u64>,
+) -> TilingReply {
+    let region = match after {
+        None => {
+            let most = near.most.min(MOST_ALONG) as usize;
+            tiling.window(&near.region, &cells, most)
+        }
+        Some(_) => near.region.clone(),
+    };
+    let orders = tiling.orders_within(&region);
+    let first = after.map_or(0, |after| orders.partition_point(|order| *order <= after));
+    let wanted = &orders[first..];
+    let page = page(cells.len());
+    let records: Vec<Record<Stored>> = wanted
+        .iter()
+        .take(page)
+        .filter_map(|&order| tiling.get(order).cloned())
+        .collect();
+    TilingReply::Part {
+        version: object.info.tiling,
+        generation: object.info.generation,
+        cells,
+        region,
+        records,
+        more: wanted.len() > page,
+    }
 }
 
 /// What happened since `known`, if that is remembered.

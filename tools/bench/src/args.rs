@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Mpi(crate::mpi::MpiArgs),
     /// Transfers and batches of the client library, beside the mount and plain sockets
     Transfer(crate::transfer::TransferArgs),
+    /// What one small request costs as arrays, directories and mounts grow
+    Growth(crate::growth::GrowthArgs),
     /// A process that sends and takes plain bytes
     #[command(hide = true)]
     Raw(crate::transfer::RawArgs),

@@ -9,7 +9,8 @@
 //!
 //! `slabfs-bench search` measures the metadata service beside SQLite (`search`); `slabfs-bench mpi` measures
 //! MPI programs on two mounts beside other distributed filesystems (`mpi`); `slabfs-bench transfer` measures region
-//! transfers and batches of the client library beside the mount and plain sockets (`transfer`).
+//! transfers and batches of the client library beside the mount and plain sockets (`transfer`); `slabfs-bench growth`
+//! measures what a small request costs as arrays, directories and mounts grow (`growth`).
 //!
 //! Run it by `tools/bench/run`, which builds and brings the programs it needs. It drives the `slabfs`
 //! binary, so that what is measured is what people run; of its crates `search` uses the client of the
@@ -20,6 +21,7 @@ mod backing;
 mod cleanup;
 mod fuse;
 mod groups;
+mod growth;
 mod load;
 mod mpi;
 mod results;
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Some(args::Command::Search(search)) => search::run(&search),
         Some(args::Command::Mpi(mpi)) => mpi::run(&mpi),
         Some(args::Command::Transfer(transfer)) => transfer::run(&transfer),
+        Some(args::Command::Growth(growth)) => growth::run(&growth),
         Some(args::Command::Raw(raw)) => transfer::serve_raw(&raw),
         None => args::Args::from_cli().and_then(run),
     };

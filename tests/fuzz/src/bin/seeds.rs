@@ -149,6 +149,10 @@ fn metadata() {
             ino,
             known: slabfs_model::Version(0),
             after: None,
+            near: Some(slabfs_mdserver::api::Near {
+                region: slabfs_model::Region::whole(&[4, 4]),
+                most: 256,
+            }),
         },
         Op::Resize {
             ino,

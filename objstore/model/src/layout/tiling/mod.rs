@@ -18,6 +18,7 @@ mod overlay;
 mod plan;
 mod shadow;
 mod shows;
+mod window;
 
 pub use shadow::{SHADOW_FRAGMENTS, SHADOW_STEPS};
 pub use shows::SHOWS_STEPS;

@@ -162,6 +162,28 @@ proptest! {
         }
     }
 
+    /// What a reader of a window does not have shows in no cell of it.
+    #[test]
+    fn a_window_has_all_that_shows_in_it((dims, records, wants) in scene(14), most in 0usize..16) {
+        let tiling = Tiling::bulk(dims.len(), records).unwrap();
+        for want in wants {
+            let Some(bounds) = want.bounds() else { continue };
+            let window = tiling.window(&bounds, &dims, most);
+            prop_assert!(window.contains(&bounds));
+            prop_assert!(window == bounds || tiling.has_at_most(most, &window));
+            let orders = tiling.orders_within(&window);
+            prop_assert_eq!(tiling.has_at_most(orders.len(), &window), true);
+            if let Some(fewer) = orders.len().checked_sub(1) {
+                prop_assert_eq!(tiling.has_at_most(fewer, &window), false);
+            }
+            prop_assert!(orders.is_sorted());
+            let part = orders.iter().filter_map(|&order| tiling.get(order).cloned());
+            let part = Tiling::bulk(dims.len(), part.collect()).unwrap();
+            let inside = Hyperslab::from_region(&window);
+            prop_assert_eq!(read(&part, &inside), read(&tiling, &inside));
+        }
+    }
+
     #[test]
     fn what_is_shadowed_can_go((dims, records, _) in scene(14)) {
         let mut tiling = Tiling::new(dims.len());
@@ -310,6 +332,27 @@ fn a_chunk_that_nothing_cuts_is_one_part() {
         (parts.len(), holes),
         (0, vec![Region::new(&[0, 0], &[6, 7])])
     );
+}
+
+/// Rows of an array of many: a window reaches over all of a row, ahead, and a little back.
+#[test]
+fn a_window_grows_where_readers_go() {
+    let rows = (0..100_000).map(|row| boxed(row, &[row, 0], &[1, 8]));
+    let tiling = Tiling::bulk(2, rows.collect()).unwrap();
+    let cell = Region::new(&[500, 3], &[1, 1]);
+    let window = tiling.window(&cell, &[100_000, 8], 256);
+    assert_eq!((window.offset[1], window.shape[1]), (0, 8));
+    assert!(
+        window.offset[0] <= 500 && window.end(0) >= 600,
+        "{window:?}"
+    );
+    assert!((128..=256).contains(&window.shape[0]), "{window:?}");
+    let end = tiling.window(&Region::new(&[99_999, 0], &[1, 8]), &[100_000, 8], 256);
+    assert!(end.end(0) == 100_000 && end.shape[0] > 100, "{end:?}");
+    assert_eq!(tiling.after(99_000).count(), 999);
+    let far = Region::new(&[u64::MAX, u64::MAX], &[u64::MAX, u64::MAX]);
+    assert_eq!(tiling.window(&far, &[100_000, 8], 256).end(0), u64::MAX);
+    assert!(tiling.orders_within(&Region::new(&[1], &[1])).is_empty());
 }
 
 #[test]
