@@ -18,11 +18,12 @@ use slabfs_model::layout::Tiling;
 use slabfs_model::layout::tiling::{Record, TilingError};
 use slabfs_model::{Region, Version};
 
-/// Windows of a tiling beyond which the oldest is forgotten: each read looks through them.
-const MOST_WINDOWS: usize = 16;
-/// Records that come along with the first window; with each later one twice as many, so often.
-const FIRST_WINDOW: u32 = 256;
-const DOUBLINGS: u32 = 6;
+/// Windows of a tiling beyond which one begins with none: each read looks through them.
+const MOST_WINDOWS: usize = 256;
+/// Records that come along with a window; twice as many with each that goes on where another ended, so often. Who
+/// reads here and there would wait for what it never reads.
+const FIRST_WINDOW: u32 = 32;
+const DOUBLINGS: u32 = 9;
 /// What a record costs beside itself: its places in the order and in the tree.
 const INDEX_BYTES: usize = 96;
 
@@ -47,8 +48,8 @@ pub(super) struct Chunks {
     pub(super) version: Option<Version>,
     pub(super) tiling: Tiling<Stored>,
     known: Known,
-    /// Windows that were fetched of this version and those it came from.
-    fetched: u32,
+    /// Windows in a row that each went on where another ended.
+    going_on: u32,
 }
 
 impl Default for Chunks {
@@ -57,7 +58,7 @@ impl Default for Chunks {
             version: None,
             tiling: Tiling::new(0),
             known: Known::All,
-            fetched: 0,
+            going_on: 0,
         }
     }
 }
@@ -94,7 +95,7 @@ impl Chunks {
             Need::All => None,
             Need::Within(region) => Some(Near {
                 region: region.clone(),
-                most: FIRST_WINDOW << self.fetched.min(DOUBLINGS),
+                most: FIRST_WINDOW << self.going_on.min(DOUBLINGS),
             }),
         };
         let known = match self.version {
@@ -141,9 +142,10 @@ impl Chunks {
         region: Region,
         records: Vec<Record<Stored>>,
     ) -> Result<(), TilingError> {
-        self.fetched = self.fetched.saturating_add(1);
         let windows = match &mut self.known {
-            Known::Within(windows) if self.version == Some(version) => {
+            Known::Within(windows)
+                if self.version == Some(version) && windows.len() < MOST_WINDOWS =>
+            {
                 for record in records {
                     if self.tiling.get(record.order).is_none() {
                         self.tiling.insert(record)?;
@@ -161,13 +163,15 @@ impl Chunks {
             }
         };
         let mut region = region;
+        let before = windows.len();
         // What goes on where another one ends is one with it.
         while let Some(at) = windows.iter().position(|window| joins(window, &region)) {
             region = around(&windows.remove(at), &region);
         }
-        if windows.len() == MOST_WINDOWS {
-            windows.remove(0);
-        }
+        self.going_on = match windows.len() < before {
+            true => self.going_on.saturating_add(1),
+            false => 0,
+        };
         windows.push(region);
         Ok(())
     }

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | `cold` | the first of a new mount in that array or directory; median of `--rounds` mounts |
 //! | `warm` | one of thousands on one mount, median |
-//! | `whole` | `warm`, but into the file of the array itself and not a selection of it |
 //! | `restart` | the first after the metadata service was started anew |
 //! | `MiB` | the resident memory of that mount's process at the end |
 
@@ -68,7 +67,6 @@ struct Row {
     count: u64,
     cold: f64,
     warm: f64,
-    whole: Option<f64>,
     restart: Option<f64>,
     memory: f64,
 }
@@ -86,7 +84,7 @@ pub(crate) fn run(args: &GrowthArgs) -> anyhow::Result<()> {
     if args.json {
         let rows = rows.iter().map(|row| {
             json!({"kind": row.kind, "count": row.count, "cold_us": row.cold, "warm_us": row.warm,
-                   "whole_us": row.whole, "restart_us": row.restart, "mib": row.memory})
+                   "restart_us": row.restart, "mib": row.memory})
         });
         println!(
             "{}",
@@ -182,8 +180,7 @@ impl House {
 
 impl Mounted {
     fn unmount(self) -> anyhow::Result<()> {
-        cleanup::unmount(&self.path)?;
-        // It ends by itself, and is waited for.
+        // It takes its mount down and ends.
         cleanup::end_now(self.pid, Signal::SIGTERM)
     }
 
@@ -225,14 +222,10 @@ fn fill(session: &Session, name: &str, rows: u64) -> anyhow::Result<()> {
 
 /// Opens, reads at the beginning, closes; in microseconds.
 fn request(path: &Path) -> anyhow::Result<f64> {
-    request_at(path, 0)
-}
-
-fn request_at(path: &Path, at: u64) -> anyhow::Result<f64> {
     let mut bytes = [0u8; ROW as usize];
     let begun = Instant::now();
     let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
-    file.read_at(&mut bytes, at)
+    file.read_at(&mut bytes, 0)
         .with_context(|| path.display().to_string())?;
     drop(file);
     Ok(micros(begun.elapsed()))
@@ -278,13 +271,9 @@ fn arrays(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::
             mounted.unmount()?;
         }
         let mounted = house.mount()?;
-        let (mut warm, mut whole) = (Vec::new(), Vec::new());
+        let mut warm = Vec::new();
         for _ in 0..args.rounds * 1000 {
             warm.push(request(&row(&mounted, random.below(count)))?);
-        }
-        for _ in 0..args.rounds * 1000 {
-            let at = random.below(count) * ROW;
-            whole.push(request_at(&mounted.path.join(format!("a{count}")), at)?);
         }
         let memory = mounted.memory()?;
         mounted.unmount()?;
@@ -297,7 +286,6 @@ fn arrays(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::
             count,
             cold: median(cold),
             warm: median(warm),
-            whole: Some(median(whole)),
             restart: Some(restart),
             memory,
         });
@@ -388,9 +376,8 @@ fn mounts(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::
 }
 
 fn text(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "of        how many    cold us       warm us       whole us      restart us      MiB\n",
-    );
+    let mut out =
+        String::from("of        how many    cold us       warm us       restart us      MiB\n");
     for row in rows {
         let first = rows
             .iter()
@@ -404,12 +391,11 @@ fn text(rows: &[Row]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "{:<9} {:>8}    {:<13} {:<13} {:<13} {:<15} {:.0}",
+            "{:<9} {:>8}    {:<13} {:<13} {:<15} {:.0}",
             row.kind,
             row.count,
             of(row.cold, first.cold),
             of(row.warm, first.warm),
-            both(row.whole, first.whole),
             both(row.restart, first.restart),
             row.memory,
         );

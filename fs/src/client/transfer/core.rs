@@ -489,6 +489,9 @@ impl Drop for Begun {
         self.core.end(Err(FsError::Unsettled(
             "a thread of the client panicked over a transfer; its log says why".into(),
         )));
-        handle.client.transfers().finished(std::slice::from_ref(&handle));
+        handle
+            .client
+            .transfers()
+            .finished(std::slice::from_ref(&handle));
     }
 }
