@@ -9,8 +9,8 @@ use std::io::IoSlice;
 
 use super::check;
 use super::handler::{decode, write_one};
-use crate::checksum::sums_of_blocks;
-use crate::error::Result;
+use crate::checksum::{combined, crc32c, padded, sums_of_blocks};
+use crate::error::{Result, StoreError};
 use crate::store::{Blank, ChunkStore, SUMMED};
 use crate::wire::messages::{BySession, Outcome, WriteItem, WriteOp};
 use crate::wire::{Incoming, WireResult};
@@ -44,6 +44,9 @@ pub(super) fn take(
     if bytes != Some(payload.left() as u64) || !are_puts || !is_any_large {
         return Ok(None);
     }
+    if payload.is_summed() {
+        return take_summed(store, &items, spare, payload).map(Some);
+    }
     let mut done = 0;
     for item in &items {
         if let Err(error) = put(store, item, spare, payload)? {
@@ -53,6 +56,66 @@ pub(super) fn take(
         done += 1;
     }
     Ok(Some(Outcome { done, failed: None }))
+}
+
+/// A chunk that has come in, and is stored once the checksum of all has matched.
+enum Arrived {
+    File(Blank, Vec<u32>),
+    Bytes(Vec<u8>),
+    Failed(StoreError),
+}
+
+/// The same where a checksum follows the payload: no chunk is stored before all have come and it has matched. The files
+/// have no names until then.
+fn take_summed(
+    store: &dyn ChunkStore,
+    items: &[WriteItem],
+    spare: &mut Vec<u8>,
+    payload: &mut Incoming<'_>,
+) -> WireResult<Outcome> {
+    let mut arrived = Vec::with_capacity(items.len());
+    for item in items {
+        let len = item.bytes as usize;
+        let blank = match len > FROM {
+            true => payload.meanwhile(|| blank(store, item)),
+            false => Ok(None),
+        };
+        arrived.push(match blank {
+            Ok(Some(blank)) => match receive(&blank, len, spare, payload)? {
+                Ok(sums) => Arrived::File(blank, sums),
+                Err(error) => Arrived::Failed(error),
+            },
+            Ok(None) => {
+                let mut bytes = Vec::new();
+                payload.read_next(len, &mut bytes)?;
+                Arrived::Bytes(bytes)
+            }
+            Err(error) => Arrived::Failed(error),
+        });
+        if matches!(arrived.last(), Some(Arrived::Failed(_))) {
+            break;
+        }
+    }
+    // Behind one that failed the rest is thrown away, and the checksum with it.
+    if payload.left() > 0 {
+        payload.throw_away()?;
+    }
+    payload.meanwhile(|| {
+        let mut done = 0;
+        for (item, arrived) in items.iter().zip(arrived) {
+            let stored = match arrived {
+                Arrived::File(blank, sums) => store.adopt(blank, &sums),
+                Arrived::Bytes(bytes) => write_one(store, item, &bytes),
+                Arrived::Failed(error) => Err(error),
+            };
+            if let Err(error) = stored {
+                let failed = Some(error);
+                return Ok(Outcome { done, failed });
+            }
+            done += 1;
+        }
+        Ok(Outcome { done, failed: None })
+    })
 }
 
 /// Stores the chunk that comes next.
@@ -94,6 +157,20 @@ fn fill(
     spare: &mut Vec<u8>,
     payload: &mut Incoming<'_>,
 ) -> WireResult<Result<()>> {
+    match receive(&blank, len, spare, payload)? {
+        Ok(sums) => Ok(payload.meanwhile(|| store.adopt(blank, &sums))),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// Writes what comes to a file; gives the checksums of its blocks. Where the sender's checksum follows they are part of
+/// what is compared with it: what is stored is what was sent.
+fn receive(
+    blank: &Blank,
+    len: usize,
+    spare: &mut Vec<u8>,
+    payload: &mut Incoming<'_>,
+) -> WireResult<Result<Vec<u32>>> {
     if spare.len() < BITE {
         spare.resize(BITE, 0);
     }
@@ -101,15 +178,25 @@ fn fill(
     let mut at = 0;
     while at < len {
         let bite = &mut spare[..BITE.min(len - at)];
-        payload.read(bite)?;
-        let written = payload.meanwhile(|| {
-            sums.extend(sums_of_blocks(&[IoSlice::new(bite)], SUMMED));
-            blank.write(at as u64, bite)
-        });
-        if let Err(error) = written {
+        payload.read_with(bite, |bite| {
+            let whole = bite.len() - bite.len() % SUMMED as usize;
+            let (blocks, rest) = bite.split_at(whole);
+            let first = sums.len();
+            sums.extend(sums_of_blocks(&[IoSlice::new(blocks)], SUMMED));
+            let all = sums[first..]
+                .iter()
+                .fold(0, |all, &sum| combined(all, sum, SUMMED));
+            if rest.is_empty() {
+                return all;
+            }
+            let sum = crc32c(rest);
+            sums.push(padded(sum, SUMMED - rest.len() as u64));
+            combined(all, sum, rest.len() as u64)
+        })?;
+        if let Err(error) = payload.meanwhile(|| blank.write(at as u64, bite)) {
             return Ok(Err(error));
         }
         at += bite.len();
     }
-    Ok(payload.meanwhile(|| store.adopt(blank, &sums)))
+    Ok(Ok(sums))
 }

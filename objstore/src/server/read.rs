@@ -67,7 +67,7 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
             None => return Ok(()),
         }
     }
-    let asked = Asked::new(store, &items, sizes);
+    let asked = Asked::new(store, &items, sizes, reply.sums());
     match asked.copied() > COPIED {
         true => send_as_read(store, &asked, spare, reply),
         false => read_and_send(store, &asked, spare, reply),
@@ -91,7 +91,12 @@ struct Piece<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn new(store: &dyn ChunkStore, items: &'a [ReadItem], sizes: Vec<u64>) -> Asked<'a> {
+    fn new(
+        store: &dyn ChunkStore,
+        items: &'a [ReadItem],
+        sizes: Vec<u64>,
+        summed: bool,
+    ) -> Asked<'a> {
         let mut files = Files::default();
         let may_lend = |(item, bytes): (&ReadItem, &u64)| {
             matches!(item.name, ChunkName::Free(_)) && *bytes >= LEND_FROM
@@ -101,7 +106,7 @@ impl<'a> Asked<'a> {
             let each = items.iter().zip(&sizes);
             lent.extend(each.map(|piece| {
                 may_lend(piece)
-                    .then(|| files.lend(store, piece.0))
+                    .then(|| files.lend(store, piece.0, summed))
                     .flatten()
             }));
         }
@@ -330,11 +335,13 @@ struct InFile {
     file: Arc<Opened>,
     at: u64,
     len: u64,
+    /// Its checksum, where one goes with the reply.
+    sum: u32,
 }
 
 impl InFile {
     fn send(&self, outgoing: &mut Outgoing<'_>) -> WireResult<()> {
-        outgoing.give_file(&self.file.0, self.at, self.len)
+        outgoing.give_file(&self.file.0, self.at, self.len, self.sum)
     }
 }
 
@@ -348,16 +355,20 @@ struct Files<'a> {
 impl<'a> Files<'a> {
     /// A piece where it lies in its file, if it can be sent from there. What is wrong with the chunk is found again when
     /// it is read, and told.
-    fn lend(&mut self, store: &dyn ChunkStore, item: &'a ReadItem) -> Option<InFile> {
+    fn lend(&mut self, store: &dyn ChunkStore, item: &'a ReadItem, summed: bool) -> Option<InFile> {
         let known = self.opened.take().filter(|(name, _)| **name == item.name);
         let mut file = known.map(|(_, file)| file);
         let mut lent = None;
         let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
+            let Ok(sum) = (if summed { (part.sum)() } else { Ok(0) }) else {
+                return;
+            };
             file = file.take().or_else(|| Opened::again(part.file));
             lent = file.clone().map(|file| InFile {
                 file,
                 at: part.at,
                 len: part.len,
+                sum,
             });
         });
         self.opened = file.map(|file| (&item.name, file));
@@ -405,8 +416,11 @@ fn send_from_store<'a>(
     let yes = encode(&ReadReply::before(vec![Found::Yes]))?;
     if bytes >= LEND_FROM {
         let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
-            if let Some(reply) = reply.take() {
-                sent = reply.send_file(&yes, part.file, part.at, part.len);
+            // What cannot be summed is found again when it is read, and told.
+            let summed = reply.as_ref().is_some_and(Replier::sums);
+            let sum = if summed { (part.sum)() } else { Ok(0) };
+            if let (Ok(sum), Some(reply)) = (sum, reply.take_if(|_| true)) {
+                sent = reply.send_file(&yes, part.file, part.at, part.len, sum);
             }
         });
     }

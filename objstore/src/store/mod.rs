@@ -50,7 +50,7 @@ pub struct Patch {
 }
 
 /// A part of a file; see [`ChunkStore::lend`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Lent<'a> {
     /// The file.
     pub file: &'a File,
@@ -58,6 +58,8 @@ pub struct Lent<'a> {
     pub at: u64,
     /// Its bytes.
     pub len: u64,
+    /// Gives its CRC-32C, mostly out of those that are stored.
+    pub sum: &'a dyn Fn() -> Result<u32>,
 }
 
 /// A chunk's file for another process of this machine to read; see [`ChunkStore::loan`].

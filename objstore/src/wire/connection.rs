@@ -18,11 +18,12 @@ use smallvec::SmallVec;
 
 use super::{
     Key, WireError, WireResult,
-    frame::{HEADER, Header, MAX_CONTROL, MAX_FILES, MAX_OPENING, MAX_PAYLOAD, crc},
+    frame::{Bad, HEADER, Header, MAX_CONTROL, MAX_FILES, MAX_OPENING, MAX_PAYLOAD, SUM, crc},
     hello,
     stream::Stream,
 };
 use crate::addr::Addr;
+use crate::checksum::{combined, crc32c};
 
 /// What is read ahead in one go: a header, most control parts, and small payloads.
 const AHEAD: usize = 8 << 10;
@@ -31,6 +32,12 @@ const AHEAD: usize = 8 << 10;
 const GROW: usize = 1 << 20;
 /// Buffers above this are given back once their message is done.
 const KEEP: usize = 8 << 20;
+/// So much of a payload is received at a time where it is summed: it is still in the processor's cache then.
+const SUMMED_AT_ONCE: usize = 256 << 10;
+/// How long opening a connection may take, at most and at least.
+const OPENING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
+/// For how long no byte of a frame that was begun may come, unless its owner says otherwise.
+const STALL: Duration = Duration::from_secs(10);
 /// How much later than asked a timeout may strike; spares a system call a read.
 const SLACK: Duration = Duration::from_millis(100);
 
@@ -88,6 +95,8 @@ pub(super) struct Head {
     pub(super) kind: u16,
     pub(super) id: u64,
     pub(super) payload: usize,
+    /// A checksum follows the payload.
+    pub(super) summed: bool,
 }
 
 /// A connection that has been opened: both sides know the protocol version and each other.
@@ -108,6 +117,12 @@ pub struct Connection {
     out: Vec<u8>,
     /// Files that came beside what was read, while they are expected: others are closed by the kernel.
     files: Option<Vec<OwnedFd>>,
+    /// Payloads are sent with their checksums. Not within one machine: there the kernel copies them from memory to memory.
+    sums: bool,
+    /// Of the payload that is being sent: its checksum so far, and how much of it is to come.
+    sending: (u32, u64),
+    /// For how long no byte of a frame that was begun may come.
+    stall: Duration,
 }
 
 impl Connection {
@@ -124,7 +139,11 @@ impl Connection {
             source,
         })?;
         let mut connection = Connection::over(stream, peer);
-        hello::as_client(&mut connection, key, until)?;
+        // A frame that was damaged on the way may leave both sides waiting: there is time to try again.
+        let now = Instant::now();
+        let share = until.saturating_duration_since(now) / 3;
+        let opening = until.min(now + share.clamp(OPENING.1, OPENING.0));
+        hello::as_client(&mut connection, key, opening)?;
         connection.max_control = MAX_CONTROL;
         connection.max_payload = MAX_PAYLOAD;
         Ok(connection)
@@ -133,6 +152,9 @@ impl Connection {
     /// A connection over a fresh stream, not yet opened: only short control parts are received, and no payload.
     pub(super) fn over(stream: Stream, peer: String) -> Connection {
         Connection {
+            sums: stream.is_tcp(),
+            sending: (0, 0),
+            stall: STALL,
             stream,
             peer,
             version: 0,
@@ -173,6 +195,16 @@ impl Connection {
         self.files.take().unwrap_or_default()
     }
 
+    /// Whether payloads go out with their checksums.
+    pub(super) fn sums(&self) -> bool {
+        self.sums
+    }
+
+    /// For how long no byte of a frame that was begun may come, from now on.
+    pub(super) fn set_stall(&mut self, stall: Duration) {
+        self.stall = stall;
+    }
+
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -199,10 +231,25 @@ impl Connection {
         check_size("control part", control.len() as u64, MAX_CONTROL)?;
         let mut out = std::mem::take(&mut self.out);
         out.clear();
-        Header::encode(self.version, kind, id, control, total as u32, &mut out);
-        let mut slices: SmallVec<[IoSlice<'_>; 16]> = SmallVec::with_capacity(payload.len() + 1);
+        let summed = self.sums && total > 0;
+        Header::encode(
+            self.version,
+            kind,
+            id,
+            control,
+            (total as u32, summed),
+            &mut out,
+        );
+        let sum = match summed {
+            true => crate::checksum::crc32c_of(payload).to_le_bytes(),
+            false => [0; SUM],
+        };
+        let mut slices: SmallVec<[IoSlice<'_>; 16]> = SmallVec::with_capacity(payload.len() + 2);
         slices.push(IoSlice::new(&out));
         slices.extend(payload.iter().filter(|s| !s.is_empty()).copied());
+        if summed {
+            slices.push(IoSlice::new(&sum));
+        }
         let sent = self.write_all(&mut slices, until);
         drop(slices);
         if out.capacity() <= KEEP {
@@ -223,7 +270,16 @@ impl Connection {
         check_size("payload", total, MAX_PAYLOAD)?;
         check_size("control part", control.len() as u64, MAX_CONTROL)?;
         let mut out = Vec::with_capacity(HEADER + control.len());
-        Header::encode(self.version, kind, id, control, total as u32, &mut out);
+        let summed = self.sums && total > 0;
+        Header::encode(
+            self.version,
+            kind,
+            id,
+            control,
+            (total as u32, summed),
+            &mut out,
+        );
+        self.sending = (0, total);
         self.write_all(&mut [IoSlice::new(&out)], until)
     }
 
@@ -239,7 +295,7 @@ impl Connection {
         check_size("control part", control.len() as u64, MAX_CONTROL)?;
         check_size("list of files", files.len() as u64, MAX_FILES)?;
         let mut out = Vec::with_capacity(HEADER + control.len());
-        Header::encode(self.version, kind, id, control, 0, &mut out);
+        Header::encode(self.version, kind, id, control, (0, false), &mut out);
         // The files go with the first bytes.
         let sent = loop {
             self.may_write(until)?;
@@ -258,21 +314,43 @@ impl Connection {
 
     /// Sends more of the payload of the frame that was begun.
     pub(crate) fn send_more(&mut self, bytes: &[u8], until: Instant) -> WireResult<()> {
-        match bytes.is_empty() {
-            true => Ok(()),
-            false => self.write_all(&mut [IoSlice::new(bytes)], until),
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if !self.sums {
+            return self.write_all(&mut [IoSlice::new(bytes)], until);
+        }
+        match self.sent(crc32c(bytes), bytes.len() as u64) {
+            None => self.write_all(&mut [IoSlice::new(bytes)], until),
+            Some(sum) => self.write_all(&mut [IoSlice::new(bytes), IoSlice::new(&sum)], until),
         }
     }
 
+    /// Notes a part of the payload that was begun; with the last one the checksum that has to follow.
+    fn sent(&mut self, sum: u32, len: u64) -> Option<[u8; SUM]> {
+        let (before, left) = self.sending;
+        self.sending = (combined(before, sum, len), left.saturating_sub(len));
+        (self.sending.1 == 0).then(|| self.sending.0.to_le_bytes())
+    }
+
     /// Sends a part of a file as more of the payload of the frame that was begun: the kernel takes it from where it
-    /// keeps the file.
+    /// keeps the file. `sum` is that of the part; it is not looked at where payloads go without.
     pub(super) fn send_file(
         &mut self,
         file: &File,
         at: u64,
         len: u64,
+        sum: u32,
         until: Instant,
     ) -> WireResult<()> {
+        self.send_from_file(file, at, len, until)?;
+        match self.sums.then(|| self.sent(sum, len)).flatten() {
+            Some(sum) => self.write_all(&mut [IoSlice::new(&sum)], until),
+            None => Ok(()),
+        }
+    }
+
+    fn send_from_file(&mut self, file: &File, at: u64, len: u64, until: Instant) -> WireResult<()> {
         let (mut from, end) = (at as i64, (at + len) as i64);
         while from < end {
             self.may_write(until)?;
@@ -284,7 +362,7 @@ impl Connection {
                     let mut bytes = vec![0; left.min(AHEAD * 32)];
                     file.read_exact_at(&mut bytes, from as u64)
                         .map_err(|e| self.io("reading a file that is sent", e))?;
-                    self.send_more(&bytes, until)?;
+                    self.write_all(&mut [IoSlice::new(&bytes)], until)?;
                     from += bytes.len() as i64;
                 }
                 Err(e) => return Err(self.io("sending", e)),
@@ -307,7 +385,8 @@ impl Connection {
         rest: Duration,
     ) -> WireResult<Frame<'b>> {
         let head = self.recv_head(&mut buffers.control, first, rest)?;
-        self.recv_payload(head.payload, &mut buffers.payload, Instant::now() + rest)?;
+        Incoming::new(self, &head, Instant::now() + rest)
+            .read_next(head.payload, &mut buffers.payload)?;
         Ok(Frame {
             kind: head.kind,
             id: head.id,
@@ -321,7 +400,7 @@ impl Connection {
         if self.start < self.end {
             return Ok(true);
         }
-        match self.fill(until) {
+        match self.fill(until, false) {
             Ok(0) => Err(WireError::Closed {
                 addr: self.peer.clone(),
             }),
@@ -339,7 +418,7 @@ impl Connection {
         first: Instant,
         rest: Duration,
     ) -> WireResult<Head> {
-        if self.start == self.end && self.fill(first)? == 0 {
+        if self.start == self.end && self.fill(first, false)? == 0 {
             return Err(WireError::Closed {
                 addr: self.peer.clone(),
             });
@@ -347,34 +426,45 @@ impl Connection {
         let until = Instant::now() + rest;
         let mut bytes = [0; HEADER];
         self.read_exact(&mut bytes, until)?;
-        let header = Header::decode(&bytes, self.max_control, self.max_payload)
-            .map_err(|e| self.protocol(e))?;
+        let header =
+            Header::decode(&bytes, self.max_control, self.max_payload).map_err(
+                |bad| match bad {
+                    Bad::Broken(text) => self.broken(text),
+                    Bad::Protocol(text) => self.protocol(text),
+                },
+            )?;
         if header.version != self.version {
-            return Err(self.protocol(format!(
+            return Err(self.broken(format!(
                 "a frame of version {} on a connection of version {}",
                 header.version, self.version
             )));
         }
         control.clear();
-        self.recv_payload(header.control as usize, control, until)?;
-        if crc(&bytes[..28], control) != header.crc {
-            return Err(self.protocol("header checksum does not match".into()));
+        self.recv_payload(header.control as usize, control, until, None)?;
+        if crc(&bytes[..28], &control[..header.control as usize]) != header.crc {
+            return Err(self.broken("the checksum of a control part does not match".into()));
         }
         Ok(Head {
             kind: header.kind,
             id: header.id,
             payload: header.payload as usize,
+            summed: header.summed && header.payload > 0,
         })
     }
 
     /// Receives a head's payload into the front of `buffer`, which grows as the bytes come and stays
-    /// as long as it was if that is longer.
-    pub(super) fn recv_payload(
+    /// as long as it was if that is longer. `sum` grows by the checksum of it.
+    fn recv_payload(
         &mut self,
         len: usize,
         buffer: &mut Vec<u8>,
         until: Instant,
+        mut sum: Option<&mut u32>,
     ) -> WireResult<()> {
+        let at_once = match sum {
+            Some(_) => SUMMED_AT_ONCE,
+            None => usize::MAX,
+        };
         let mut at = 0;
         while at < len {
             if buffer.len() == at {
@@ -385,8 +475,11 @@ impl Connection {
                 }
                 buffer.resize(len.min(at + GROW), 0);
             }
-            let to = buffer.len().min(len);
+            let to = buffer.len().min(len).min(at.saturating_add(at_once));
             self.read_exact(&mut buffer[at..to], until)?;
+            if let Some(sum) = &mut sum {
+                **sum = combined(**sum, crc32c(&buffer[at..to]), (to - at) as u64);
+            }
             at = to;
         }
         Ok(())
@@ -399,11 +492,11 @@ impl Connection {
                 let n = self.take_ahead(out);
                 out = &mut out[n..];
             } else if out.len() >= AHEAD {
-                let n = self.read_some(until, |stream| stream.read(out))?;
+                let n = self.read_some(until, true, |stream| stream.read(out))?;
                 self.not_the_end(n)?;
                 out = &mut out[n..];
             } else {
-                let n = self.fill(until)?;
+                let n = self.fill(until, true)?;
                 self.not_the_end(n)?;
             }
         }
@@ -418,6 +511,46 @@ impl Connection {
         n
     }
 
+    /// Fills all of `outs`, whose checksum `sum` grows by.
+    fn read_exact_summed(
+        &mut self,
+        mut outs: &mut [IoSliceMut<'_>],
+        until: Instant,
+        sum: &mut u32,
+    ) -> WireResult<()> {
+        IoSliceMut::advance_slices(&mut outs, 0);
+        while let Some(first) = outs.first_mut() {
+            let many = first.len() < SUMMED_AT_ONCE && self.start == self.end;
+            let n = if self.start < self.end {
+                self.take_ahead(first)
+            } else if many {
+                let mut room = SUMMED_AT_ONCE;
+                let fit = outs.iter().take_while(|out| {
+                    let fits = out.len() <= room;
+                    room = room.saturating_sub(out.len());
+                    fits
+                });
+                let fit = fit.count();
+                self.read_some(until, true, |stream| stream.read_vectored(&mut outs[..fit]))?
+            } else {
+                let most = &mut first[..SUMMED_AT_ONCE];
+                self.read_some(until, true, |stream| stream.read(most))?
+            };
+            self.not_the_end(n)?;
+            let mut rest = n;
+            for out in outs.iter() {
+                let got = out.len().min(rest);
+                *sum = combined(*sum, crc32c(&out[..got]), got as u64);
+                rest -= got;
+                if rest == 0 {
+                    break;
+                }
+            }
+            IoSliceMut::advance_slices(&mut outs, n);
+        }
+        Ok(())
+    }
+
     /// Fills all of `outs`.
     fn read_exact_vectored(
         &mut self,
@@ -430,7 +563,7 @@ impl Connection {
         }
         IoSliceMut::advance_slices(&mut outs, 0);
         while !outs.is_empty() {
-            let n = self.read_some(until, |stream| stream.read_vectored(outs))?;
+            let n = self.read_some(until, true, |stream| stream.read_vectored(outs))?;
             self.not_the_end(n)?;
             IoSliceMut::advance_slices(&mut outs, n);
         }
@@ -455,10 +588,10 @@ impl Connection {
         }
     }
 
-    fn fill(&mut self, until: Instant) -> WireResult<usize> {
+    fn fill(&mut self, until: Instant, begun: bool) -> WireResult<usize> {
         let mut ahead = std::mem::take(&mut self.ahead);
         let mut files = self.files.take();
-        let got = self.read_some(until, |stream| match &mut files {
+        let got = self.read_some(until, begun, |stream| match &mut files {
             Some(files) => stream.read_with_files(&mut ahead, files),
             None => stream.read(&mut ahead),
         });
@@ -468,13 +601,26 @@ impl Connection {
         got
     }
 
+    /// Reads what comes next. Of a frame that was `begun` it may not be long in coming: bytes that were lost on the way do
+    /// not come at all, and there has to be time to send everything again.
     fn read_some(
         &mut self,
         until: Instant,
+        begun: bool,
         mut read: impl FnMut(&Stream) -> io::Result<usize>,
     ) -> WireResult<usize> {
+        let stall = begun.then(|| Instant::now() + self.stall);
+        let until = stall.map_or(until, |stall| stall.min(until));
         loop {
-            let left = self.left(until, "receiving")?;
+            let left = self.left(until, "receiving").map_err(|late| {
+                match stall.is_some_and(|stall| stall <= until) {
+                    true => self.broken(format!(
+                        "the rest of a message did not come within {:?}",
+                        self.stall
+                    )),
+                    false => late,
+                }
+            })?;
             if let Some(timeout) = rearm(self.read_timeout, left) {
                 self.stream
                     .set_read_timeout(timeout)
@@ -543,6 +689,14 @@ impl Connection {
         }
     }
 
+    /// An error that says what came was damaged on the way, or is out of step.
+    pub(super) fn broken(&self, detail: String) -> WireError {
+        WireError::Broken {
+            addr: self.peer.clone(),
+            detail,
+        }
+    }
+
     /// An error that says the peer broke the protocol.
     pub(super) fn protocol(&self, detail: String) -> WireError {
         WireError::Protocol {
@@ -559,21 +713,62 @@ impl Drop for Connection {
     }
 }
 
-/// The payload of a frame while it comes in: to be read into its places, in order.
+/// The payload of a frame while it comes in: to be read into its places, in order. What reads the last of it also compares
+/// its checksum, where there is one: all before may be damaged until that has ended well.
 #[derive(Debug)]
 pub struct Incoming<'c> {
     connection: &'c mut Connection,
     left: usize,
     until: Instant,
+    /// The checksum of what was read, while there is one to compare with.
+    sum: Option<u32>,
 }
 
 impl<'c> Incoming<'c> {
-    pub(super) fn new(connection: &'c mut Connection, left: usize, until: Instant) -> Incoming<'c> {
+    pub(super) fn new(connection: &'c mut Connection, head: &Head, until: Instant) -> Incoming<'c> {
         Incoming {
             connection,
-            left,
+            left: head.payload,
             until,
+            sum: head.summed.then_some(0),
         }
+    }
+
+    /// Whether a checksum follows.
+    pub fn is_summed(&self) -> bool {
+        self.sum.is_some()
+    }
+
+    /// So many bytes have been read; with the last ones the checksum is compared.
+    fn got(&mut self, bytes: usize) -> WireResult<()> {
+        self.left -= bytes;
+        if self.left > 0 {
+            return Ok(());
+        }
+        let Some(sum) = self.sum.take() else {
+            return Ok(());
+        };
+        let mut told = [0; SUM];
+        self.connection.read_exact(&mut told, self.until)?;
+        match u32::from_le_bytes(told) == sum {
+            true => Ok(()),
+            false => Err(self
+                .connection
+                .broken("the checksum of a payload does not match".into())),
+        }
+    }
+
+    /// As [`Incoming::read`], for who sums what comes: `sum` gives the checksum of `out` after it was filled.
+    pub fn read_with(&mut self, out: &mut [u8], sum: impl FnOnce(&[u8]) -> u32) -> WireResult<()> {
+        self.has(out.len())?;
+        self.connection
+            .read_exact_vectored(&mut [IoSliceMut::new(out)], self.until)?;
+        let len = out.len();
+        let new = self.meanwhile(|| sum(out));
+        if let Some(sum) = &mut self.sum {
+            *sum = combined(*sum, new, len as u64);
+        }
+        self.got(len)
     }
 
     /// Bytes not read yet.
@@ -585,9 +780,11 @@ impl<'c> Incoming<'c> {
     pub fn read_vectored(&mut self, outs: &mut [IoSliceMut<'_>]) -> WireResult<()> {
         let want = outs.iter().map(|s| s.len()).sum::<usize>();
         self.has(want)?;
-        self.connection.read_exact_vectored(outs, self.until)?;
-        self.left -= want;
-        Ok(())
+        match &mut self.sum {
+            Some(sum) => self.connection.read_exact_summed(outs, self.until, sum)?,
+            None => self.connection.read_exact_vectored(outs, self.until)?,
+        }
+        self.got(want)
     }
 
     /// Fills all of `out`; more than is left is the peer's breach of the protocol.
@@ -599,9 +796,9 @@ impl<'c> Incoming<'c> {
     /// is longer; more than is left is the peer's breach of the protocol.
     pub fn read_next(&mut self, len: usize, buffer: &mut Vec<u8>) -> WireResult<()> {
         self.has(len)?;
-        self.connection.recv_payload(len, buffer, self.until)?;
-        self.left -= len;
-        Ok(())
+        self.connection
+            .recv_payload(len, buffer, self.until, self.sum.as_mut())?;
+        self.got(len)
     }
 
     /// Does something else for a while: the peer has as much more time.
@@ -613,7 +810,7 @@ impl<'c> Incoming<'c> {
     }
 
     /// Receives all that is left, for nobody.
-    pub(super) fn throw_away(&mut self) -> WireResult<()> {
+    pub(crate) fn throw_away(&mut self) -> WireResult<()> {
         let mut nowhere = vec![0; self.left.min(AHEAD * 8)];
         while self.left > 0 {
             let most = self.left.min(nowhere.len());
@@ -628,7 +825,12 @@ impl<'c> Incoming<'c> {
     pub fn read_ready(&mut self, out: &mut [u8]) -> WireResult<usize> {
         self.has(out.len())?;
         let got = self.connection.read_ready(out)?;
-        self.left -= got;
+        if let Some(sum) = &mut self.sum {
+            *sum = combined(*sum, crc32c(&out[..got]), got as u64);
+        }
+        if got > 0 {
+            self.got(got)?;
+        }
         Ok(got)
     }
 
@@ -648,17 +850,14 @@ impl<'c> Incoming<'c> {
             return Ok(());
         }
         let until = self.until;
-        let got = (self.connection).read_some(until, |stream| stream.await_byte())?;
+        let got = (self.connection).read_some(until, true, |stream| stream.await_byte())?;
         self.connection.not_the_end(got)
     }
 
     /// Puts all that is left into `buffer`, which has exactly that length afterwards.
     pub fn read_to(&mut self, buffer: &mut Vec<u8>) -> WireResult<()> {
         buffer.truncate(self.left);
-        self.connection
-            .recv_payload(self.left, buffer, self.until)?;
-        self.left = 0;
-        Ok(())
+        self.read_next(self.left, buffer)
     }
 
     /// The error for a reply whose content makes no sense.

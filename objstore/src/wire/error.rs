@@ -44,7 +44,16 @@ pub enum WireError {
         /// The peer.
         addr: String,
     },
-    /// What came is not a frame, or not the frame that had to come.
+    /// What came was damaged on the way, is no frame, or is not the frame that had to come: the connection is done with. The
+    /// request can be sent again.
+    #[error("the connection with {addr} is broken: {detail}")]
+    Broken {
+        /// The peer.
+        addr: String,
+        /// What was wrong.
+        detail: String,
+    },
+    /// What came is as it was sent, and makes no sense.
     #[error("{addr} does not keep to the protocol: {detail}")]
     Protocol {
         /// The peer.
@@ -100,6 +109,7 @@ impl WireError {
             WireError::Unavailable { .. }
             | WireError::Deadline { .. }
             | WireError::Closed { .. }
+            | WireError::Broken { .. }
             | WireError::Busy { .. } => true,
             WireError::Io { source, .. } => !matches!(
                 source.kind(),

@@ -4,12 +4,15 @@
 //! |---|---|---|
 //! | 0 | 4 | magic `SLBW` |
 //! | 4 | 2 | protocol version agreed on (0 in the frames that agree on it) |
-//! | 6 | 2 | kind; the top bit marks a reply |
+//! | 6 | 2 | kind; the top bit marks a reply, the next one that a checksum follows the payload |
 //! | 8 | 8 | request id, the reply repeats it |
 //! | 16 | 4 | length of the control part |
 //! | 20 | 4 | length of the payload |
-//! | 24 | 4 | 0 |
+//! | 24 | 4 | CRC-32C of bytes 0..24; 0 in the frames that agree on a version |
 //! | 28 | 4 | CRC-32C of bytes 0..28 and the control part |
+//!
+//! The header has a checksum of its own, so that a damaged length is found before anybody waits for that many bytes.
+//! Where the checksum of a payload follows it, its four bytes do not count in the length.
 
 /// Bytes of a header.
 pub(super) const HEADER: usize = 32;
@@ -21,8 +24,9 @@ const MAGIC: [u8; 4] = *b"SLBW";
 /// 4: several batches in a message, and files for new chunks. 5: files of chunks to be read, and sums with those that were
 /// filled. 6: mounts whose life is over say what they keep. 7: replies to large reads that say behind the bytes what went
 /// wrong. 8: mounts say which locks may be ending. 9: mounts keep names.
-/// 10: what changes grid chunks says in which turn of its client.
-pub const VERSIONS: (u16, u16) = (10, 10);
+/// 10: what changes grid chunks says in which turn of its client. 11: checksums of headers and, over TCP, of payloads; parts
+/// of large tilings.
+pub const VERSIONS: (u16, u16) = (11, 11);
 
 /// The most files beside one reply; the kernel takes 253.
 pub const MAX_FILES: usize = 64;
@@ -38,6 +42,10 @@ pub(super) const MAX_OPENING: usize = 1024;
 
 /// Bit of a kind that marks a reply: a reply's kind is its request's kind with this bit.
 pub const REPLY: u16 = 0x8000;
+/// Bit of a kind on the wire: the CRC-32C of the payload follows it.
+const SUMMED: u16 = 0x4000;
+/// Bytes of that.
+pub(super) const SUM: usize = 4;
 /// Kinds from here on belong to services; those below to the wire itself.
 pub const FIRST_FREE_KIND: u16 = 0x0100;
 
@@ -66,18 +74,31 @@ pub(super) struct Header {
     pub(super) control: u32,
     pub(super) payload: u32,
     pub(super) crc: u32,
+    /// A checksum follows the payload.
+    pub(super) summed: bool,
+}
+
+/// What is wrong with a header.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Bad {
+    /// It was damaged on the way, or is none.
+    Broken(String),
+    /// It came as it was sent, and makes no sense.
+    Protocol(String),
 }
 
 impl Header {
-    /// Appends header and control part to `out`, with their CRC.
+    /// Appends header and control part to `out`, with their CRC. `payload`: its length, and whether a checksum follows it.
     pub(super) fn encode(
         version: u16,
         kind: u16,
         id: u64,
         control: &[u8],
-        payload: u32,
+        payload: (u32, bool),
         out: &mut Vec<u8>,
     ) {
+        let (payload, summed) = payload;
+        let kind = if summed { kind | SUMMED } else { kind };
         let start = out.len();
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&version.to_le_bytes());
@@ -85,7 +106,8 @@ impl Header {
         out.extend_from_slice(&id.to_le_bytes());
         out.extend_from_slice(&(control.len() as u32).to_le_bytes());
         out.extend_from_slice(&payload.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        let head = head_sum(version, &out[start..start + 24]);
+        out.extend_from_slice(&head.to_le_bytes());
         let crc = crc(&out[start..start + 28], control);
         out.extend_from_slice(&crc.to_le_bytes());
         out.extend_from_slice(control);
@@ -97,38 +119,56 @@ impl Header {
         bytes: &[u8; HEADER],
         max_control: usize,
         max_payload: usize,
-    ) -> Result<Header, String> {
+    ) -> Result<Header, Bad> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         if bytes[..4] != MAGIC {
-            return Err("this is not a slabfs frame (wrong magic)".into());
+            let text = "this is not a slabfs frame (wrong magic)";
+            return Err(Bad::Broken(text.into()));
+        }
+        let version = u16_at(4);
+        if u32_at(24) != head_sum(version, &bytes[..24]) {
+            let text = "the checksum of a header does not match";
+            return Err(Bad::Broken(text.into()));
         }
         let header = Header {
-            version: u16_at(4),
-            kind: u16_at(6),
+            version,
+            kind: u16_at(6) & !SUMMED,
             id: u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32,
             control: u32_at(16),
             payload: u32_at(20),
             crc: u32_at(28),
+            summed: u16_at(6) & SUMMED != 0,
+        };
+        // Nothing says that a length is right of the frames that agree on a version.
+        let bad = match version {
+            0 => Bad::Broken,
+            _ => Bad::Protocol,
         };
         if header.control as usize > max_control {
-            return Err(format!(
+            return Err(bad(format!(
                 "control part of {} bytes, at most {max_control} are allowed",
                 header.control
-            ));
+            )));
         }
         if header.payload as usize > max_payload {
-            return Err(format!(
+            return Err(bad(format!(
                 "payload of {} bytes, at most {max_payload} are allowed",
                 header.payload
-            ));
-        }
-        if u32_at(24) != 0 {
-            return Err("reserved field is not zero".into());
+            )));
         }
         Ok(header)
+    }
+}
+
+/// The checksum of a header without its checksums. A peer that speaks other versions has to read the opening frames as well,
+/// which have none.
+fn head_sum(version: u16, head: &[u8]) -> u32 {
+    match version {
+        0 => 0,
+        _ => crate::checksum::crc32c(head),
     }
 }
 
@@ -147,7 +187,14 @@ mod tests {
     #[test]
     fn header_goes_round() {
         let mut out = Vec::new();
-        Header::encode(1, 0x8103, 0x0102_0304_0506_0708, b"abc", 99, &mut out);
+        Header::encode(
+            1,
+            0x8103,
+            0x0102_0304_0506_0708,
+            b"abc",
+            (99, true),
+            &mut out,
+        );
         assert_eq!(out.len(), HEADER + 3);
         let head: [u8; HEADER] = out[..HEADER].try_into().unwrap();
         let h = Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD).unwrap();
@@ -156,53 +203,52 @@ mod tests {
             (1, 0x8103, 0x0102_0304_0506_0708, 3, 99)
         );
         assert_eq!(h.crc, crc(&out[..28], b"abc"));
+        assert!(h.summed);
+        for bit in 0..24 * 8 {
+            let mut flipped = head;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let bad = Header::decode(&flipped, MAX_CONTROL, MAX_PAYLOAD);
+            // The version tells whether there is a checksum.
+            assert!(matches!(bad, Err(Bad::Broken(_))), "bit {bit}: {bad:?}");
+        }
     }
 
     /// The bytes of the page `docs/formats/wire.md`.
     #[test]
     fn the_example_of_the_page() {
         let mut out = Vec::new();
-        Header::encode(3, 0x0107, 5, &[1, 2, 3], 0, &mut out);
+        Header::encode(11, 0x0107, 5, &[1, 2, 3], (0, false), &mut out);
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             &hex[..56],
-            "534c4257030007010500000000000000030000000000000000000000"
+            "534c42570b0007010500000000000000030000000000000014c5bc8d"
         );
-        assert_eq!(&hex[56..], "a449bd7b010203");
+        assert_eq!(&hex[56..], "093b6a2a010203");
         assert_eq!(crc_fast::crc32_iscsi(b"123456789"), 0xe306_9283);
         assert_eq!(crc(b"1234", b"56789"), 0xe306_9283);
     }
 
     #[test]
     fn limits_and_garbage() {
-        let mut out = Vec::new();
-        Header::encode(1, 0x0100, 1, b"", 0, &mut out);
-        let mut head: [u8; HEADER] = out[..HEADER].try_into().unwrap();
-        head[16..20].copy_from_slice(&(MAX_CONTROL as u32 + 1).to_le_bytes());
-        assert!(
+        let decoded = |version: u16, at: usize, value: u32| {
+            let mut out = Vec::new();
+            Header::encode(version, 0x0100, 1, b"", (0, false), &mut out);
+            let mut head: [u8; HEADER] = out[..HEADER].try_into().unwrap();
+            head[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let sum = head_sum(version, &head[..24]);
+            head[24..28].copy_from_slice(&sum.to_le_bytes());
             Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD)
-                .unwrap_err()
-                .contains("control")
-        );
-        head[16..20].copy_from_slice(&[0; 4]);
-        head[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(
-            Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD)
-                .unwrap_err()
-                .contains("payload")
-        );
-        head[20..24].copy_from_slice(&[0; 4]);
-        head[24] = 1;
-        assert!(
-            Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD)
-                .unwrap_err()
-                .contains("reserved")
-        );
-        head[0] = b'G';
-        assert!(
-            Header::decode(&head, MAX_CONTROL, MAX_PAYLOAD)
-                .unwrap_err()
-                .contains("magic")
-        );
+        };
+        for (at, value, what) in [
+            (16, MAX_CONTROL as u32 + 1, "control"),
+            (20, u32::MAX, "payload"),
+        ] {
+            let Err(Bad::Protocol(text)) = decoded(11, at, value) else {
+                panic!("{what}");
+            };
+            assert!(text.contains(what), "{text}");
+            assert!(matches!(decoded(0, at, value), Err(Bad::Broken(_))));
+        }
+        assert!(matches!(decoded(11, 0, 7), Err(Bad::Broken(text)) if text.contains("magic")));
     }
 }

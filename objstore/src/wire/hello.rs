@@ -198,7 +198,7 @@ fn expect(
         });
     }
     if got != kind || control.len() != len || !frame.payload.is_empty() {
-        return Err(c.protocol(format!(
+        return Err(c.broken(format!(
             "opening frame of kind {got} with {} bytes where kind {kind} with {len} has to come",
             control.len()
         )));

@@ -112,6 +112,13 @@ pub struct Flight {
     id: u64,
 }
 
+/// Broken connections one after the other before a request is given up.
+const MOST_BROKEN: u32 = 8;
+
+/// For how long no byte of a reply that was begun may come: a third of the deadline, between these.
+const LEAST_STALL: Duration = Duration::from_millis(100);
+const MOST_STALL: Duration = Duration::from_secs(10);
+
 impl Pool {
     /// A pool for this address; connects when first called. `deadline` bounds each call, all its
     /// attempts together.
@@ -190,9 +197,10 @@ impl Pool {
         until: impl Into<Until>,
         take: Take<'_>,
     ) -> WireResult<()> {
-        let until = until.into();
+        let mut until = until.into();
         let began = Instant::now();
         let mut pause = FIRST_PAUSE;
+        let (mut broken, mut prolonged) = (0, false);
         loop {
             let (used, error) = match self.attempt(kind, control, payload, until, take) {
                 Ok(()) => return Ok(()),
@@ -201,7 +209,25 @@ impl Pool {
             if !error.is_transient() {
                 return Err(error);
             }
-            if Instant::now() >= until.tries {
+            if let WireError::Broken { addr, detail } = &error {
+                tracing::warn!(%addr, "a request is sent again: {detail}");
+                broken += 1;
+                if broken == MOST_BROKEN {
+                    // Something else answers there.
+                    return Err(WireError::Protocol {
+                        addr: addr.clone(),
+                        detail: format!("{detail}, {broken} times in a row"),
+                    });
+                }
+            }
+            let now = Instant::now();
+            let lost = matches!(error, WireError::Broken { .. } | WireError::Closed { .. });
+            if now >= until.tries && now < until.reply && lost && !prolonged {
+                // What takes long by nature was on its way when the connection broke: it is sent once more.
+                prolonged = true;
+                until.tries = until.reply.min(now + self.deadline);
+            }
+            if now >= until.tries {
                 return Err(self.unavailable(&error, tried_since(began)));
             }
             // A kept connection that had died says nothing about the server that is there now.
@@ -402,12 +428,12 @@ impl Pool {
             });
         }
         if head.kind != kind | REPLY || head.id != id {
-            return Err(connection.protocol(format!(
+            return Err(connection.broken(format!(
                 "reply of kind {:#06x}, id {} to request of kind {kind:#06x}, id {id}",
                 head.kind, head.id
             )));
         }
-        let mut incoming = Incoming::new(connection, head.payload, until);
+        let mut incoming = Incoming::new(connection, &head, until);
         take(control, &mut incoming)?;
         match incoming.left() {
             0 => {
@@ -433,7 +459,8 @@ impl Pool {
                 state.idle.clear();
             }
         }
-        let connection = Connection::connect(&self.addr(), self.key.as_ref(), until)?;
+        let mut connection = Connection::connect(&self.addr(), self.key.as_ref(), until)?;
+        connection.set_stall((self.deadline / 3).clamp(LEAST_STALL, MOST_STALL));
         Ok((
             false,
             Line {

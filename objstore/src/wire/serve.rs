@@ -69,6 +69,8 @@ pub struct ServeOptions {
     pub idle: Duration,
     /// How long a started frame may take to come in or to be taken by the peer.
     pub transfer: Duration,
+    /// For how long no byte of a started frame may come. Less than clients wait, so that they can send it again.
+    pub stall: Duration,
     /// How long opening a connection may take.
     pub opening: Duration,
 }
@@ -79,6 +81,7 @@ impl Default for ServeOptions {
             connections: 512,
             idle: Duration::from_secs(15 * 60),
             transfer: Duration::from_secs(30),
+            stall: Duration::from_secs(3),
             opening: Duration::from_secs(5),
         }
     }
@@ -173,9 +176,22 @@ impl<'a> Replier<'a> {
         Ok(outgoing)
     }
 
-    /// Sends the reply; the payload is a part of a file, which the kernel sends without a copy.
-    pub fn send_file(self, control: &[u8], file: &File, at: u64, len: u64) -> WireResult<()> {
-        self.begin(control, len)?.give_file(file, at, len)
+    /// Sends the reply; the payload is a part of a file, which the kernel sends without a copy. `sum` as for
+    /// [`Outgoing::give_file`].
+    pub fn send_file(
+        self,
+        control: &[u8],
+        file: &File,
+        at: u64,
+        len: u64,
+        sum: u32,
+    ) -> WireResult<()> {
+        self.begin(control, len)?.give_file(file, at, len, sum)
+    }
+
+    /// Whether a checksum goes with the payload.
+    pub fn sums(&self) -> bool {
+        self.connection.sums()
     }
 
     /// Whether files can go with the reply.
@@ -240,13 +256,14 @@ impl Outgoing<'_> {
         Ok(())
     }
 
-    /// Sends a part of a file as more of the payload, at most [`Outgoing::left`]; the kernel sends it without a copy.
-    pub fn give_file(&mut self, file: &File, at: u64, len: u64) -> WireResult<()> {
+    /// Sends a part of a file as more of the payload, at most [`Outgoing::left`]; the kernel sends it without a copy. `sum`
+    /// is its CRC-32C; it does not count where no checksum goes with the payload ([`Replier::sums`]).
+    pub fn give_file(&mut self, file: &File, at: u64, len: u64, sum: u32) -> WireResult<()> {
         let Some(left) = self.left.checked_sub(len) else {
             let text = "a reply is longer than it said".into();
             return Err(self.connection.protocol(text));
         };
-        self.connection.send_file(file, at, len, self.until)?;
+        self.connection.send_file(file, at, len, sum, self.until)?;
         self.given(left);
         Ok(())
     }
@@ -460,6 +477,8 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
     )?;
     let mut buffers = Buffers::default();
     let mut kept: Option<Kept> = None;
+    let mut last = 0;
+    connection.set_stall(options.stall);
     while !shared.stop.load(Ordering::Acquire) {
         slot.set(Doing::Idle);
         let begun = Instant::now();
@@ -480,8 +499,16 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
         if head.kind < FIRST_FREE_KIND || head.kind & REPLY != 0 {
             return Err(connection.protocol(format!("kind {:#06x} is no request", head.kind)));
         }
+        // A peer counts upwards. What comes twice was doubled on the way: done again it could undo what came after it.
+        if head.id <= last {
+            return Err(connection.broken(format!("request {} after request {last}", head.id)));
+        }
+        last = head.id;
         let (taken, left) = take(shared, &mut connection, &mut buffers, &head)?;
-        connection.recv_payload(left, buffers.payload(), Instant::now() + options.transfer)?;
+        if left > 0 {
+            Incoming::new(&mut connection, &head, Instant::now() + options.transfer)
+                .read_next(left, buffers.payload())?;
+        }
         let mut sent = Sent::Nothing;
         let outcome = {
             let (control, payload, spare) = buffers.split(left);
@@ -554,7 +581,7 @@ fn take(
     }
     let until = Instant::now() + shared.options.transfer;
     let (control, _, spare) = buffers.split(0);
-    let mut payload = Incoming::new(connection, head.payload, until);
+    let mut payload = Incoming::new(connection, head, until);
     let taken = catch_unwind(AssertUnwindSafe(|| {
         (shared.handler).take(head.kind, control, spare, &mut payload)
     }));

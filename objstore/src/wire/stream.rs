@@ -169,6 +169,11 @@ impl Stream {
         })
     }
 
+    /// Whether the peer may be on another machine.
+    pub(super) fn is_tcp(&self) -> bool {
+        matches!(self, Stream::Tcp(_))
+    }
+
     /// Whether files can be handed over: the peer is on this machine.
     pub(super) fn takes_files(&self) -> bool {
         matches!(self, Stream::Unix(_))

@@ -6,7 +6,7 @@
 //!
 //! | column | the request is |
 //! |---|---|
-//! | `cold` | the first of a new mount in that array or directory; median of `--rounds` mounts |
+//! | `cold` | the first of a new mount in that array or directory, after some in another array; median of `--rounds` mounts |
 //! | `warm` | one of thousands on one mount, median |
 //! | `restart` | the first after the metadata service was started anew |
 //! | `MiB` | the resident memory of that mount's process at the end |
@@ -31,6 +31,8 @@ use crate::systems::{binary, spawn};
 const ROW: u64 = 256;
 /// Rows that are written by one start.
 const TOGETHER: u64 = 8192;
+/// Requests to another array before the cold one.
+const FIRST: u64 = 200;
 /// Objects that are made by one call.
 const MADE: u64 = 16384;
 
@@ -168,8 +170,10 @@ impl House {
         mount.args(["--md", &self.md]).arg(&path);
         let pid = spawn(mount, "slabfs mount")?;
         let mounted = Mounted { path, pid };
-        // Its connections are there before anything is measured.
-        request(&mounted.path.join("first@[0,:]"))?;
+        // Its connections and threads are there before anything is measured.
+        for row in 0..FIRST {
+            request(&mounted.path.join(format!("first@[{},:]", row % 4)))?;
+        }
         Ok(mounted)
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::*;
 
-/// A file of these bytes behind some others.
-struct Files(std::fs::File, u64);
+/// A file with so many bytes behind some others, and their checksum.
+struct Files(std::fs::File, u64, u32);
 
 const BEFORE: u64 = 1234;
 
@@ -14,7 +14,9 @@ impl Handler for Files {
     fn handle(&self, call: Call<'_>) -> WireResult<()> {
         // One that says that it has more than there is ends the connection in the middle of a reply.
         let more = u64::from(call.control == b"more");
-        call.reply.send_file(b"", &self.0, BEFORE, self.1 + more)
+        let sum = self.2;
+        call.reply
+            .send_file(b"", &self.0, BEFORE, self.1 + more, sum)
     }
 }
 
@@ -31,7 +33,11 @@ fn parts_of_files_are_replies() {
         file.write_all(&data).unwrap();
         let (_dir, unix) = place();
         for addr in [unix, Addr::Tcp("localhost:0".into())] {
-            let handler = Arc::new(Files(file.try_clone().unwrap(), len as u64));
+            let handler = Arc::new(Files(
+                file.try_clone().unwrap(),
+                len as u64,
+                crate::checksum::crc32c(&data),
+            ));
             let listener = Listener::bind(&addr, Some(key(1))).unwrap();
             let serving = serve_with(listener, handler, short()).unwrap();
             let pool = Pool::new(serving.addr().clone(), Some(key(1)), Duration::from_secs(1));

@@ -106,7 +106,13 @@ const VERSION: u16 = frame::VERSIONS.1;
 
 fn frame(version: u16, kind: u16, control: &[u8], payload: u32) -> Vec<u8> {
     let mut out = Vec::new();
-    Header::encode(version, kind, 1, control, payload, &mut out);
+    // Those of requests rise on a connection; replies are to the first one of a pool.
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let id = match kind & REPLY {
+        0 => NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+        _ => 1,
+    };
+    Header::encode(version, kind, id, control, (payload, false), &mut out);
     out
 }
 

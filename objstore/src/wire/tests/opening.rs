@@ -107,7 +107,7 @@ fn clients_check_servers_too() {
         s.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n12345678")
             .unwrap()
     });
-    assert!(matches!(error, WireError::Protocol { .. }), "{error}");
+    assert!(matches!(error, WireError::Broken { .. }), "{error}");
 }
 
 #[test]

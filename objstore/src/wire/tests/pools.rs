@@ -137,24 +137,54 @@ fn liar(reply: Vec<u8>) -> (tempfile::TempDir, Addr, thread::JoinHandle<()>) {
 #[test]
 fn replies_that_make_no_sense() {
     let mut other_id = Vec::new();
-    Header::encode(VERSION, ECHO | REPLY, 77, b"", 0, &mut other_id);
+    Header::encode(VERSION, ECHO | REPLY, 77, b"", (0, false), &mut other_id);
     let mut too_long = frame(VERSION, ECHO | REPLY, b"", 3);
     too_long.extend(b"abc");
-    for (what, reply) in [
-        ("id 77", other_id),
-        ("kind 0x8201", frame(VERSION, PANIC | REPLY, b"", 0)),
-        ("wrong magic", vec![b'x'; 64]),
-        ("too many", too_long),
+    let mut flipped = frame(VERSION, ECHO | REPLY, b"abc", 0);
+    flipped[33] ^= 4;
+    let mut longer = frame(VERSION, ECHO | REPLY, b"", 0);
+    longer[18] ^= 1;
+    for (what, again, reply) in [
+        ("id 77", true, other_id),
+        ("kind 0x8201", true, frame(VERSION, PANIC | REPLY, b"", 0)),
+        ("wrong magic", true, vec![b'x'; 64]),
+        ("control part", true, flipped),
+        ("header", true, longer),
+        ("too many", false, too_long),
     ] {
         let (_dir, addr, thread) = liar(reply);
         let pool = Pool::new(addr, None, Duration::from_secs(10));
-        let error = pool
-            .call_with(ECHO, b"", &[], soon(), &mut |_, _| Ok(()))
-            .unwrap_err();
-        assert!(matches!(error, WireError::Protocol { .. }), "{error}");
+        let begun = Instant::now();
+        let flight = pool.begin(ECHO, b"", &[], soon()).unwrap();
+        let error = pool.finish(flight, soon(), &mut |_, _| Ok(())).unwrap_err();
+        assert_eq!(error.is_transient(), again, "{error}");
         assert!(error.to_string().contains(what), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{what}");
         thread.join().unwrap();
     }
+}
+
+/// What answers there is no data server, and does not become one.
+#[test]
+fn who_never_makes_sense_is_given_up() {
+    let (_dir, addr) = place();
+    let Addr::Unix(path) = addr.clone() else {
+        unreachable!()
+    };
+    let listener = UnixListener::bind(&path).unwrap();
+    let thread = thread::spawn(move || {
+        for _ in 0..8 {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_frame(&mut stream).unwrap();
+            let text = b"HTTP/1.1 400 Bad Request\r\n\r\n12345678";
+            stream.write_all(text).unwrap();
+        }
+    });
+    let pool = Pool::new(addr, None, Duration::from_secs(60));
+    let error = echo(&pool, b"").unwrap_err();
+    assert!(matches!(error, WireError::Protocol { .. }), "{error}");
+    assert!(error.to_string().contains("8 times in a row"), "{error}");
+    thread.join().unwrap();
 }
 
 #[test]

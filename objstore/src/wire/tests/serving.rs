@@ -143,7 +143,7 @@ fn requests_that_fail_inside() {
     for (kind, text) in [
         (PANIC, "internal error"),
         (SILENT, "no answer"),
-        (0x7fff, "unknown kind 32767"),
+        (0x3fff, "unknown kind 16383"),
     ] {
         let error = pool.call(kind, b"", &[], &mut Vec::new()).unwrap_err();
         assert!(matches!(error, WireError::Fault { .. }), "{error}");

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use super::group::{BLOCK, GROUP, Group, sum_of};
 use super::map::Map;
 use super::{FileChunk, PAGE, State, data_at};
+use crate::checksum::{combined, crc32c};
 use crate::error::{Result, StoreError};
 use crate::fill::paint;
 use crate::store::Lent;
@@ -188,8 +189,34 @@ impl FileChunk {
             file: &self.file,
             at: data_at(state.area, offset),
             len,
+            sum: &|| self.sum_of_range(state, group, offset, offset + len),
         });
         Ok(true)
+    }
+
+    /// The checksum of a range of one group, all of it there: those that are stored put together, and of blocks that are
+    /// only in part in it one of that part.
+    fn sum_of_range(&self, state: &State, group: &Group, start: u64, end: u64) -> Result<u32> {
+        let mut all = 0;
+        let mut at = start;
+        while at < end {
+            let upto = end.min((at / BLOCK + 1) * BLOCK);
+            let whole = upto - at == BLOCK;
+            let sum = match group.sum(block_of(at)).filter(|_| whole) {
+                Some(sum) => sum,
+                None => BUFFER.with_borrow_mut(|buffer| {
+                    buffer.resize(AHEAD as usize, 0);
+                    let bytes = &mut buffer[..(upto - at) as usize];
+                    self.file
+                        .read_exact_at(bytes, data_at(state.area, at))
+                        .map_err(|e| self.read_error(&format!("bytes {at}..{upto}"), &e))?;
+                    Ok(crc32c(bytes))
+                })?,
+            };
+            all = combined(all, sum, upto - at);
+            at = upto;
+        }
+        Ok(all)
     }
 
     /// The group of bytes that lie together, none of which is a hole.
