@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use serde_json::{Map, Value};
-use slabfs_fs::view::name::{Name, escape};
+use slabfs_fs::view::name::escape;
 use slabfs_model::{
     Codec, DType, DTypeError, Fill, Layout, MaxDim, Placement, Space, format_dims, format_max_dims,
     parse_max_dims,
@@ -185,19 +185,17 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
 
 /// Refuses a path that is not the name of a file but of a part of one.
 fn no_selection(path: &Path) -> anyhow::Result<()> {
-    let Some(name) = path.file_name() else {
+    let (Some(name), Some((whole, _))) = (path.file_name(), onmount::selected(path)) else {
         return Ok(());
     };
-    match Name::parse(name.as_bytes()) {
-        Ok(Name::Plain(_)) => Ok(()),
-        Ok(Name::Selected(_)) | Err(_) => Err(usage(format!(
-            "{0} names a part of an array, not a new one: \"@[\" begins a selection. Make the array without the \
-             brackets; a name that really holds \"@[\" is written with \"@@[\": {1}",
-            path.display(),
-            path.with_file_name(OsStr::from_bytes(&escape(name.as_bytes())))
-                .display()
-        ))),
-    }
+    Err(usage(format!(
+        "{0} names a part of {1}, not a new array: \"@[\" begins a selection where the file before it is there. Make the \
+         array without the brackets; a name that really holds them is written with \"@@[\": {2}",
+        path.display(),
+        whole.display(),
+        path.with_file_name(OsStr::from_bytes(&escape(name.as_bytes())))
+            .display()
+    )))
 }
 
 /// The directory of a path, which has to be there.

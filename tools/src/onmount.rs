@@ -1,12 +1,16 @@
 //! What a command knows of a path on a mount, through the mount alone: extended attributes, the
 //! files of `.slabfs`, and the calls it answers. No server's address is needed.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Map, Value, json};
+use slabfs_fs::view::name::{Name, Selected};
+use slabfs_fs::view::nodes::FIRST_VIRTUAL;
 
 use crate::mountpoint::{Mounted, mounts};
 use crate::rules;
@@ -77,7 +81,7 @@ impl Mount {
         if full.is_dir() {
             return Err(only_files(object));
         }
-        if let Some(whole) = selected(object).filter(|_| selection(object).is_some()) {
+        if let Some((whole, _)) = selected(object).filter(|_| selection(object).is_some()) {
             bail!(
                 "{} is a selection; `slabfs layout {}` shows how the array is stored",
                 object.display(),
@@ -127,7 +131,7 @@ pub(crate) fn info(path: &Path) -> anyhow::Result<Value> {
 /// What is known of `path` when it is a selection `obj@[…]`: that has a shape of its own, the rest is its
 /// array's.
 fn selection(path: &Path) -> Option<Value> {
-    let whole = selected(path)?;
+    let (whole, _) = selected(path)?;
     if xattr::get(path, INFO).is_ok() {
         return None;
     }
@@ -143,20 +147,27 @@ fn selection(path: &Path) -> Option<Value> {
     }))
 }
 
-/// The path before the brackets, when the last component has some.
-fn selected(path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?.to_str()?;
-    let at = name.rfind("@[").filter(|&at| at > 0)?;
-    Some(path.with_file_name(&name[..at]))
+/// The file of which `path` names a selection, and the parts of its last component; nothing of a path that names an entry
+/// itself, or none. As the mount decides it: an entry of that name comes first, and what is selected of has to be a file.
+pub(crate) fn selected(path: &Path) -> Option<(PathBuf, Selected<'_>)> {
+    let Name::Selected(selected) = Name::parse(path.file_name()?.as_bytes()) else {
+        return None;
+    };
+    let there = path.symlink_metadata();
+    if there.is_ok_and(|there| there.ino() < FIRST_VIRTUAL) {
+        return None;
+    }
+    let whole = path.with_file_name(OsStr::from_bytes(&selected.base));
+    let is_file = whole.metadata().is_ok_and(|whole| whole.is_file());
+    is_file.then_some((whole, selected))
 }
 
 /// Why the brackets of `path` select nothing of its array.
 fn refused_selection(path: &Path) -> Option<String> {
-    let whole = selected(path)?;
+    let (whole, selected) = selected(path)?;
     let text = xattr::get(&whole, INFO).ok()?;
     let now = rules::present(&serde_json::from_slice(&text).ok()?)?;
-    let name = path.file_name()?.to_str()?;
-    rules::refused_selection(&now, &name[name.rfind("@[")? + 1..])
+    rules::refused_selection(&now, std::str::from_utf8(selected.text).ok()?)
 }
 
 /// What can be set of an array, or of a selection of one, each as text.
@@ -302,7 +313,7 @@ fn refused(
     let shown = path.display();
     let advice = match error.raw_os_error() {
         Some(libc::EINVAL) => match (selected(path).filter(|_| selection(path).is_some()), why()) {
-            (Some(whole), _) => format!(
+            (Some((whole, _)), _) => format!(
                 "a selection is as its array; change that: `slabfs set {} …`",
                 whole.display()
             ),
@@ -357,11 +368,28 @@ mod tests {
 
     #[test]
     fn the_array_of_a_selection() {
-        let whole = |path: &str| selected(Path::new(path));
-        assert_eq!(whole("m/temp@[0:10,3]"), Some("m/temp".into()));
-        assert_eq!(whole("m/a@@[x]@[0]"), Some("m/a@@[x]".into()));
-        assert_eq!(whole("m/temp"), None);
-        assert_eq!(whole("m@[0]/temp"), None);
+        let dir = tempfile::tempdir().expect("dir");
+        for name in ["temp", "a@[x]", "entry@[0]", "entry"] {
+            std::fs::write(dir.path().join(name), "").expect("a file");
+        }
+        let whole = |name: &str| {
+            let path = dir.path().join(name);
+            let (whole, _) = selected(&path)?;
+            Some(whole.file_name()?.to_str()?.to_owned())
+        };
+        assert_eq!(whole("temp@[0:10,3]"), Some("temp".into()));
+        assert_eq!(whole("a@@[x]@[0]"), Some("a@[x]".into()));
+        // What is selected of is before the first.
+        assert_eq!(whole("temp@[0]@[1]"), Some("temp".into()));
+        for none in [
+            "temp",
+            "entry@[0]",
+            "none@[0]",
+            "temp@[0].txt",
+            "temp@[0]/x",
+        ] {
+            assert_eq!(whole(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -7,17 +7,15 @@
 
 mod batch;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{anyhow, bail};
-use slabfs_fs::view::name::{Name, escape};
 use slabfs_fs::view::pattern::{PART, Pattern, Unit};
 use slabfs_model::Selection;
 use slabfs_model::batch::Batch;
@@ -118,9 +116,7 @@ fn viewed(how: &OpenOptions, path: &Path, pattern: &Pattern) -> anyhow::Result<F
 
 /// A path that has to name an object itself: a batch counts bytes of it.
 fn whole(path: &Path) -> anyhow::Result<PathBuf> {
-    let name = path.file_name().unwrap_or(OsStr::new(""));
-    if let Name::Selected(selected) = Name::parse(name.as_bytes())? {
-        let object = path.with_file_name(OsStr::from_bytes(&escape(&selected.base)));
+    if let Some((object, _)) = onmount::selected(path) {
         return Err(failure::usage(format!(
             "a view by --batch is set on the object itself, not on a selection; give {}",
             object.display()
@@ -131,13 +127,9 @@ fn whole(path: &Path) -> anyhow::Result<PathBuf> {
 
 /// The object of `object@[...]`, and the pattern of the selection.
 fn of_selection(path: &Path) -> anyhow::Result<(PathBuf, Pattern)> {
-    let name = path.file_name().unwrap_or(OsStr::new(""));
-    let (object, selection) = match Name::parse(name.as_bytes())? {
-        Name::Plain(_) => (path.to_owned(), Selection::all()),
-        Name::Selected(selected) => {
-            let object = path.with_file_name(OsStr::from_bytes(&escape(&selected.base)));
-            (object, selected.selection()?)
-        }
+    let (object, selection) = match onmount::selected(path) {
+        None => (path.to_owned(), Selection::all()),
+        Some((object, selected)) => (object, selected.selection()?),
     };
     Mount::of(&object)?;
     let info = onmount::info(&object)?;

@@ -223,7 +223,7 @@ impl Start<'_> {
     ) -> Result<(Parent, Vec<u8>), CallError> {
         let (directory, name) = relative.split();
         if let Some(&parent) = self.parents.get(directory) {
-            return Ok((parent, stored(path, name)?));
+            return Ok((parent, stored(self.context, parent.ino, path, name)?));
         }
         let (entry, name) = find_parent_below(self.context, path, from, relative.bytes())?;
         check(self.context, path, &entry, Want::Make)?;

@@ -8,7 +8,6 @@ use super::access::Want;
 use super::path::{PathText, check, find as find_path};
 use super::{CallError, Context, cursor};
 use crate::client::{Search, Sort};
-use crate::view::name::escape;
 
 /// Hits of a page where nobody says how many.
 const PAGE: u32 = 1024;
@@ -127,9 +126,7 @@ fn shown(hit: &Hit, tags: bool) -> Value {
 
 /// The path of a hit from the root, as the mount shows it.
 pub(crate) fn path_of_hit(path: &[u8]) -> Vec<u8> {
-    let path = path.strip_prefix(b"/").unwrap_or(path);
-    let names: Vec<_> = path.split(|&byte| byte == b'/').map(escape).collect();
-    names.join(&b'/')
+    path.strip_prefix(b"/").unwrap_or(path).to_vec()
 }
 
 /// The same as text if it is that.
@@ -181,7 +178,7 @@ mod tests {
 
     #[test]
     fn paths_open_again() {
-        assert_eq!(shown_path(b"/a/b@[x"), json!("a/b@@[x"));
+        assert_eq!(shown_path(b"/a/b@[x"), json!("a/b@[x"));
         assert_eq!(shown_path(b"/\xff"), json!([255]));
     }
 }

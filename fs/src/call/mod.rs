@@ -18,6 +18,7 @@ mod defaults;
 mod drain;
 mod dump;
 pub(crate) mod find;
+pub(crate) mod meaning;
 pub(crate) mod path;
 mod servers;
 mod sync;

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use slabfs_mdserver::api::{Entry, Ino, Kind, MdError, ROOT};
 
 use super::access::{Want, allows};
+use super::meaning::{Meaning, meaning};
 use super::{CallError, Context};
 use crate::client::FsError;
-use crate::view::name::Name;
 
 /// Bytes of a path.
 const PATH_LIMIT: usize = 4096;
@@ -135,7 +135,8 @@ pub(crate) fn find_parent_below(
     while let Some(name) = names.next() {
         if names.peek().is_none() {
             directory(path, &entry)?;
-            return Ok((entry, stored(path, name)?));
+            let name = stored(context, entry.attr.ino, path, name)?;
+            return Ok((entry, name));
         }
         entry = step(context, path, &entry, name)?;
     }
@@ -193,15 +194,21 @@ fn directory(path: &PathText, entry: &Entry) -> Result<Ino, CallError> {
     }
 }
 
-pub(super) fn stored(path: &PathText, name: &[u8]) -> Result<Vec<u8>, CallError> {
+/// A name in the directory `parent` as it is stored.
+pub(super) fn stored(
+    context: &Context,
+    parent: Ino,
+    path: &PathText,
+    name: &[u8],
+) -> Result<Vec<u8>, CallError> {
     if name == b".." {
         return Err(CallError::Invalid(format!(
             "{path} has .. in it, which is not followed; give the path without it"
         )));
     }
-    match Name::parse(name)? {
-        Name::Plain(stored) => Ok(stored.into_owned()),
-        Name::Selected(_) => Err(CallError::Invalid(format!(
+    match meaning(&context.client, parent, name)? {
+        Meaning::Plain(stored, _) => Ok(stored.into_owned()),
+        Meaning::Selected(..) => Err(CallError::Invalid(format!(
             "{path} is a selection, and this works on its array; a name that really holds \"@[\" is written with \"@@[\""
         ))),
     }
@@ -215,7 +222,10 @@ fn step(
 ) -> Result<Entry, CallError> {
     let ino = directory(path, parent)?;
     check(context, path, parent, Want::Search)?;
-    match context.client.lookup(ino, &stored(path, name)?) {
+    match context
+        .client
+        .lookup(ino, &stored(context, ino, path, name)?)
+    {
         Err(FsError::Md(MdError::NotFound)) => Err(CallError::Missing(path.to_string())),
         other => Ok(other?),
     }

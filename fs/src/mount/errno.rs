@@ -139,9 +139,7 @@ pub(super) fn report_inode(operation: &'static str, inode: u64, failure: &Failur
 fn number(failure: &Failure) -> Errno {
     match failure {
         Failure::Client(error) => client_number(error),
-        Failure::Name(
-            NameError::NoObject(_) | NameError::NotClosed(_) | NameError::Malformed { .. },
-        ) => Errno::EINVAL,
+        Failure::Name(NameError::Malformed { .. }) => Errno::EINVAL,
         Failure::Attribute(AttributeError::Unknown { .. } | AttributeError::Malformed { .. }) => {
             Errno::EINVAL
         }
@@ -245,7 +243,14 @@ mod tests {
             (FsError::Store(StoreError::Deadline).into(), libc::EIO),
             (FsError::Lost.into(), libc::EIO),
             (FsError::Gone.into(), libc::ESTALE),
-            (NameError::NoObject("@[0]".into()).into(), libc::EINVAL),
+            (
+                NameError::Malformed {
+                    name: "a@[x]".into(),
+                    reason: "no number".into(),
+                }
+                .into(),
+                libc::EINVAL,
+            ),
             (AttributeError::ReadOnly("info").into(), libc::EPERM),
         ] {
             assert_eq!(report("test", 1, &failure).code(), errno, "{failure}");

@@ -22,7 +22,6 @@ use std::sync::OnceLock;
 use fuser::{INodeNo, Notifier};
 
 use crate::call::Changed;
-use crate::view::name::escape;
 
 use super::pool::{Job, Pool};
 
@@ -127,7 +126,6 @@ impl Inval {
         };
         let Changed { names, mut inodes } = changed;
         for (parent, name) in names {
-            let name = escape(&name);
             let shown = OsStr::from_bytes(&name);
             if let Err(error) = notifier.inval_entry(INodeNo(parent.0), shown) {
                 // It did not know the name.

@@ -10,6 +10,7 @@ use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, SetAttr, Time};
 
 use crate::client::{Caches, Client, FsError};
 use crate::view::hidden::Hidden;
+use crate::view::name::has_mark;
 use crate::view::nodes::{Node, Nodes, SelectionNode};
 use crate::view::selection;
 
@@ -91,6 +92,17 @@ pub(super) struct Shown {
     pub(super) attr: FileAttr,
     pub(super) attr_ttl: Duration,
     pub(super) name_ttl: Duration,
+}
+
+impl Shown {
+    /// Found under this name. A name with `@[` means something else as soon as a file before it comes or goes, so the
+    /// kernel keeps none.
+    pub(super) fn named(mut self, name: &[u8]) -> Shown {
+        if has_mark(name) {
+            self.name_ttl = Duration::ZERO;
+        }
+        self
+    }
 }
 
 impl Shared {

@@ -19,7 +19,7 @@ use crate::call::create::{Within, make};
 use crate::call::path::{PathText, check, find_below, find_parent_below};
 use crate::call::tags::tagged;
 use crate::call::{Context, Described};
-use crate::view::name::{HIDDEN, escape};
+use crate::view::name::HIDDEN;
 
 /// Entries that are asked for at once.
 const PAGE: u32 = 1024;
@@ -315,7 +315,7 @@ impl Container {
             .filter(move |entry| entry.as_ref().map_or(true, &shown))
             .map(|entry: Result<DirEntry, Error>| {
                 entry.map(|entry| Listed {
-                    name: OsString::from_vec(escape(&entry.name).into_owned()),
+                    name: OsString::from_vec(entry.name),
                     kind: entry.entry.attr.kind,
                 })
             }))

@@ -38,8 +38,10 @@ fn names_are_made_listed_renamed_and_removed() {
     run.create("temp", &spec).unwrap().close().unwrap();
     run.create("name@@[x", &spec).unwrap().close().unwrap();
     assert_eq!(kind(run.create("temp", &spec)), ErrorKind::Exists);
-    assert_eq!(kind(run.create("part@[0]", &spec)), ErrorKind::Invalid);
-    assert_eq!(names(&run), ["name@@[x", "temp"]);
+    assert_eq!(kind(run.create("temp@[0]", &spec)), ErrorKind::Invalid);
+    // Of nothing that is there: a name like others.
+    run.create("part@[0]", &spec).unwrap().close().unwrap();
+    assert_eq!(names(&run), ["name@@[x", "part@[0]", "temp"]);
     assert_eq!(kind(run.container("temp")), ErrorKind::NotContainer);
     assert_eq!(
         kind(session.open("run1", Access::Read)),
@@ -61,6 +63,7 @@ fn names_are_made_listed_renamed_and_removed() {
     run.rename("temp", "name@@[x", RenameFlags::Replace)
         .unwrap();
     run.remove("name@@[x").unwrap();
+    run.remove("part@[0]").unwrap();
     assert_eq!(names(&run), [] as [&str; 0]);
     root.remove("run2").unwrap();
     assert_eq!(kind(run.stat("temp")), ErrorKind::NotFound);

@@ -1,9 +1,10 @@
-//! One component of a path on the mount.
+//! One component of a path on the mount, as it is written.
 //!
-//! `@[` begins a selection: `temp@[0:10,0:9]` is those elements of `temp`. A stored name that really holds
-//! `@[` is shown and reached with one more `@`. To keep that a bijection the rule is about runs: *k* `@`
-//! in front of a `[` stand for a selection if *k* = 1, and for *k* - 1 stored `@` and a `[` otherwise. So
-//! every stored name has exactly one shown name, and whatever `readdir` shows opens again.
+//! `@[` may begin a selection: `temp@[0:10,0:9]` is those elements of `temp`. But projects have files named
+//! `+page@[id].svelte`, so what a name means depends on what is there (`call::meaning`): an entry of that name comes first;
+//! else it is a selection if it ends in `]` and what stands before its first `@[` is a file; all else is an ordinary name.
+//! One more `@`, as in `temp@@[0]`, takes the meaning of a selection away. The rule is about runs: *k* `@` in front of a `[`
+//! may begin a selection if *k* = 1, and stand for *k* - 1 of them otherwise.
 //!
 //! Names are bytes, as everywhere in POSIX; only the text of a selection must be UTF-8 (it is ASCII).
 
@@ -15,12 +16,17 @@ use thiserror::Error;
 /// The folder in the root of a mount under which the hidden files lie; `readdir` does not list it.
 pub const HIDDEN: &[u8] = b".slabfs";
 
-/// What a path component means.
+/// Whether a name has what may begin a selection.
+pub fn has_mark(name: &[u8]) -> bool {
+    name.windows(2).any(|w| w == b"@[")
+}
+
+/// What a path component may mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name<'a> {
     /// An entry of the directory, under its stored name.
     Plain(Cow<'a, [u8]>),
-    /// Some elements of an entry.
+    /// Some elements of an entry, if there is such a file.
     Selected(Selected<'a>),
 }
 
@@ -30,21 +36,12 @@ pub struct Selected<'a> {
     /// The stored name of the object.
     pub base: Cow<'a, [u8]>,
     /// The selection with its brackets, as it was written.
-    pub text: &'a str,
+    pub text: &'a [u8],
 }
 
 /// Why a component means nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// `@[` without a name in front of it.
-    #[error("\"{0}\": a selection needs the object's name in front of \"@[\"")]
-    NoObject(String),
-    /// `@[` that is not closed by a `]` at the end.
-    #[error(
-        "\"{0}\": \"@[\" begins a selection and \"]\" must end it, as in temp@[0:10,0:9]; a name that \
-         really holds \"@[\" is written with \"@@[\""
-    )]
-    NotClosed(String),
     /// The brackets hold no selection.
     #[error("\"{name}\": {reason}")]
     Malformed {
@@ -57,10 +54,15 @@ pub enum NameError {
 
 impl Name<'_> {
     /// Reads a component as a program gave it.
-    pub fn parse(shown: &[u8]) -> Result<Name<'_>, NameError> {
+    pub fn parse(shown: &[u8]) -> Name<'_> {
         match selection_start(shown) {
-            None => Ok(Name::Plain(unescape(shown))),
-            Some(at) => parse_selected(shown, at).map(Name::Selected),
+            Some(at) if at > 0 && shown.ends_with(b"]") => Name::Selected(Selected {
+                base: unescape(&shown[..at]),
+                text: &shown[at + 1..],
+            }),
+            // A name that does not end a selection is none, nor is one with nothing to select of.
+            Some(_) => Name::Plain(Cow::Borrowed(shown)),
+            None => Name::Plain(unescape(shown)),
         }
     }
 }
@@ -68,16 +70,23 @@ impl Name<'_> {
 impl Selected<'_> {
     /// The selection, parsed; its rank and bounds are checked where it meets an object.
     pub fn selection(&self) -> Result<Selection, NameError> {
-        self.text
-            .parse::<Selection>()
-            .map_err(|e| NameError::Malformed {
-                name: format!("{}@{}", String::from_utf8_lossy(&self.base), self.text),
-                reason: e.to_string(),
-            })
+        let malformed = |reason: String| NameError::Malformed {
+            name: format!(
+                "{}@{}",
+                String::from_utf8_lossy(&self.base),
+                String::from_utf8_lossy(self.text)
+            ),
+            reason,
+        };
+        let text = std::str::from_utf8(self.text).map_err(|_| {
+            malformed("a selection holds digits, signs, colons and commas only".to_owned())
+        })?;
+        text.parse::<Selection>()
+            .map_err(|error| malformed(error.to_string()))
     }
 }
 
-/// The name under which the mount shows a stored name.
+/// How a stored name is written that is not to be taken for a selection.
 pub fn escape(stored: &[u8]) -> Cow<'_, [u8]> {
     if !stored.windows(2).any(|w| w == b"@[") {
         return Cow::Borrowed(stored);
@@ -113,24 +122,6 @@ fn selection_start(shown: &[u8]) -> Option<usize> {
         .find(|&i| &shown[i..i + 2] == b"@[" && (i == 0 || shown[i - 1] != b'@'))
 }
 
-fn parse_selected(shown: &[u8], at: usize) -> Result<Selected<'_>, NameError> {
-    let whole = || String::from_utf8_lossy(shown).into_owned();
-    if at == 0 {
-        return Err(NameError::NoObject(whole()));
-    }
-    if shown.last() != Some(&b']') {
-        return Err(NameError::NotClosed(whole()));
-    }
-    let text = std::str::from_utf8(&shown[at + 1..]).map_err(|_| NameError::Malformed {
-        name: whole(),
-        reason: "a selection holds digits, signs, colons and commas only".to_string(),
-    })?;
-    Ok(Selected {
-        base: unescape(&shown[..at]),
-        text,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -139,14 +130,17 @@ mod tests {
 
     fn plain(shown: &[u8]) -> Vec<u8> {
         match Name::parse(shown) {
-            Ok(Name::Plain(stored)) => stored.into_owned(),
+            Name::Plain(stored) => stored.into_owned(),
             other => panic!("{other:?}"),
         }
     }
 
     fn selected(shown: &[u8]) -> (Vec<u8>, String) {
         match Name::parse(shown) {
-            Ok(Name::Selected(s)) => (s.base.into_owned(), s.text.to_string()),
+            Name::Selected(s) => (
+                s.base.into_owned(),
+                String::from_utf8_lossy(s.text).into_owned(),
+            ),
             other => panic!("{other:?}"),
         }
     }
@@ -194,36 +188,33 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_told() {
-        assert!(matches!(Name::parse(b"@[0]"), Err(NameError::NoObject(_))));
-        assert!(matches!(Name::parse(b"t@[0"), Err(NameError::NotClosed(_))));
-        assert!(matches!(
-            Name::parse(b"t@[0]x"),
-            Err(NameError::NotClosed(_))
-        ));
-        assert!(matches!(
-            Name::parse(b"t@[\xff]"),
-            Err(NameError::Malformed { .. })
-        ));
-        let Ok(Name::Selected(s)) = Name::parse(b"t@[0:1:0]") else {
-            panic!()
-        };
-        assert!(matches!(s.selection(), Err(NameError::Malformed { .. })));
-        let text = Name::parse(b"t@[0").unwrap_err().to_string();
-        assert!(text.contains("@@["), "{text}");
+    fn what_cannot_be_a_selection_is_a_name() {
+        for name in [
+            &b"@[0]"[..],
+            b"@[username]",
+            b"t@[0",
+            b"a@[1].txt",
+            b"@[",
+            b"@[x@@[y",
+        ] {
+            assert_eq!(plain(name), name);
+        }
+    }
+
+    #[test]
+    fn what_selects_nothing_is_told() {
+        for name in [&b"t@[\xff]"[..], b"t@[0:1:0]", b"t@[id]", b"t@[0]x]"] {
+            let Name::Selected(s) = Name::parse(name) else {
+                panic!()
+            };
+            assert!(matches!(s.selection(), Err(NameError::Malformed { .. })));
+        }
     }
 
     proptest! {
         #[test]
-        fn what_is_shown_opens_again(stored in "[@\\[\\]a0:]{1,12}") {
+        fn what_is_escaped_means_itself(stored in "[@\\[\\]a0:]{1,12}") {
             prop_assert_eq!(plain(&escape(stored.as_bytes())), stored.as_bytes());
-        }
-
-        #[test]
-        fn two_shown_names_never_mean_one(shown in "[@\\[\\]a0:]{1,12}") {
-            if let Ok(Name::Plain(stored)) = Name::parse(shown.as_bytes()) {
-                prop_assert_eq!(&*escape(&stored), shown.as_bytes());
-            }
         }
     }
 }

@@ -279,6 +279,7 @@ fn a_wrong_command_and_a_refusal_have_statuses_of_their_own() {
     let mnt = up.mnt();
     std::fs::create_dir(mnt.join("d")).expect("made");
     create(&mnt.join("a"), "4,4", "f4", &[]);
+    std::fs::write(mnt.join("d/x"), "").expect("written");
     for (wrong, words) in [
         ("$S find 'step = 3..9'", &["with in", "^"][..]),
         ("$S find 'owner = nosuchuser'", &["no user", "^"]),
@@ -287,8 +288,7 @@ fn a_wrong_command_and_a_refusal_have_statuses_of_their_own() {
             "$S create 'd/x@[0]' --dims 4 --dtype f4",
             &["begins a selection", "d/x@@[0]"],
         ),
-        ("$S create 'd/x@[0' --dims 4 --dtype f4", &["d/x@@[0"]),
-        ("$S create d/x --dims '' --dtype f4", &["--dims", "scalar"]),
+        ("$S create d/y --dims '' --dtype f4", &["--dims", "scalar"]),
         ("$S set a --dims \"$NOTHING\"", &["--dims", "scalar"]),
         ("$S find 'step = 1' --part -1/3", &["--part", "0/4"]),
         (

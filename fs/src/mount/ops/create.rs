@@ -10,10 +10,10 @@ use fuser::{Errno, FileHandle, Generation, OpenFlags, ReplyCreate};
 use slabfs_mdserver::api::{Create, Kind, SetAttr};
 
 use super::{lookup, open, place, release};
+use crate::call::meaning::{Meaning, meaning};
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::Open;
 use crate::mount::shared::{Caller, Shared, Shown};
-use crate::view::name::Name;
 
 /// Makes `name`, opens it, and replies.
 pub(in crate::mount) fn answer(
@@ -25,9 +25,12 @@ pub(in crate::mount) fn answer(
     flags: OpenFlags,
     reply: ReplyCreate,
 ) {
-    let made = match Name::parse(&name) {
-        Ok(Name::Selected(_)) => open_selection(shared, caller, parent, &name, flags),
-        _ => match create(shared, caller, parent, &name, mode, flags) {
+    let meant = place::directory(shared, parent)
+        .and_then(|directory| Ok(meaning(&shared.client, directory, &name)?));
+    let made = match meant {
+        Err(failure) => Err(failure),
+        Ok(Meaning::Selected(..)) => open_selection(shared, caller, parent, &name, flags),
+        Ok(Meaning::Plain(..)) => match create(shared, caller, parent, &name, mode, flags) {
             Ok((_, open, true)) => {
                 // It is emptied, which may have to wait for a right: not here.
                 let worker = shared.clone();
@@ -70,11 +73,11 @@ fn create(
     mode: u32,
     flags: OpenFlags,
 ) -> Outcome<(Shown, Open, bool)> {
-    let (parent, name) = place::entry(shared, parent, name, Errno::EINVAL)?;
+    let (parent, stored) = place::entry(shared, parent, name, Errno::EINVAL)?;
     let opened = open::mode(flags);
     let create = Create {
         parent,
-        name: name.into_owned(),
+        name: stored.to_vec(),
         kind: Kind::Object,
         mode: mode & 0o7777,
         uid: caller.uid,
@@ -93,7 +96,7 @@ fn create(
         || entry.info.as_ref().is_some_and(|info| info.holds)
         || shared.client.shared() && !made.created;
     let truncate = used && opened.write && flags.0 & libc::O_TRUNC != 0;
-    Ok((shared.shown(&entry), open, truncate))
+    Ok((shared.shown(&entry).named(&stored), open, truncate))
 }
 
 /// Empties what is open.

@@ -25,7 +25,8 @@ fn link(shared: &Shared, inode: u64, parent: u64, name: &[u8]) -> Outcome<Shown>
     let Node::Plain(ino) = shared.node(inode)? else {
         return refused(Errno::EPERM, "only objects can have a second name");
     };
-    let (parent, name) = place::entry(shared, parent, name, Errno::EINVAL)?;
-    let entry = shared.client.md().link(ino, parent, &name)?;
-    Ok(shared.shown(&shared.client.with_unflushed(entry)))
+    let (parent, stored) = place::entry(shared, parent, name, Errno::EINVAL)?;
+    let entry = shared.client.md().link(ino, parent, &stored)?;
+    let entry = shared.client.with_unflushed(entry);
+    Ok(shared.shown(&entry).named(&stored))
 }

@@ -4,14 +4,16 @@
 //! the same missing files again and again. Names of selections and hidden files are never kept.
 
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyEntry};
-use slabfs_mdserver::api::{Ino, Kind, MdError, ROOT};
+use slabfs_mdserver::api::{Entry, MdError, ROOT};
+use slabfs_model::Selection;
 
 use super::search;
+use crate::call::meaning::{Meaning, meaning};
 use crate::client::FsError;
 use crate::mount::errno::{Failure, Outcome, refused, report};
 use crate::mount::shared::{Caller, Shared, Shown, selection_shape};
 use crate::view::hidden::Hidden;
-use crate::view::name::{HIDDEN, Name, Selected};
+use crate::view::name::{HIDDEN, has_mark};
 use crate::view::nodes::Node;
 
 /// Replies if that needs nobody to be asked or waited for; else gives the reply back.
@@ -36,10 +38,11 @@ pub(in crate::mount) fn answer_from_memory(
         Some(Node::Plain(directory)) => directory,
         _ => return Some(reply),
     };
-    let Ok(Name::Plain(stored)) = Name::parse(name) else {
+    // What that means is to be found out.
+    if has_mark(name) {
         return Some(reply);
-    };
-    match shared.client.kept_name(directory, &stored) {
+    }
+    match shared.client.kept_name(directory, name) {
         None => return Some(reply),
         Some(Ok(entry)) => give(shared, &shared.shown(&entry), reply),
         Some(Err(FsError::Md(MdError::NotFound))) => reply.error(Errno::ENOENT),
@@ -104,16 +107,19 @@ const NOTHING: FileAttr = FileAttr {
 /// Whether the absence of a name is that of a stored one. A missing object of a selection, or of something
 /// hidden, may appear without the kernel's hearing of that name.
 fn keeps_absence(parent: u64, name: &[u8]) -> bool {
-    parent < crate::view::nodes::FIRST_VIRTUAL && matches!(Name::parse(name), Ok(Name::Plain(_)))
+    parent < crate::view::nodes::FIRST_VIRTUAL && !has_mark(name)
 }
 
 /// What has the name `name` in `parent`; counts a lookup if it is not an inode of the metadata service.
 pub(super) fn look_up(shared: &Shared, caller: Caller, parent: u64, name: &[u8]) -> Outcome<Shown> {
     match shared.node(parent)? {
         Node::Plain(ROOT) if name == HIDDEN => Ok(hidden(shared, Hidden::Top, None)),
-        Node::Plain(directory) => match Name::parse(name)? {
-            Name::Plain(stored) => Ok(shared.shown(&shared.client.lookup(directory, &stored)?)),
-            Name::Selected(selected) => look_up_selection(shared, directory, &selected),
+        Node::Plain(directory) => match meaning(&shared.client, directory, name)? {
+            Meaning::Plain(_, Some(entry)) => Ok(shared.shown(&entry).named(name)),
+            Meaning::Plain(stored, None) => Ok(shared
+                .shown(&shared.client.lookup(directory, &stored)?)
+                .named(name)),
+            Meaning::Selected(entry, selection) => look_up_selection(shared, &entry, selection),
         },
         Node::Selection(_) => refused(Errno::ENOTDIR, "a selection is no directory"),
         Node::Hidden(Hidden::Find) => search::look_up_query(shared, name),
@@ -123,21 +129,16 @@ pub(super) fn look_up(shared: &Shared, caller: Caller, parent: u64, name: &[u8])
     }
 }
 
-fn look_up_selection(shared: &Shared, directory: Ino, selected: &Selected<'_>) -> Outcome<Shown> {
-    let selection = selected.selection()?;
-    let entry = shared.client.lookup(directory, &selected.base)?;
-    if entry.attr.kind != Kind::Object {
-        return refused(Errno::EINVAL, "only objects have elements to select");
-    }
+fn look_up_selection(shared: &Shared, entry: &Entry, selection: Selection) -> Outcome<Shown> {
     // Checked before the node is counted: what is not told to the kernel is never forgotten by it.
     let node = crate::view::nodes::SelectionNode {
         object: entry.attr.ino,
         selection,
     };
-    selection_shape(&node, &entry)?;
+    selection_shape(&node, entry)?;
     let (number, node) = shared.nodes.look_up_selection(node.object, node.selection);
     shared
-        .shown_selection(number, &node, &entry)
+        .shown_selection(number, &node, entry)
         .inspect_err(|_| shared.nodes.forget(number, 1))
 }
 
@@ -152,7 +153,7 @@ fn look_up_hidden(shared: &Shared, directory: Hidden, name: &[u8]) -> Outcome<Sh
     let Hidden::LayoutDirectory(repeated) = directory else {
         return Err(MdError::NotFound.into());
     };
-    let Name::Plain(stored) = Name::parse(name)? else {
+    let Meaning::Plain(stored, _) = meaning(&shared.client, repeated, name)? else {
         return refused(
             Errno::EINVAL,
             "a layout is that of the object, not of a selection",

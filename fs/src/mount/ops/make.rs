@@ -23,10 +23,10 @@ pub(super) fn make(
     name: &[u8],
     made: Made,
 ) -> Outcome<Shown> {
-    let (parent, name) = place::entry(shared, parent, name, Errno::EINVAL)?;
+    let (parent, stored) = place::entry(shared, parent, name, Errno::EINVAL)?;
     let created = shared.client.md().create(Create {
         parent,
-        name: name.into_owned(),
+        name: stored.to_vec(),
         kind: made.kind,
         mode: made.mode & 0o7777,
         uid: caller.uid,
@@ -36,5 +36,5 @@ pub(super) fn make(
         exclusive: true,
         open: false,
     })?;
-    Ok(shared.shown(&created.entry))
+    Ok(shared.shown(&created.entry).named(&stored))
 }

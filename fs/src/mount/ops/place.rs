@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use fuser::Errno;
 use slabfs_mdserver::api::{Ino, ROOT};
 
+use crate::call::meaning::{Meaning, meaning};
 use crate::mount::errno::{Outcome, refused};
 use crate::mount::shared::Shared;
-use crate::view::name::{HIDDEN, Name};
+use crate::view::name::HIDDEN;
 use crate::view::nodes::Node;
 
 /// The directory behind `parent`.
@@ -33,9 +34,9 @@ pub(super) fn entry<'a>(
     if directory == ROOT && name == HIDDEN {
         return refused(Errno::EPERM, ".slabfs belongs to the mount");
     }
-    match Name::parse(name)? {
-        Name::Plain(stored) => Ok((directory, stored)),
-        Name::Selected(_) => refused(
+    match meaning(&shared.client, directory, name)? {
+        Meaning::Plain(stored, _) => Ok((directory, stored)),
+        Meaning::Selected(..) => refused(
             on_selection,
             "a selection is a view of an object: it cannot be made, renamed or removed (a name that \
              really holds \"@[\" is written with \"@@[\")",

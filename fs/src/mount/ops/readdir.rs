@@ -15,7 +15,7 @@ use crate::mount::attr::file_type;
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::Hidden;
-use crate::view::name::{HIDDEN, escape};
+use crate::view::name::HIDDEN;
 use crate::view::nodes::Node;
 
 /// Entries asked of the metadata service at once; about what fits into a reply.
@@ -181,7 +181,7 @@ fn list_entries(
             if directory == ROOT && entry.name == HIDDEN {
                 continue;
             }
-            let name = escape(&entry.name);
+            let name = &entry.name;
             let attr = &entry.entry.attr;
             let what = match (hidden, Hidden::layout_of(attr.ino, attr.kind)) {
                 (None, _) => What::Entry(entry),

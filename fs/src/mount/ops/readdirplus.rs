@@ -68,7 +68,8 @@ fn add(
     };
     match listed.what {
         What::Entry(entry) => {
-            put(&shared.shown(&shared.client.with_unflushed(entry.entry.clone())))
+            let entry = shared.client.with_unflushed(entry.entry.clone());
+            put(&shared.shown(&entry).named(listed.name))
         }
         // The kernel looks at number and type only, and counts no lookup.
         What::Dots => put(&shared.shown_hidden(listed.inode, Hidden::Top, None)),

@@ -92,6 +92,80 @@ fn a_selection_is_written_as_a_file_is() {
     }
 }
 
+/// Projects have such names. They are made, renamed, linked, listed and removed as any other.
+#[test]
+fn names_with_brackets_are_names() {
+    let Some(stage) = Stage::set(Services::Here) else {
+        return;
+    };
+    let path = array(&stage);
+    let size = fs::metadata(&path).unwrap().len();
+    fs::create_dir(stage.path("@[username]")).unwrap();
+    fs::create_dir(stage.path("dir")).unwrap();
+    for name in [
+        "+page@[id].svelte",
+        "@[id].svelte",
+        "a@[1].txt",
+        "@[username]/+page@[id]",
+        "dir@[0]",
+        "temp@[0].txt",
+        "late@[0]",
+        "x@@[0]",
+    ] {
+        fs::write(stage.path(name), name).unwrap();
+        assert_eq!(fs::read(stage.path(name)).unwrap(), name.as_bytes());
+    }
+    // One of that name comes first, also when what it could select of comes later.
+    fs::write(stage.path("late"), "0123").unwrap();
+    assert_eq!(fs::read(stage.path("late@[0]")).unwrap(), b"late@[0]");
+    assert_eq!(fs::read(stage.path("late@@[0]")).unwrap(), b"late@[0]");
+    assert_eq!(fs::read(stage.path("late@[1]")).unwrap(), b"1");
+    fs::rename(stage.path("late@[0]"), stage.path("@[moved]")).unwrap();
+    assert_eq!(fs::read(stage.path("late@[0]")).unwrap(), b"0");
+    fs::hard_link(stage.path("@[moved]"), stage.path("+@[linked]")).unwrap();
+    std::os::unix::fs::symlink("temp", stage.path("s@[0]")).unwrap();
+    assert_eq!(
+        fs::read_link(stage.path("s@[0]")).unwrap(),
+        std::path::Path::new("temp")
+    );
+    // Where it would be a selection one more @ makes it a name.
+    fs::write(stage.path("temp@@[0]"), "a name").unwrap();
+    assert_eq!(fs::read(stage.path("temp@[0]")).unwrap(), b"a name");
+    assert_eq!(fs::metadata(&path).unwrap().len(), size);
+    let mut listed: Vec<_> = fs::read_dir(stage.path("."))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    listed.sort();
+    assert_eq!(
+        listed,
+        [
+            "+@[linked]",
+            "+page@[id].svelte",
+            "@[id].svelte",
+            "@[moved]",
+            "@[username]",
+            "a@[1].txt",
+            "dir",
+            "dir@[0]",
+            "late",
+            "s@[0]",
+            "temp",
+            "temp@[0]",
+            "temp@[0].txt",
+            "x@@[0]",
+        ]
+    );
+    for name in &listed {
+        let at = stage.path(name);
+        match at.symlink_metadata().unwrap().is_dir() {
+            true => fs::remove_dir_all(at).unwrap(),
+            false => fs::remove_file(at).unwrap(),
+        }
+    }
+    assert_eq!(fs::read_dir(stage.path(".")).unwrap().count(), 0);
+}
+
 #[test]
 fn what_a_selection_cannot_be_is_refused() {
     let Some(stage) = Stage::set(Services::Here) else {
@@ -103,10 +177,8 @@ fn what_a_selection_cannot_be_is_refused() {
         "temp@[9]",
         "temp@[0,0,0]",
         "temp@[x]",
-        "temp@[0",
         "temp@[::0]",
-        "dir@[0]",
-        "@[0]",
+        "temp@[0]@[0]",
     ] {
         assert_eq!(
             errno(fs::metadata(stage.path(wrong))),
@@ -114,8 +186,10 @@ fn what_a_selection_cannot_be_is_refused() {
             "{wrong}"
         );
     }
-    assert_eq!(errno(fs::metadata(stage.path("none@[0]"))), libc::ENOENT);
-    assert_eq!(errno(fs::write(stage.path("none@[0]"), "x")), libc::ENOENT);
+    for name in ["none@[0]", "temp@[0", "dir@[0]", "@[0]"] {
+        let path = stage.path(name);
+        assert_eq!(errno(fs::metadata(path)), libc::ENOENT, "{name}");
+    }
     let selection = stage.path("temp@[0]");
     fs::write(stage.path("other"), "x").unwrap();
     assert_eq!(
@@ -131,7 +205,7 @@ fn what_a_selection_cannot_be_is_refused() {
         errno(fs::hard_link(&selection, stage.path("new"))),
         libc::EPERM
     );
-    assert_eq!(errno(fs::create_dir(stage.path("new@[0]"))), libc::EINVAL);
+    assert_eq!(errno(fs::create_dir(stage.path("temp@[1]"))), libc::EEXIST);
     assert_eq!(
         errno(
             OpenOptions::new()

@@ -1,0 +1,68 @@
+//! What a name in a directory means, where it may be a selection: see [`crate::view::name`].
+
+use std::borrow::Cow;
+
+use slabfs_mdserver::api::{Entry, Ino, Kind, MdError};
+use slabfs_model::Selection;
+
+use super::CallError;
+use crate::client::{Client, FsError};
+use crate::view::name::{Name, Selected, has_mark};
+
+/// What a name means.
+#[derive(Debug)]
+pub(crate) enum Meaning<'a> {
+    /// The entry of this stored name; itself where it was looked up, and is there.
+    Plain(Cow<'a, [u8]>, Option<Entry>),
+    /// These elements of this file.
+    Selected(Entry, Selection),
+}
+
+/// What the name `shown` means in the directory `dir`. Only names with `@[` are looked up for that.
+pub(crate) fn meaning<'a>(
+    client: &Client,
+    dir: Ino,
+    shown: &'a [u8],
+) -> Result<Meaning<'a>, CallError> {
+    if !has_mark(shown) {
+        return Ok(Meaning::Plain(Cow::Borrowed(shown), None));
+    }
+    if let Some(entry) = there(client, dir, shown)? {
+        return Ok(Meaning::Plain(Cow::Borrowed(shown), Some(entry)));
+    }
+    match Name::parse(shown) {
+        Name::Selected(selected) => {
+            if let Some(entry) = file(client, dir, &selected)? {
+                return Ok(Meaning::Selected(entry, selected.selection()?));
+            }
+        }
+        // Written so that it is no selection.
+        Name::Plain(stored) if *stored != *shown => {
+            if let Some(entry) = there(client, dir, &stored)? {
+                return Ok(Meaning::Plain(stored, Some(entry)));
+            }
+            if let Name::Selected(selected) = Name::parse(&stored)
+                && file(client, dir, &selected)?.is_some()
+            {
+                return Ok(Meaning::Plain(Cow::Owned(stored.into_owned()), None));
+            }
+        }
+        Name::Plain(_) => {}
+    }
+    Ok(Meaning::Plain(Cow::Borrowed(shown), None))
+}
+
+fn there(client: &Client, dir: Ino, name: &[u8]) -> Result<Option<Entry>, CallError> {
+    match client.lookup(dir, name) {
+        Ok(entry) => Ok(Some(entry)),
+        // A selection may be longer than a name.
+        Err(FsError::Md(MdError::NotFound | MdError::NameTooLong)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The file that is selected of.
+fn file(client: &Client, dir: Ino, selected: &Selected<'_>) -> Result<Option<Entry>, CallError> {
+    let entry = there(client, dir, &selected.base)?;
+    Ok(entry.filter(|entry| entry.attr.kind == Kind::Object))
+}
