@@ -5,6 +5,7 @@ mod attributes;
 mod bad_flags;
 mod bad_places;
 mod bad_wire;
+mod cases;
 mod cli;
 mod codecs;
 mod commands;
