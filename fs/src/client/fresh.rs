@@ -47,7 +47,7 @@ impl Client {
                 return Err(FsError::Md(MdError::Stale));
             }
             let life = self.tilings.life();
-            let (known, near) = chunks.question(least, rank, need);
+            let (known, near) = chunks.question(least, rank, need, self.tilings.most_along());
             let reply = self.md().tiling_near(object.ino, known, near)?;
             let answered = chunks.answered(known, rank, reply);
             if answered.is_err() || life != self.tilings.life() {

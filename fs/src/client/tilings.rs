@@ -24,8 +24,8 @@ const MOST_WINDOWS: usize = 256;
 /// reads here and there would wait for what it never reads.
 const FIRST_WINDOW: u32 = 32;
 const DOUBLINGS: u32 = 9;
-/// What a record costs beside itself: its places in the order and in the tree.
-const INDEX_BYTES: usize = 96;
+/// What a record costs: itself, and its places in the order and in the tree.
+const RECORD_BYTES: usize = size_of::<Record<Stored>>() + 96;
 
 /// Of which cells a request needs the chunks.
 #[derive(Debug, Clone, Copy)]
@@ -84,18 +84,19 @@ impl Chunks {
         self.known == Known::All
     }
 
-    /// What to ask the metadata service for: the version that is known, and where.
+    /// What to ask the metadata service for: the version that is known, and where; of other records at most `most`.
     pub(super) fn question(
         &self,
         least: Version,
         rank: usize,
         need: Need<'_>,
+        most: u32,
     ) -> (Version, Option<Near>) {
         let near = match need {
             Need::All => None,
             Need::Within(region) => Some(Near {
                 region: region.clone(),
-                most: FIRST_WINDOW << self.going_on.min(DOUBLINGS),
+                most: most.min(FIRST_WINDOW << self.going_on.min(DOUBLINGS)),
             }),
         };
         let known = match self.version {
@@ -178,7 +179,7 @@ impl Chunks {
 
     /// The bytes it takes.
     pub(super) fn weight(&self) -> usize {
-        self.tiling.len() * (size_of::<Record<Stored>>() + INDEX_BYTES)
+        self.tiling.len() * RECORD_BYTES
     }
 }
 
@@ -315,6 +316,11 @@ impl Tilings {
                 *chunks = Chunks::default();
             }
         }
+    }
+
+    /// Records that may come along with a window: a fourth of what is kept.
+    pub(super) fn most_along(&self) -> u32 {
+        u32::try_from(self.limit / RECORD_BYTES / 4).unwrap_or(u32::MAX)
     }
 
     /// In which life what is asked for now is; see [`Tilings::clear`].

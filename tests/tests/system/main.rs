@@ -35,6 +35,7 @@ mod lent;
 mod library;
 mod locks;
 mod lost_replies;
+mod many_chunks;
 mod mapping;
 mod messages;
 mod mpi;

@@ -165,7 +165,7 @@ proptest! {
             let least = home.version;
             let mut asked = 0;
             while chunks.version.is_none_or(|version| version < least) || !chunks.has(need) {
-                let (known, near) = chunks.question(least, 2, need);
+                let (known, near) = chunks.question(least, 2, need, 1000);
                 chunks.answered(known, 2, home.reply(known, near)).unwrap();
                 asked += 1;
                 prop_assert!(asked <= 2, "a version, and a place");
