@@ -107,11 +107,22 @@ impl StoreError {
         matches!(self, Self::Unavailable { server: of, .. } if *of == server)
     }
 
-    /// An error of the system while `what` was done to `path`: a full disk is [`Self::NoSpace`].
+    /// An error of the system while `what` was done to `path`: a full disk is [`Self::NoSpace`], and that no
+    /// descriptors are left [`Self::Unavailable`].
     #[must_use]
     pub fn from_io(what: &str, path: &Path, error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Self::NoSpace,
+            // Others give some back: who asked comes again, as to a server that is away for a moment.
+            Some(libc::EMFILE | libc::ENFILE) => Self::Unavailable {
+                // The caller knows whom it asked.
+                server: slabfs_model::ServerId(0),
+                addr: String::new(),
+                detail: format!(
+                    "it cannot open {}: {error}; give it more (`ulimit -n`)",
+                    path.display()
+                ),
+            },
             errno => Self::Io {
                 what: format!("{what} {}", path.display()),
                 detail: error.to_string(),

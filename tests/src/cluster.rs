@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::network::{self, Network};
 use crate::{Area, Service, mounts, poll};
@@ -39,6 +40,8 @@ struct Node {
     mnt: Option<PathBuf>,
     /// A process in whose network namespace it starts.
     inside: Option<u32>,
+    /// So many files it may open, if that is said.
+    files: Option<u64>,
 }
 
 impl Node {
@@ -46,9 +49,18 @@ impl Node {
         assert!(self.service.is_none(), "{} runs", self.name);
         let mut args = self.args.clone();
         args.extend(flags.iter().map(|&flag| flag.to_owned()));
-        self.service = Some(match self.inside {
-            None => Service::start(area.path(), &self.name, &args),
-            Some(pid) => {
+        self.service = Some(match (self.inside, self.files) {
+            (None, None) => Service::start(area.path(), &self.name, &args),
+            (None, Some(files)) => {
+                let mut command = Command::new("prlimit");
+                command
+                    .arg(format!("--nofile={files}:{files}"))
+                    .arg(crate::binary::path())
+                    .args(&args)
+                    .env_remove("RUST_LOG");
+                Service::start_command(area.path(), &self.name, command)
+            }
+            (Some(pid), _) => {
                 let mut command = network::inside(pid, crate::binary::path());
                 command.args(&args).env_remove("RUST_LOG");
                 Service::start_command(area.path(), &self.name, command)
@@ -157,6 +169,7 @@ impl Cluster {
             args,
             mnt: None,
             inside,
+            files: None,
         };
         let md_data = area.at("md").display().to_string();
         let md = node(
@@ -242,6 +255,11 @@ impl Cluster {
         self.servers[i].args.extend(flags);
     }
 
+    /// Data server `i` may open so many files, from its next start on.
+    pub fn server_files(&mut self, i: usize, files: u64) {
+        self.servers[i].files = Some(files);
+    }
+
     /// Starts data server `i` and does not wait.
     pub fn launch_server(&mut self, i: usize) {
         self.servers[i].launch(&self.area, &[]);
@@ -277,6 +295,7 @@ impl Cluster {
             args,
             mnt: Some(mnt),
             inside,
+            files: None,
         });
         self.start_mount(i);
     }

@@ -123,6 +123,9 @@ where
     outcome
 }
 
+/// With fewer files a data server keeps few chunks open, and has fewer connections than it could.
+const ENOUGH_FILES: u64 = 4096;
+
 /// Takes as many open files as the system allows: a data server keeps chunks open.
 fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -130,6 +133,14 @@ fn raise_file_limit() {
         .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
     if let Err(error) = raised {
         tracing::debug!("the limit of open files stays as it is: {error}");
+    }
+    if let Ok((files, _)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && files < ENOUGH_FILES
+    {
+        tracing::warn!(
+            "this process may open {files} files only, and so serves few connections and chunks at a time; \
+             raise the hard limit (`ulimit -Hn 65536`, systemd: LimitNOFILE=65536)"
+        );
     }
 }
 

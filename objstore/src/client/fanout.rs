@@ -266,7 +266,17 @@ impl Servers {
                 job.sent += 1;
             }
             match target(table, server).map_err(|e| (message.first(), e))? {
-                Target::Local(store) => message.local(store.as_ref())?,
+                Target::Local(store) => loop {
+                    match message.local(store.as_ref()) {
+                        // It has no descriptors left for a moment.
+                        Err((_, StoreError::Unavailable { .. }))
+                            if self.pause(session, pause, until.tries) =>
+                        {
+                            pause = (pause * 2).min(super::AGAIN_AT_MOST);
+                        }
+                        done => break done?,
+                    }
+                },
                 Target::Remote(pool) => loop {
                     remote(
                         pool,

@@ -11,6 +11,7 @@ use std::{
         fd::{BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -102,7 +103,7 @@ pub(super) struct Head {
 /// A connection that has been opened: both sides know the protocol version and each other.
 #[derive(Debug)]
 pub struct Connection {
-    stream: Stream,
+    stream: Arc<Stream>,
     peer: String,
     version: u16,
     max_control: usize,
@@ -138,7 +139,7 @@ impl Connection {
             doing: "connecting",
             source,
         })?;
-        let mut connection = Connection::over(stream, peer);
+        let mut connection = Connection::over(Arc::new(stream), peer);
         // A frame that was damaged on the way may leave both sides waiting: there is time to try again.
         let now = Instant::now();
         let share = until.saturating_duration_since(now) / 3;
@@ -150,7 +151,7 @@ impl Connection {
     }
 
     /// A connection over a fresh stream, not yet opened: only short control parts are received, and no payload.
-    pub(super) fn over(stream: Stream, peer: String) -> Connection {
+    pub(super) fn over(stream: Arc<Stream>, peer: String) -> Connection {
         Connection {
             sums: stream.is_tcp(),
             sending: (0, 0),
@@ -256,6 +257,19 @@ impl Connection {
             self.out = out;
         }
         sent
+    }
+
+    /// Sends the beginning of a frame whose payload does not follow: for tests of servers.
+    #[doc(hidden)]
+    pub fn send_unfinished(
+        &mut self,
+        kind: u16,
+        id: u64,
+        control: &[u8],
+        total: u64,
+        until: Instant,
+    ) -> WireResult<()> {
+        self.send_head(kind, id, control, total, until)
     }
 
     /// Sends the beginning of a frame whose payload of `total` bytes follows by [`Connection::send_more`].
@@ -708,7 +722,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Other handles on the socket may exist for a moment more; the peer learns now.
+        // Somebody may be about to shut it down from outside; the peer learns now.
         self.stream.shutdown(Shutdown::Both);
     }
 }

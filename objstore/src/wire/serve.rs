@@ -3,8 +3,10 @@
 //! A connection is handled one request at a time. What one peer does wrong ends its connection and
 //! nothing else; a handler that panics answers "internal error" and goes on. The number of
 //! connections is bounded ([`ServeOptions::connections`]): at the bound the one that has waited
-//! longest between requests is closed to make room, and its owner reconnects when it needs it; when
-//! all are busy the newcomer is told to come back. A connection without a request for
+//! longest between requests is closed to make room, and its owner reconnects when it needs it; or one that has been
+//! sending a request for a second, which nothing was done of yet and which is sent again; when
+//! all are busy the newcomer is told to come back. Strangers, who have not proved who they are, push out strangers. A
+//! connection without a request for
 //! [`ServeOptions::idle`] is closed.
 
 use std::{
@@ -33,6 +35,9 @@ use super::{
     stream::Stream,
 };
 use crate::addr::Addr;
+
+/// How long opening a connection may take while there are many strangers.
+const CROWDED: Duration = Duration::from_secs(1);
 
 /// A connection quiet for longer than this gives its buffers back.
 const WARM: Duration = Duration::from_secs(10);
@@ -63,8 +68,10 @@ pub trait Handler: Send + Sync + 'static {
 /// Bounds of a serving side.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Connections at the same time.
+    /// Connections at the same time, those of strangers included.
     pub connections: usize,
+    /// How many of them may be of peers that have not proved who they are.
+    pub strangers: usize,
     /// How long a connection may wait between two requests.
     pub idle: Duration,
     /// How long a started frame may take to come in or to be taken by the peer.
@@ -76,15 +83,24 @@ pub struct ServeOptions {
 }
 
 impl Default for ServeOptions {
+    /// Of all that this process may open a quarter, at most 512, are connections; strangers have a sixteenth, at most 64.
     fn default() -> ServeOptions {
+        let files = files_at_most();
         ServeOptions {
-            connections: 512,
+            connections: (files / 4).clamp(8, 512),
+            strangers: (files / 16).clamp(4, 64),
             idle: Duration::from_secs(15 * 60),
             transfer: Duration::from_secs(30),
             stall: Duration::from_secs(3),
             opening: Duration::from_secs(5),
         }
     }
+}
+
+/// Files that this process may have open.
+fn files_at_most() -> usize {
+    let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+    limit.map_or(256, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
 /// One request, to be answered.
@@ -325,7 +341,7 @@ pub fn serve_with(
     options: ServeOptions,
 ) -> WireResult<Serving> {
     let shared = Arc::new(Shared {
-        roster: Roster::new(options.connections.max(1)),
+        roster: Roster::new(options.connections.max(1), options.strangers.max(1)),
         listener,
         handler,
         options,
@@ -429,6 +445,7 @@ fn accept(shared: &Arc<Shared>) {
                 }
                 failing = true;
                 // Out of descriptors or memory: others have to give some back first.
+                shared.roster.evict();
                 let mut held = shared.lock.lock();
                 if !shared.stop.load(Ordering::Acquire) {
                     shared
@@ -442,14 +459,15 @@ fn accept(shared: &Arc<Shared>) {
 
 fn admit(shared: &Arc<Shared>, stream: Stream, peer: String) -> io::Result<()> {
     stream.set_up()?;
-    let handle = stream.try_clone()?;
-    let mut connection = Connection::over(stream, peer);
+    let stream = Arc::new(stream);
+    let mut connection = Connection::over(stream.clone(), peer);
     if !shared.roster.make_room() {
         // 36 bytes always fit a fresh socket's buffer: the acceptor does not wait here.
         hello::refuse_busy(&mut connection, Instant::now() + Duration::from_millis(100));
         return Ok(());
     }
-    let slot = shared.roster.slot(handle);
+    let slot = shared.roster.slot(&stream);
+    drop(stream);
     let thread = {
         let (shared, slot) = (shared.clone(), slot.clone());
         thread::Builder::new().name("slabfs-conn".into()).stack_size(1 << 20).spawn(move || {
@@ -470,10 +488,15 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: String) -> io::Result<()> {
 /// One connection, from its opening to its end.
 fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireResult<()> {
     let options = &shared.options;
+    // Many strangers get less time each.
+    let opening = match shared.roster.is_crowded() {
+        true => options.opening.min(CROWDED),
+        false => options.opening,
+    };
     hello::as_server(
         &mut connection,
         shared.listener.key(),
-        Instant::now() + options.opening,
+        Instant::now() + opening,
     )?;
     let mut buffers = Buffers::default();
     let mut kept: Option<Kept> = None;
@@ -494,8 +517,8 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
             }
         }
         // The first byte is there.
+        slot.set(Doing::Receiving);
         let head = connection.recv_head(buffers.control(), begun, options.transfer)?;
-        slot.set(Doing::Busy);
         if head.kind < FIRST_FREE_KIND || head.kind & REPLY != 0 {
             return Err(connection.protocol(format!("kind {:#06x} is no request", head.kind)));
         }
@@ -509,6 +532,7 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
             Incoming::new(&mut connection, &head, Instant::now() + options.transfer)
                 .read_next(left, buffers.payload())?;
         }
+        slot.set(Doing::Busy);
         let mut sent = Sent::Nothing;
         let outcome = {
             let (control, payload, spare) = buffers.split(left);

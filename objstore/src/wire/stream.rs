@@ -95,14 +95,6 @@ impl Stream {
         }
     }
 
-    /// A second handle on the same socket, to shut it down from another thread.
-    pub(super) fn try_clone(&self) -> io::Result<Stream> {
-        Ok(match self {
-            Stream::Unix(s) => Stream::Unix(s.try_clone()?),
-            Stream::Tcp(s) => Stream::Tcp(s.try_clone()?),
-        })
-    }
-
     /// Ends one or both directions; whoever waits in a read or write on it wakes up.
     pub(super) fn shutdown(&self, how: Shutdown) {
         // The only error is that the peer was faster.

@@ -33,6 +33,7 @@ mod journal;
 mod kills;
 mod lent;
 mod library;
+mod limits;
 mod locks;
 mod lost_replies;
 mod many_chunks;

@@ -21,6 +21,10 @@ use super::shared::Shared;
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
 
+/// For how long descriptors are waited for, and how long at first.
+const LONGEST_SHORTAGE: std::time::Duration = std::time::Duration::from_secs(1);
+const FIRST_SHORTAGE: std::time::Duration = std::time::Duration::from_millis(5);
+
 /// More files than this to sync at once, and the whole filesystem is synced instead.
 const SYNC_EACH: usize = 128;
 
@@ -59,7 +63,7 @@ impl Files {
         limit: Option<usize>,
     ) -> Self {
         let limit = limit
-            .unwrap_or_else(|| (raise_file_limit() / 4).clamp(64, 4096))
+            .unwrap_or_else(|| (raise_file_limit() / 4).clamp(16, 4096))
             .max(1);
         Self {
             shared,
@@ -74,6 +78,27 @@ impl Files {
 
     /// The open file of a chunk that has one.
     pub(super) fn get(&self, name: &ChunkName) -> Result<Arc<FileChunk>> {
+        self.with_descriptors(|| self.open_one(name))
+    }
+
+    /// Does what opens a file. Where no descriptors are left those of chunks that nobody uses are given back, and others are
+    /// waited for a while; not under the lock.
+    fn with_descriptors<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        let until = std::time::Instant::now() + LONGEST_SHORTAGE;
+        let mut pause = FIRST_SHORTAGE;
+        loop {
+            match open() {
+                Err(StoreError::Unavailable { .. }) if std::time::Instant::now() < until => {
+                    self.close_idle(&mut self.open.lock());
+                    std::thread::sleep(pause);
+                    pause *= 2;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn open_one(&self, name: &ChunkName) -> Result<Arc<FileChunk>> {
         let mut open = self.open.lock();
         open.clock += 1;
         let used = open.clock;
@@ -102,6 +127,10 @@ impl Files {
 
     /// Makes the file of a new chunk. It is not open to others before [`Self::adopt`].
     pub(super) fn create(&self, path: &Path, head: Head) -> Result<FileChunk> {
+        self.with_descriptors(|| self.create_one(path, head.clone()))
+    }
+
+    fn create_one(&self, path: &Path, head: Head) -> Result<FileChunk> {
         let made = match FileChunk::create(path, head.clone(), &self.shared) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 self.directory.make_parents(path)?;
@@ -230,11 +259,18 @@ impl Files {
 
     /// Closes what was used longest ago and is in nobody's hands.
     fn evict(&self, open: &mut Open) {
-        if open.entries.len() <= self.limit {
+        if open.entries.len() > self.limit {
+            self.close_idle(open);
+        }
+    }
+
+    /// Closes an eighth of what may be open.
+    fn close_idle(&self, open: &mut Open) {
+        if open.entries.is_empty() {
             return;
         }
         let mut ages: Vec<u64> = open.entries.values().map(|entry| entry.used).collect();
-        let going = (self.limit / 8).max(1);
+        let going = (self.limit / 8).clamp(1, ages.len());
         let (_, &mut newest, _) = ages.select_nth_unstable(going - 1);
         open.entries.retain(|_, entry| {
             if entry.used > newest || Arc::strong_count(&entry.chunk) > 1 {

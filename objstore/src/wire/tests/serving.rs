@@ -85,6 +85,65 @@ fn garbage_ends_its_connection_only() {
     echo(&pool, b"after").unwrap();
 }
 
+/// Strangers push out strangers, and not a peer that waits between two requests.
+#[test]
+fn strangers_push_out_strangers() {
+    let (_dir, addr) = place();
+    let options = ServeOptions {
+        connections: 6,
+        strangers: 2,
+        ..ServeOptions::default()
+    };
+    let serving = echo_at(&addr, options);
+    let mut known = Connection::connect(&addr, None, soon()).unwrap();
+    let mut buffers = Buffers::default();
+    let mut ask = |id| {
+        known.send(ECHO, id, b"", &[], soon()).unwrap();
+        let rest = Duration::from_secs(10);
+        known.recv(&mut buffers, soon(), rest).unwrap().id
+    };
+    assert_eq!(ask(1), 1);
+    let mut silent: Vec<UnixStream> = (0..30).map(|_| raw(&addr)).collect();
+    // All but the last two have to go.
+    for stream in &mut silent[..28] {
+        assert!(closed(stream));
+    }
+    assert_eq!(ask(2), 2, "on the same connection");
+    assert!(serving.connections() <= 8);
+}
+
+/// Who has been sending a request for long makes room for who comes with a whole one.
+#[test]
+fn who_dribbles_makes_room() {
+    let (_dir, addr) = place();
+    let options = ServeOptions {
+        connections: 4,
+        strangers: 2,
+        ..ServeOptions::default()
+    };
+    let _serving = echo_at(&addr, options);
+    let whole = frame(VERSION, ECHO, b"control", 10_000_000);
+    let mut slow: Vec<UnixStream> = (0..4).map(|_| opened(&addr)).collect();
+    let served = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut sent = 0;
+            while !served.load(std::sync::atomic::Ordering::SeqCst) {
+                for stream in &mut slow {
+                    // It may have been told to go.
+                    let _ = stream.write_all(&whole[sent..=sent]);
+                }
+                sent = (sent + 1).min(whole.len() - 1);
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let pool = Pool::new(addr.clone(), None, Duration::from_secs(20));
+        let echoed = echo(&pool, b"in between");
+        served.store(true, std::sync::atomic::Ordering::SeqCst);
+        echoed.unwrap();
+    });
+}
+
 #[test]
 fn half_frames_and_dribbling() {
     let (_dir, addr) = place();
