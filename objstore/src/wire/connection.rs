@@ -272,6 +272,12 @@ impl Connection {
         self.send_head(kind, id, control, total, until)
     }
 
+    /// Sends a part of that payload.
+    #[doc(hidden)]
+    pub fn send_some(&mut self, bytes: &[u8], until: Instant) -> WireResult<()> {
+        self.send_more(bytes, until)
+    }
+
     /// Sends the beginning of a frame whose payload of `total` bytes follows by [`Connection::send_more`].
     pub(crate) fn send_head(
         &mut self,

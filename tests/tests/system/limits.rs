@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use slabfs_objstore::wire::{Connection, Key};
 use slabfs_tests::{Cluster, Service, file, needs_mount, poll};
@@ -63,56 +63,68 @@ fn programs_do_not_feel_few_descriptors() {
     assert_eq!(write_and_read(&cluster, 200, 4, 600_000), 0);
 }
 
+/// Runs `come` in several threads until `work` is done, which begins when it has been called so often. What it gives is kept,
+/// of each thread the last ones.
+fn beside<C>(least: u64, come: impl Fn() -> Option<C> + Sync, work: impl FnOnce() -> u64) -> u64 {
+    const THREADS: usize = 4;
+    let (ended, came) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut kept = std::collections::VecDeque::new();
+                while !ended.load(Ordering::SeqCst) {
+                    kept.extend(come());
+                    came.fetch_add(1, Ordering::SeqCst);
+                    if kept.len() > least as usize / THREADS {
+                        kept.pop_front();
+                    }
+                }
+            });
+        }
+        poll::until_true("so many to come", || came.load(Ordering::SeqCst) >= least);
+        let failed = work();
+        ended.store(true, Ordering::SeqCst);
+        failed
+    })
+}
+
 #[test]
 fn strangers_take_nothing_from_a_mount() {
     needs_mount!();
     let mut cluster = Cluster::tcp(1, 1);
     with_few(&mut cluster, 1024);
     file::write(&cluster.at(0, "before"), "works");
-    let addr = cluster.server_addr(0).trim_start_matches("tcp:").to_owned();
-    let ended = AtomicBool::new(false);
-    let failed = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut silent = Vec::new();
-            while !ended.load(Ordering::SeqCst) {
-                // As many as there may be, the oldest makes room for one more.
-                if let Ok(stream) = TcpStream::connect(&addr) {
-                    silent.push(stream);
-                }
-                if silent.len() > 900 {
-                    silent.remove(0);
-                }
-            }
-        });
-        let failed = write_and_read(&cluster, 16, 20, 300_000);
-        ended.store(true, Ordering::SeqCst);
-        failed
-    });
+    let addr = cluster.server_addr(0).trim_start_matches("tcp:");
+    let silent = || TcpStream::connect(addr).ok();
+    let failed = beside(900, silent, || write_and_read(&cluster, 32, 20, 300_000));
     assert_eq!(failed, 0);
 }
 
-/// With the key, and a request that never ends.
+/// With the key, and requests that go on for ever, a byte now and then.
 #[test]
 fn half_a_request_holds_nobody_up() {
     needs_mount!();
-    let cluster = Cluster::tcp(1, 1);
+    let mut cluster = Cluster::new(1, &["--io-timeout", "10s"], true);
+    cluster.start_all(1);
+    with_few(&mut cluster, 1024);
     let key = Key::load(cluster.key().expect("a key")).expect("the key");
     let address = cluster.server_addr(0).parse().expect("an address");
+    let until = || Instant::now() + Duration::from_secs(2);
+    // As many as there may be connections, and more.
+    let mut half: Vec<Connection> = (0..512)
+        .filter_map(|_| {
+            let mut connection = Connection::connect(&address, Some(&key), until()).ok()?;
+            let promised = connection.send_unfinished(0x0102, 1, &[0; 40], 1 << 20, until());
+            promised.ok().map(|()| connection)
+        })
+        .collect();
     let ended = AtomicBool::new(false);
     let failed = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut half = Vec::new();
             while !ended.load(Ordering::SeqCst) {
-                let until = std::time::Instant::now() + Duration::from_secs(2);
-                if let Ok(mut connection) = Connection::connect(&address, Some(&key), until) {
-                    let soon = std::time::Instant::now() + Duration::from_secs(1);
-                    // Payload is promised, and does not come.
-                    let _ = connection.send_unfinished(0x0102, 1, &[0; 40], 1 << 20, soon);
-                    half.push(connection);
-                }
-                if half.len() > 600 {
-                    half.remove(0);
-                }
+                // Those that were told to go are not there any more.
+                half.retain_mut(|connection| connection.send_some(b"x", until()).is_ok());
+                std::thread::sleep(Duration::from_millis(200));
             }
         });
         let failed = write_and_read(&cluster, 8, 12, 300_000);
