@@ -95,6 +95,16 @@ impl<'a> Txn<'a> {
         self.set(attr.ino, Some(inode));
     }
 
+    /// Stores an inode whose bytes were written at `at`, perhaps before something else of it was changed.
+    pub(crate) fn put_written(&mut self, mut inode: Arc<Inode>, at: Time) {
+        let now = self.now;
+        let attr = &mut Arc::make_mut(&mut inode).attr;
+        // The clock may have been set back since.
+        attr.ctime = attr.ctime.min(now).max(at);
+        attr.change += 1;
+        self.set(attr.ino, Some(inode));
+    }
+
     /// Stores an inode of which nothing changed that anybody sees.
     pub(crate) fn put_quietly(&mut self, inode: Arc<Inode>) {
         self.set(inode.attr.ino, Some(inode));

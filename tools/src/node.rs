@@ -4,7 +4,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use slabfs_fs::client::{Client, ClientOptions, FsError};
@@ -226,6 +226,13 @@ impl MetadataNode {
         self.server.as_ref().map(|(_, addr)| addr)
     }
 
+    /// Has data servers of this process delete what was removed, with their next reports.
+    pub(crate) fn settle(&self) -> anyhow::Result<()> {
+        self.service.sync()?;
+        self.service.settle_down()?;
+        Ok(self.service.sync()?)
+    }
+
     /// Ends the connections, then closes the service with everything on disk.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
         if let Some((server, _)) = self.server {
@@ -296,6 +303,11 @@ impl DataNode {
     /// Where others reach it.
     pub(crate) fn addr(&self) -> Option<&Addr> {
         self.server.as_ref().map(DataServer::addr)
+    }
+
+    /// Deletes what the metadata service wants deleted, as long as `until`.
+    pub(crate) fn finish(&self, until: Instant) {
+        self.heart.finish(until);
     }
 
     /// Ends reports and connections, and brings everything to the disk.

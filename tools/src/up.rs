@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use slabfs_objstore::Addr;
@@ -17,6 +18,9 @@ use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
 use crate::node::{self, DataNode, MetadataNode, MountNode, Owner};
+
+/// How long what was removed is deleted at the end; what is left goes at the next start.
+const DELETING: Duration = Duration::from_secs(10);
 
 /// Everything in one process: the quick way to a mount on one machine.
 ///
@@ -183,6 +187,12 @@ impl Behind {
 
     /// Each is stopped whatever became of the others; the first error is the one to tell.
     fn stop(self) -> anyhow::Result<()> {
+        // What was removed last is deleted now, and not at the next start.
+        if let Err(error) = self.metadata.settle() {
+            tracing::warn!("what was removed last is deleted at the next start: {error:#}");
+        }
+        let until = Instant::now() + DELETING;
+        self.nodes.iter().for_each(|node| node.finish(until));
         let mut result = Ok(());
         for node in self.nodes {
             result = result.and(node.stop());

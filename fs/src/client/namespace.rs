@@ -98,7 +98,8 @@ impl Client {
             && let Some(written) = *object.written.lock()
         {
             entry.attr.mtime = written;
-            entry.attr.ctime = written;
+            // Mode, owner, names or tags may have changed since.
+            entry.attr.ctime = entry.attr.ctime.max(written);
         }
         entry
     }

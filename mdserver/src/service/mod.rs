@@ -238,6 +238,12 @@ impl Service {
         upkeep::round(&self.core)
     }
 
+    /// Brings all that was changed to disk; only then are data servers told to delete what it left behind.
+    pub fn sync(&self) -> Result<(), MdError> {
+        self.core.kv.sync()?;
+        Ok(())
+    }
+
     /// Writes a full dump of the metadata now and lets the journal before it go.
     pub fn checkpoint(&self) -> Result<(), MdError> {
         Ok(self.core.kv.checkpoint()?)

@@ -69,7 +69,7 @@ fn commit_grid(opened: Opened<'_>, commit: &Commit) -> Result<Reply, MdError> {
     object.stored = object.stored.saturating_add(commit.stored);
     object.info.holds |= commit.wrote;
     finish(&mut txn, changed, commit)?;
-    txn.put(inode);
+    put(&mut txn, inode, commit);
     reply(txn, commit.ino, version, version, first_order, Vec::new())
 }
 
@@ -115,7 +115,7 @@ fn without_records(txn: Txn<'_>, commit: &Commit) -> Result<Reply, MdError> {
     let changed = txn.own(&mut inode);
     grow(changed, commit, &txn)?;
     finish(&mut txn, changed, commit)?;
-    txn.put(inode);
+    put(&mut txn, inode, commit);
     reply(txn, commit.ino, version, version, next, Vec::new())
 }
 
@@ -234,7 +234,7 @@ fn write(
     object.info.holds |= commit.wrote || !inserted.chunks.is_empty();
     object.stored = object.stored.saturating_add(stored).saturating_sub(gone);
     finish(&mut txn, changed, commit)?;
-    txn.put(inode);
+    put(&mut txn, inode, commit);
     let dropped: Vec<u64> = inserted.dropped.iter().map(|record| record.order).collect();
     let entry = txn.inode(ino)?.entry();
     let reply = commit_reply(entry, version, before, first, dropped.clone())?;
@@ -279,6 +279,14 @@ fn grow_info(info: &mut ArrayInfo, commit: &Commit) -> Result<(), MdError> {
         info.dims = grown;
     }
     Ok(())
+}
+
+/// Stores what was committed. What was written at a time that is told changed the object then, and not now.
+fn put(txn: &mut Txn<'_>, inode: Arc<Inode>, commit: &Commit) {
+    match commit.mtime {
+        Some(at) => txn.put_written(inode, at),
+        None => txn.put(inode),
+    }
 }
 
 /// Sets times and sizes.

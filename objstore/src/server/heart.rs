@@ -75,6 +75,9 @@ struct Shared {
 struct State {
     stop: bool,
     hurry: bool,
+    /// How often somebody asked for all that can be deleted to be, and how often that was seen to be so.
+    asked: u64,
+    answered: u64,
     id: Option<ServerId>,
     last_error: Option<StoreError>,
 }
@@ -156,6 +159,22 @@ impl Heart {
         self.shared.changed.notify_all();
     }
 
+    /// Waits until the metadata service has nothing more to delete here, or until `until`.
+    pub fn finish(&self, until: Instant) {
+        let mut state = self.shared.state.lock();
+        state.asked += 1;
+        let mine = state.asked;
+        state.hurry = true;
+        self.shared.changed.notify_all();
+        while state.answered < mine
+            && !self
+                .shared
+                .changed
+                .wait_until(&mut state, until)
+                .timed_out()
+        {}
+    }
+
     /// Ends the reports and joins the thread, after the report that is under way.
     pub fn stop(mut self) {
         self.end();
@@ -185,14 +204,21 @@ fn beat(shared: &Shared) {
     let mut burst = 0;
     loop {
         let sent = Moment::now();
+        // Before the report: one that is under way says nothing of what was removed since.
+        let asked = shared.state.lock().asked;
         match report(shared, &mut tally, &mut done) {
             Ok(orders) => {
                 // An answer that took long lets nobody in any more: the next one will.
                 let lease = Duration::from_millis(orders.lease_ms);
                 let late = sent.elapsed() > shared.options.interval;
                 let told = orders.sessions.is_some();
+                let nothing = orders.delete.is_empty();
                 shared.fence.take(orders.sessions, sent + trusted(lease));
                 done = carry_out(shared, orders.delete);
+                if nothing {
+                    shared.state.lock().answered = asked;
+                    shared.changed.notify_all();
+                }
                 // Acknowledge at once, and get what comes next.
                 let again = told || late || !done.is_empty();
                 burst = if again { burst + 1 } else { 0 };

@@ -265,7 +265,6 @@ impl Connection {
         payload: &[IoSlice<'_>],
         until: Instant,
     ) -> WireResult<()> {
-        let told;
         let mut sum = 0;
         let mut slices: SmallVec<[IoSlice<'_>; 16]> = SmallVec::new();
         slices.push(IoSlice::new(head));
@@ -284,9 +283,9 @@ impl Connection {
                 }
             }
         }
-        told = sum.to_le_bytes();
-        slices.push(IoSlice::new(&told));
-        self.write_all(&mut slices, until)
+        let told = sum.to_le_bytes();
+        let last = slices.into_iter().chain([IoSlice::new(&told)]);
+        self.write_all(&mut last.collect::<SmallVec<[IoSlice<'_>; 16]>>(), until)
     }
 
     /// Sends the beginning of a frame whose payload does not follow: for tests of servers.

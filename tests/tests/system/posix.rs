@@ -355,6 +355,22 @@ fn times() {
         (written.mtime(), written.mtime_nsec())
     );
     assert!((changed.ctime(), changed.ctime_nsec()) > (written.ctime(), written.ctime_nsec()));
+    // The change is later than a write that waits, and stays so when that is flushed.
+    let handle = file::open(&path);
+    handle.write_all_at(b"before", 0).expect("written");
+    let ctime = |path: &std::path::Path| {
+        let now = path.metadata().expect("metadata");
+        (now.ctime(), now.ctime_nsec())
+    };
+    let wrote = ctime(&path);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("chmod");
+    let changed = ctime(&path);
+    assert!(changed > wrote, "{changed:?} {wrote:?}");
+    assert_eq!(ctime(&path), changed);
+    handle.sync_all().expect("synced");
+    assert_eq!(ctime(&path), changed, "after fsync");
+    file::close(handle).expect("closed");
+    assert_eq!(ctime(&path), changed, "after close");
     // A time that was set stays, although data written before it is flushed afterwards.
     let handle = file::open(&path);
     handle.write_all_at(b"late", 0).expect("written");

@@ -81,6 +81,33 @@ fn punching_gives_space_back() {
     });
 }
 
+/// What was removed just before the end is gone when all has ended, and not at the next start.
+#[test]
+fn what_was_removed_takes_no_space_after_the_end() {
+    needs_mount!();
+    let mut up = Up::start();
+    let chunks = up.data().join("os1");
+    let empty = disk::used(&chunks);
+    let array = up.at("array");
+    slabfs_tests::tool::create(&array, "64,262144", "u1", &[]);
+    for path in [up.at("bytes"), array] {
+        let handle = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .expect("open");
+        handle.write_all_at(&vec![7; 16 << 20], 0).expect("written");
+        handle.sync_all().expect("synced");
+        drop(handle);
+        assert!(disk::used(&chunks) > empty + (12 << 20));
+        std::fs::remove_file(&path).expect("removed");
+    }
+    up.stop();
+    let left = disk::used(&chunks).saturating_sub(empty);
+    assert!(left < 4 << 20, "{left} bytes of what was removed are left");
+}
+
 #[test]
 fn allocating() {
     needs_mount!();
