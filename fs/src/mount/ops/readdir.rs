@@ -194,7 +194,7 @@ fn list_entries(
                 } else {
                     attr.ino.0
                 },
-                name: &name,
+                name,
                 kind: attr.kind,
                 next: entry.cookie,
                 what,
