@@ -16,6 +16,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ServiceArgs;
+use crate::logging;
 
 /// Set in the child; its value is the log file.
 const CHILD: &str = "SLABFS_DAEMON_LOG";
@@ -118,16 +119,7 @@ fn start_child(log: &Path) -> anyhow::Result<()> {
             )
         })?;
     }
-    let stderr = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(log)
-        .with_context(|| {
-            format!(
-                "cannot write the log file {}; choose another with --log-file",
-                log.display()
-            )
-        })?;
+    let stderr = logging::open(log)?;
     let program = std::env::current_exe().context("cannot find the slabfs binary itself")?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
