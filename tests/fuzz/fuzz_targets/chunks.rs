@@ -31,6 +31,8 @@ const INPUTS: u32 = 500;
 struct Rig {
     inputs: u32,
     connection: Connection,
+    /// The id of the last request; they rise.
+    last: u64,
     buffers: Buffers,
     server: Option<DataServer>,
     _dir: TempDir,
@@ -52,6 +54,7 @@ impl Rig {
         Self {
             inputs: 0,
             connection,
+            last: 0,
             buffers: Buffers::default(),
             server: Some(server),
             _dir: dir,
@@ -60,9 +63,10 @@ impl Rig {
 
     fn ask(&mut self, kind: u16, control: &[u8], payload: &[u8]) {
         let until = Instant::now() + PATIENCE;
+        self.last += 1;
         let payload = [IoSlice::new(payload)];
         self.connection
-            .send(kind, 1, control, &payload, until)
+            .send(kind, self.last, control, &payload, until)
             .expect("sent");
         let frame = self
             .connection

@@ -93,13 +93,15 @@ thread_local! {
 }
 
 /// A frame as `docs/formats/wire.md` draws it.
-fn frame(version: u16, kind: u16, control: &[u8]) -> Vec<u8> {
+fn frame(version: u16, kind: u16, id: u64, control: &[u8]) -> Vec<u8> {
     let mut bytes = b"SLBW".to_vec();
     bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&kind.to_le_bytes());
-    bytes.extend_from_slice(&1u64.to_le_bytes());
+    bytes.extend_from_slice(&id.to_le_bytes());
     bytes.extend_from_slice(&(control.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&[0; 4]);
+    let head = if version == 0 { 0 } else { crc32c(&bytes) };
+    bytes.extend_from_slice(&head.to_le_bytes());
     let crc = crc32c(&[&bytes, control].concat());
     bytes.extend_from_slice(&crc.to_le_bytes());
     bytes.extend_from_slice(control);
@@ -109,7 +111,7 @@ fn frame(version: u16, kind: u16, control: &[u8]) -> Vec<u8> {
 fn frames(mut data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A server takes the version from behind its welcome on, a client from behind that.
-    let mut version = 0;
+    let (mut version, mut id) = (0, 0);
     while let [kind, low, high, rest @ ..] = data {
         let len = (usize::from(*low) | usize::from(*high) << 8).min(rest.len());
         let (control, tail) = rest.split_at(len);
@@ -119,7 +121,8 @@ fn frames(mut data: &[u8]) -> Vec<u8> {
             false => 0,
         };
         let kind = u16::from(*kind) << if opened { 4 } else { 0 };
-        bytes.append(&mut frame(version, kind, control));
+        id += 1;
+        bytes.append(&mut frame(version, kind, id, control));
         data = tail;
     }
     bytes

@@ -312,11 +312,11 @@ fn a_wrong_command_and_a_refusal_have_statuses_of_their_own() {
     }
     for (refused, words) in [
         (
-            "$S create d/x --dims 4 --dtype f4 --placement server:9",
+            "$S create d/y --dims 4 --dtype f4 --placement server:9",
             &["no data server 9"][..],
         ),
         (
-            "$S create d/x --dims 4 --dtype f4 --placement server:9 --tag t=1",
+            "$S create d/y --dims 4 --dtype f4 --placement server:9 --tag t=1",
             &["no data server 9"],
         ),
         (
