@@ -337,7 +337,7 @@ fn a_wrong_command_and_a_refusal_have_statuses_of_their_own() {
         let told = command(mnt, refused).fails(1, words);
         assert!(!told.stderr.contains("storage failed"), "{}", told.stderr);
     }
-    assert!(!mnt.join("d/x").exists());
+    assert!(!mnt.join("d/y").exists());
 }
 
 #[test]
