@@ -157,7 +157,11 @@ pub(crate) fn selected(path: &Path) -> Option<(PathBuf, Selected<'_>)> {
     if there.is_ok_and(|there| there.ino() < FIRST_VIRTUAL) {
         return None;
     }
-    let whole = path.with_file_name(OsStr::from_bytes(&selected.base));
+    let written = path.with_file_name(OsStr::from_bytes(selected.written));
+    let whole = match written.symlink_metadata() {
+        Ok(_) => written,
+        Err(_) => path.with_file_name(OsStr::from_bytes(&selected.base)),
+    };
     let is_file = whole.metadata().is_ok_and(|whole| whole.is_file());
     is_file.then_some((whole, selected))
 }

@@ -63,6 +63,9 @@ fn there(client: &Client, dir: Ino, name: &[u8]) -> Result<Option<Entry>, CallEr
 
 /// The file that is selected of.
 fn file(client: &Client, dir: Ino, selected: &Selected<'_>) -> Result<Option<Entry>, CallError> {
-    let entry = there(client, dir, &selected.base)?;
+    let entry = match there(client, dir, selected.written)? {
+        None if *selected.base != *selected.written => there(client, dir, &selected.base)?,
+        entry => entry,
+    };
     Ok(entry.filter(|entry| entry.attr.kind == Kind::Object))
 }

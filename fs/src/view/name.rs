@@ -33,7 +33,9 @@ pub enum Name<'a> {
 /// `base@[text]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected<'a> {
-    /// The stored name of the object.
+    /// The name of the object as it was written, which is its stored name where there is such an entry.
+    pub written: &'a [u8],
+    /// That name without what keeps it from being a selection.
     pub base: Cow<'a, [u8]>,
     /// The selection with its brackets, as it was written.
     pub text: &'a [u8],
@@ -57,6 +59,7 @@ impl Name<'_> {
     pub fn parse(shown: &[u8]) -> Name<'_> {
         match selection_start(shown) {
             Some(at) if at > 0 && shown.ends_with(b"]") => Name::Selected(Selected {
+                written: &shown[..at],
                 base: unescape(&shown[..at]),
                 text: &shown[at + 1..],
             }),

@@ -400,7 +400,7 @@ fn what_cannot_be_viewed_is_told() {
     let other = other.to_str().expect("text");
     slabfs(["view", other, "--", "cat"]).fails(1, &["not on a slabfs mount"]);
     slabfs(["view", &format!("{whole}@[50]"), "--", "cat"]).fails(1, &["index 50", "40 elements"]);
-    slabfs(["view", &format!("{whole}@[1"), "--", "cat"]).fails(1, &["must end it"]);
+    slabfs(["view", &format!("{whole}@[1"), "--", "cat"]).fails(1, &["does not exist"]);
     slabfs(["view", whole]).fails(2, &["COMMAND"]);
     slabfs(["view", whole, "--", "no-such-program-anywhere"]).fails(127, &["cannot run"]);
     slabfs(["view", whole, "--", "/"]).fails(126, &["cannot run"]);
