@@ -868,7 +868,8 @@ impl<'c> Incoming<'c> {
         Ok(())
     }
 
-    /// Reads into `out` what has come already, and says how much that was; never waits. For who holds a lock on where
+    /// Reads into `out` what has come already, and says how much that was; waits for nothing but the checksum behind the last
+    /// byte. For who holds a lock on where
     /// the bytes go: he lets go of it and [waits](Self::wait) where it was nothing. `out` longer than what is left is
     /// the peer's breach of the protocol.
     pub fn read_ready(&mut self, out: &mut [u8]) -> WireResult<usize> {

@@ -219,6 +219,8 @@ impl Pool {
                         detail: format!("{detail}, {broken} times in a row"),
                     });
                 }
+            } else {
+                broken = 0;
             }
             let now = Instant::now();
             let lost = matches!(error, WireError::Broken { .. } | WireError::Closed { .. });
