@@ -71,11 +71,14 @@ fn cost_a_reader_what_few_cost() {
     read(&mnt, "many", 77);
     let least = |name: &str| (0..10).map(|_| read(&mnt, name, 77)).min();
     assert_eq!(least("many"), least("few"));
-    // Somewhere: its place is asked for, and nothing else.
+    // Somewhere: its place is asked for, and nothing else. Together, because heartbeats and what a mount asks once when
+    // it becomes the only one are counted in the read beside them.
     let mut random = Random::new(3);
-    let here_and_there = (0..300).map(|_| read(&mnt, "many", random.range(0, MANY)));
-    let most = here_and_there.max().expect("some");
-    assert!(most <= least("few").expect("some") + 4, "{most} requests");
+    let all: u64 = (0..300)
+        .map(|_| read(&mnt, "many", random.range(0, MANY)))
+        .sum();
+    let most = 300 * (least("few").expect("some") + 3);
+    assert!(all <= most, "{all} requests for 300 reads, not {most}");
     // One after the other: windows grow.
     let file = std::fs::File::open(mnt.join("many")).expect("open");
     for row in 0..MANY {
