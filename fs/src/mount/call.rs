@@ -11,28 +11,31 @@
 //! threads, the pool and invalidation threads; none of these waits for a thread of calls.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuser::{Errno, ReplyData};
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use serde_json::json;
 
 use crate::call::{self, Context, REPLY_LIMIT, REQUEST_LIMIT};
 
+use super::calls::Place;
 use super::errno::{Failure, Outcome, refused, report};
 use super::shared::Shared;
 
-/// Calls that may be open on a mount at a time.
-pub(super) const MOST_OPEN: usize = 64;
-/// Calls that run at a time; others wait.
-pub(super) const MOST_RUNNING: usize = 8;
+/// Why an ended call takes nothing.
+const ENDED: &str = "the call asked nothing for long and its place was needed: open it again";
 /// Reads that may wait for one reply.
 const MOST_READS: usize = 16;
 
 /// An open call.
 pub(super) struct Call {
     context: Context,
-    state: Mutex<State>,
+    place: Place,
 }
+
+/// What is asked and answered through an open call.
+pub(super) struct Exchange(Mutex<(State, Instant)>);
 
 enum State {
     /// The request as far as it was written.
@@ -41,6 +44,8 @@ enum State {
     Running(Vec<Waiting>),
     /// The reply.
     Answered(Arc<Vec<u8>>),
+    /// It asked nothing for long, and its place was needed.
+    Ended,
 }
 
 struct Waiting {
@@ -49,12 +54,53 @@ struct Waiting {
     reply: ReplyData,
 }
 
-impl Call {
-    pub(super) fn new(context: Context) -> Call {
-        Call {
-            context,
-            state: Mutex::new(State::Asking(Vec::new())),
+impl Exchange {
+    /// Nothing asked yet.
+    pub(super) fn begin() -> Exchange {
+        Exchange(Mutex::new((State::Asking(Vec::new()), Instant::now())))
+    }
+
+    /// Since when nothing was asked and nothing answered; `None` while a request runs.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let exchange = self.0.lock();
+        (!matches!(exchange.0, State::Running(_))).then_some(exchange.1)
+    }
+
+    /// Ends it if it has been idle since then.
+    pub(super) fn end(&self, since: Instant) -> bool {
+        let mut exchange = self.0.lock();
+        let idle = !matches!(exchange.0, State::Running(_)) && exchange.1 == since;
+        if idle {
+            exchange.0 = State::Ended;
         }
+        idle
+    }
+
+    /// As if it had been used so much earlier.
+    #[cfg(test)]
+    pub(super) fn age(&self, by: std::time::Duration) {
+        let mut exchange = self.0.lock();
+        exchange.1 = exchange
+            .1
+            .checked_sub(by)
+            .expect("a machine that runs for longer");
+    }
+
+    /// Its state, which is about to be used.
+    fn state(&self) -> MappedMutexGuard<'_, State> {
+        let mut exchange = self.0.lock();
+        exchange.1 = Instant::now();
+        MutexGuard::map(exchange, |exchange| &mut exchange.0)
+    }
+}
+
+impl Call {
+    pub(super) fn new(context: Context, place: Place) -> Call {
+        Call { context, place }
+    }
+
+    fn state(&self) -> MappedMutexGuard<'_, State> {
+        self.place.exchange().state()
     }
 
     /// Takes a part of a request.
@@ -68,9 +114,12 @@ impl Call {
     }
 
     fn take(&self, offset: Option<u64>, data: &[u8]) -> Outcome<()> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         if offset.unwrap_or(0) == 0 && matches!(*state, State::Answered(_)) {
             *state = State::Asking(Vec::new());
+        }
+        if matches!(*state, State::Ended) {
+            return refused(Errno::ESTALE, ENDED);
         }
         let State::Asking(request) = &mut *state else {
             return refused(
@@ -100,7 +149,7 @@ impl Call {
         reply: ReplyData,
     ) {
         let waiting = Waiting { offset, len, reply };
-        let mut state = self.state.lock();
+        let mut state = self.state();
         match &mut *state {
             State::Answered(text) => {
                 let text = text.clone();
@@ -109,25 +158,29 @@ impl Call {
             }
             State::Running(reads) if reads.len() < MOST_READS => reads.push(waiting),
             State::Running(_) => waiting.reply.error(Errno::EAGAIN),
+            State::Ended => waiting.reply.error(Errno::ESTALE),
             State::Asking(request) => {
                 let request = std::mem::take(request);
                 *state = State::Running(vec![waiting]);
                 drop(state);
                 let (call, mount) = (self.clone(), shared.clone());
-                shared.calls.submit(Box::new(move || {
-                    // A panic on the way answers too.
-                    let mut answer = Answer {
-                        call: &call,
-                        text: fault(
-                            "a bug in this call; the log of the mount says more",
-                            libc::EIO,
-                            None,
-                        ),
-                    };
-                    answer.text = answered(call::run(&call.context, &request));
-                    let changed = std::mem::take(&mut *call.context.changed.lock());
-                    mount.inval.forget_changed(changed);
-                }));
+                shared.calls.submit(
+                    self.context.caller.uid,
+                    Box::new(move || {
+                        // A panic on the way answers too.
+                        let mut answer = Answer {
+                            call: &call,
+                            text: fault(
+                                "a bug in this call; the log of the mount says more",
+                                libc::EIO,
+                                None,
+                            ),
+                        };
+                        answer.text = answered(call::run(&call.context, &request));
+                        let changed = std::mem::take(&mut *call.context.changed.lock());
+                        mount.inval.forget_changed(changed);
+                    }),
+                );
             }
         }
     }
@@ -148,7 +201,7 @@ struct Answer<'a> {
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
         let text = Arc::new(std::mem::take(&mut self.text));
-        let before = std::mem::replace(&mut *self.call.state.lock(), State::Answered(text.clone()));
+        let before = std::mem::replace(&mut *self.call.state(), State::Answered(text.clone()));
         if let State::Running(reads) = before {
             for read in reads {
                 read.give(&text);

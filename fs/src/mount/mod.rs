@@ -32,6 +32,7 @@
 mod attr;
 mod buffers;
 mod call;
+mod calls;
 mod connection;
 mod device;
 mod errno;

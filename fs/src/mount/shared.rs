@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, Request};
@@ -16,7 +16,7 @@ use crate::view::selection;
 
 use super::attr::file_attr;
 use super::buffers::Buffers;
-use super::call::MOST_RUNNING;
+use super::calls::Calls;
 use super::errno::{Outcome, refused};
 use super::families::Families;
 use super::handles::Handles;
@@ -52,9 +52,8 @@ pub(super) struct Shared {
     /// Threads of the kernel's writes of pages: those never wait for anything but servers.
     pub(super) writebacks: Pool,
     pub(super) page_writes: Arc<PageWrites>,
-    /// Threads of `.slabfs/call`, and how many of it are open.
-    pub(super) calls: Pool,
-    pub(super) calls_open: AtomicUsize,
+    /// Open `.slabfs/call`, and the threads of these and of listings of searches.
+    pub(super) calls: Calls,
     pub(super) inval: Inval,
     pub(super) interrupts: Interrupts,
     /// Numbers for open files.
@@ -107,6 +106,10 @@ impl Shown {
 
 impl Shared {
     pub(super) fn new(client: Arc<Client>, workers: usize) -> Shared {
+        let owner = (
+            nix::unistd::geteuid().as_raw(),
+            nix::unistd::getegid().as_raw(),
+        );
         Shared {
             client,
             nodes: Nodes::default(),
@@ -119,15 +122,11 @@ impl Shared {
             waits: Pool::unbounded("slabfs-wait", MOST_WAITING),
             writebacks: Pool::unbounded("slabfs-page", workers),
             page_writes: Arc::default(),
-            calls: Pool::unbounded("slabfs-call", MOST_RUNNING),
-            calls_open: AtomicUsize::new(0),
+            calls: Calls::new(owner.0),
             inval: Inval::new(),
             interrupts: Interrupts::default(),
             next_open: AtomicU64::new(1),
-            owner: (
-                nix::unistd::geteuid().as_raw(),
-                nix::unistd::getegid().as_raw(),
-            ),
+            owner,
             mounted: Time::now(),
             root: Arc::default(),
             searches: Searches::default(),

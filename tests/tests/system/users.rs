@@ -1,8 +1,9 @@
 //! Other users on a mount: modes, owners, the sticky bit, set-uid bits. Root plays them.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use slabfs_tests::{Area, Outcome, Up, file, needs_root, tool};
 
@@ -54,6 +55,49 @@ fn permissions() {
     line("echo xx > 'public@[0:2]'").fails(2, &["Permission denied"]);
     line("cat .slabfs/layout/private").fails(1, &["Permission denied"]);
     assert_eq!(file::read(&up.at("public")), b"shown");
+}
+
+/// Who opens all calls that he gets keeps nobody out but himself.
+#[test]
+fn calls_have_a_limit_a_user() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    mode(up.mnt(), 0o777);
+    let hold = "import os, sys, time
+held = []
+try:
+    for _ in range(100):
+        held.append(os.open('.slabfs/call', os.O_RDWR))
+except BlockingIOError:
+    pass
+print(len(held), flush=True)
+sys.stdin.read()";
+    let mut holder = Command::new("setpriv")
+        .args(["--reuid", "4001", "--regid", "4001", "--clear-groups"])
+        .args(["/usr/bin/python3", "-c", hold])
+        .current_dir(up.mnt())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut held = String::new();
+    let mut out = BufReader::new(holder.stdout.take().expect("piped"));
+    out.read_line(&mut held).expect("a number");
+    let ask = "import os
+fd = os.open('.slabfs/call', os.O_RDWR)
+os.pwrite(fd, b'{\"op\": \"servers\"}', 0)
+assert b'ok' in os.pread(fd, 8 << 20, 0)";
+    let python = format!("/usr/bin/python3 -c '{}'", ask.replace('\'', "'\\''"));
+    as_user(4002, up.mnt(), &python).ok();
+    tool::run(
+        Command::new("/usr/bin/python3")
+            .args(["-c", ask])
+            .current_dir(up.mnt()),
+    )
+    .ok();
+    assert_eq!(held.trim(), "16");
+    drop(holder.stdin.take());
+    assert!(holder.wait().expect("waited for").success());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use slabfs_model::Selection;
 use super::release;
 use crate::call;
 use crate::client::{Handle, OpenMode};
-use crate::mount::call::{Call, MOST_OPEN};
+use crate::mount::call::Call;
 use crate::mount::errno::{Outcome, refused, report_inode};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
@@ -136,18 +136,14 @@ pub(super) fn stale_attributes(open: &Open) -> Option<u64> {
 
 /// A call of its own for each open.
 fn call(shared: &Arc<Shared>, caller: Caller) -> Outcome<Open> {
-    if shared.calls_open.fetch_add(1, Ordering::AcqRel) >= MOST_OPEN {
-        shared.calls_open.fetch_sub(1, Ordering::AcqRel);
-        return refused(
-            Errno::EAGAIN,
-            "too many calls are open on this mount; try again",
-        );
-    }
     let Caller { uid, gid, pid } = caller;
-    Ok(Open::Call(Arc::new(Call::new(call::Context::new(
+    let number = shared.next_open.fetch_add(1, Ordering::Relaxed);
+    let place = shared.calls.open(number, uid)?;
+    let context = call::Context::new(
         shared.client.clone(),
         call::Caller::of_process(uid, gid, pid),
-    )))))
+    );
+    Ok(Open::Call(Arc::new(Call::new(context, place))))
 }
 
 fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {

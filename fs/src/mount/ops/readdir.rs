@@ -32,17 +32,24 @@ pub(in crate::mount) fn answer(
     offset: u64,
     reply: ReplyDirectory,
 ) {
-    aside(shared, inode, move |shared| {
+    aside(shared, caller, inode, move |shared| {
         answer_here(shared, caller, inode, offset, reply)
     });
 }
 
 /// Does `work` here, or where it holds nobody up if it is a search.
-pub(super) fn aside(shared: &Arc<Shared>, inode: u64, work: impl FnOnce(&Shared) + Send + 'static) {
+pub(super) fn aside(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    inode: u64,
+    work: impl FnOnce(&Shared) + Send + 'static,
+) {
     match shared.nodes.get(inode) {
         Some(Node::Search(_)) => {
             let worker = Arc::clone(shared);
-            shared.calls.submit(Box::new(move || work(&worker)));
+            shared
+                .calls
+                .submit(caller.uid, Box::new(move || work(&worker)));
         }
         _ => work(shared),
     }

@@ -19,7 +19,7 @@ pub(in crate::mount) fn answer(
     offset: u64,
     reply: ReplyDirectoryPlus,
 ) {
-    aside(shared, inode, move |shared| {
+    aside(shared, caller, inode, move |shared| {
         answer_here(shared, caller, inode, offset, reply)
     });
 }

@@ -4,7 +4,6 @@
 //! all end that were taken through the handle and are still there, which are just these.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fuser::ReplyEmpty;
 
@@ -26,11 +25,7 @@ fn end(shared: &Arc<Shared>, handle: u64, then: impl FnOnce() + Send + 'static) 
         return then();
     };
     let quick = match &*open {
-        Open::Text(_) => true,
-        Open::Call(_) => {
-            shared.calls_open.fetch_sub(1, Ordering::AcqRel);
-            true
-        }
+        Open::Text(_) | Open::Call(_) => true,
         Open::File(file) => {
             let locks = file.close(&shared.client);
             shared.client.is_near() && !file.has_dirty() && !locks

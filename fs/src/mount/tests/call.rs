@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::stage::{BOTH, Services, Stage};
 use super::xattr::errno;
 use crate::call::REQUEST_LIMIT;
-use crate::mount::call::MOST_OPEN;
+use crate::mount::calls::MOST_OPEN;
 
 fn open(stage: &Stage) -> std::io::Result<File> {
     OpenOptions::new()

@@ -1,0 +1,336 @@
+//! How much of `.slabfs/call` a user gets: open calls, and threads that run them and list searches.
+//!
+//! Any user may open `.slabfs/call`, and a request may run for long. So a user has a share of both, and some of
+//! both is kept for root and the user who mounted: who looks after the mount is never kept out. They themselves have
+//! no share, only what there is.
+//!
+//! A call that is open and asks nothing for [`IDLE`] may be ended when somebody else needs its place; what is asked
+//! through it then is `ESTALE`, and the program opens the file again. A call whose request runs is never ended.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::Errno;
+use parking_lot::Mutex;
+
+use super::call::Exchange;
+use super::errno::{Outcome, refused};
+use super::guard::guarded;
+use super::pool::{Job, Pool};
+
+/// Calls that may be open on a mount at a time.
+pub(super) const MOST_OPEN: usize = 64;
+/// Of those, the ones that only root and the owner of the mount may open.
+const RESERVED_OPEN: usize = 8;
+/// Calls of one user that may be open at a time.
+const USER_OPEN: usize = 16;
+/// How long a call must have asked nothing before another one may take its place.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Threads; what finds none waits.
+const THREADS: usize = 8;
+/// Of those, the ones that only root and the owner of the mount may use.
+const RESERVED_THREADS: usize = 2;
+/// Threads that one user may use at a time.
+const USER_THREADS: usize = 4;
+
+/// The open calls of a mount, and the threads that run them.
+pub(super) struct Calls {
+    /// Who has no share: root, and this one.
+    owner: u32,
+    open: Arc<Mutex<HashMap<u64, Opened>>>,
+    pool: Arc<Pool>,
+    turns: Arc<Mutex<Turns>>,
+}
+
+struct Opened {
+    uid: u32,
+    exchange: Arc<Exchange>,
+}
+
+/// The place of an open call, until this is dropped.
+pub(super) struct Place {
+    id: u64,
+    open: Arc<Mutex<HashMap<u64, Opened>>>,
+    exchange: Arc<Exchange>,
+}
+
+impl Place {
+    /// What is asked and answered through the call.
+    pub(super) fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.lock().remove(&self.id);
+    }
+}
+
+/// Work that runs and work that waits for a thread, in the order in which it came.
+#[derive(Default)]
+struct Turns {
+    running: Running,
+    waiting: VecDeque<(u32, Job)>,
+}
+
+#[derive(Default)]
+struct Running {
+    by_user: HashMap<u32, usize>,
+    /// Of all who have a share.
+    shared: usize,
+}
+
+impl Calls {
+    /// None open and none running; the user `owner` mounted.
+    pub(super) fn new(owner: u32) -> Calls {
+        Calls {
+            owner,
+            open: Arc::default(),
+            pool: Arc::new(Pool::unbounded("slabfs-call", THREADS)),
+            turns: Arc::default(),
+        }
+    }
+
+    /// Opens a call of a user; `number` is one that no other open file has. `EAGAIN` where the mount or the user has
+    /// as many as may be.
+    pub(super) fn open(&self, number: u64, uid: u32) -> Outcome<Place> {
+        let free = self.is_free(uid);
+        let all = MOST_OPEN - if free { 0 } else { RESERVED_OPEN };
+        let mut open = self.open.lock();
+        let own = open.values().filter(|opened| opened.uid == uid).count();
+        if !free && own >= USER_OPEN && !end_idle(&mut open, Some(uid)) {
+            return refused(
+                Errno::EAGAIN,
+                "too many calls of this user are open on this mount; try again",
+            );
+        }
+        if open.len() >= all && !end_idle(&mut open, None) {
+            return refused(
+                Errno::EAGAIN,
+                "too many calls are open on this mount; try again",
+            );
+        }
+        let exchange = Arc::new(Exchange::begin());
+        let opened = Opened {
+            uid,
+            exchange: exchange.clone(),
+        };
+        open.insert(number, opened);
+        Ok(Place {
+            id: number,
+            open: self.open.clone(),
+            exchange,
+        })
+    }
+
+    /// Runs work for a user when it is his turn.
+    pub(super) fn submit(&self, uid: u32, job: Job) {
+        let mut turns = self.turns.lock();
+        if turns.running.begin(uid, self.is_free(uid)) {
+            drop(turns);
+            run(&self.pool, &self.turns, self.owner, uid, job);
+        } else {
+            turns.waiting.push_back((uid, job));
+        }
+    }
+
+    /// Finishes what was handed over, then ends the threads.
+    pub(super) fn stop(&self) {
+        self.pool.stop();
+    }
+
+    fn is_free(&self, uid: u32) -> bool {
+        is_free(uid, self.owner)
+    }
+}
+
+fn is_free(uid: u32, owner: u32) -> bool {
+    uid == 0 || uid == owner
+}
+
+/// Ends the call, of this user or of all, that has asked nothing for the longest time, if that was [`IDLE`].
+fn end_idle(open: &mut HashMap<u64, Opened>, of: Option<u32>) -> bool {
+    let longest = open
+        .iter()
+        .filter(|(_, opened)| of.is_none_or(|uid| opened.uid == uid))
+        .filter_map(|(&id, opened)| Some((opened.exchange.idle_since()?, id)))
+        .min();
+    let Some((since, id)) = longest else {
+        return false;
+    };
+    let ended = since.elapsed() >= IDLE
+        && open
+            .get(&id)
+            .is_some_and(|opened| opened.exchange.end(since));
+    if ended {
+        open.remove(&id);
+    }
+    ended
+}
+
+/// Runs a job that has its turn, and then those whose turn its end makes it.
+fn run(pool: &Arc<Pool>, turns: &Arc<Mutex<Turns>>, owner: u32, uid: u32, job: Job) {
+    let (next_pool, turns) = (pool.clone(), turns.clone());
+    pool.submit(Box::new(move || {
+        // Its end makes room also if it panics.
+        guarded("slabfs-call", job);
+        let next = {
+            let mut turns = turns.lock();
+            turns.running.end(uid, is_free(uid, owner));
+            turns.next(owner)
+        };
+        for (uid, job) in next {
+            run(&next_pool, &turns, owner, uid, job);
+        }
+    }));
+}
+
+impl Turns {
+    /// Takes out what may run now.
+    fn next(&mut self, owner: u32) -> Vec<(u32, Job)> {
+        let mut next = Vec::new();
+        let mut at = 0;
+        while let Some(&(uid, _)) = self.waiting.get(at) {
+            if self.running.begin(uid, is_free(uid, owner)) {
+                next.extend(self.waiting.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        next
+    }
+}
+
+impl Running {
+    /// Counts one more of a user if there is room. Who has no share waits in the pool's own queue.
+    fn begin(&mut self, uid: u32, free: bool) -> bool {
+        if free {
+            return true;
+        }
+        let own = self.by_user.get(&uid).copied().unwrap_or(0);
+        if own >= USER_THREADS || self.shared >= THREADS - RESERVED_THREADS {
+            return false;
+        }
+        self.by_user.insert(uid, own + 1);
+        self.shared += 1;
+        true
+    }
+
+    fn end(&mut self, uid: u32, free: bool) {
+        if free {
+            return;
+        }
+        self.shared -= 1;
+        if let Some(own) = self.by_user.get_mut(&uid) {
+            *own -= 1;
+            if *own == 0 {
+                self.by_user.remove(&uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const OWNER: u32 = 1000;
+
+    /// Opens calls of a user until that is refused.
+    fn open_all(calls: &Calls, uid: u32) -> Vec<Place> {
+        (0..=MOST_OPEN as u64)
+            .map_while(|at| calls.open(u64::from(uid) << 32 | at, uid).ok())
+            .collect()
+    }
+
+    #[test]
+    fn a_user_has_a_share_and_root_and_the_owner_what_is_kept_for_them() {
+        let calls = Calls::new(OWNER);
+        let one = open_all(&calls, 1);
+        assert_eq!(one.len(), USER_OPEN);
+        let others: Vec<_> = (2..10).map(|uid| open_all(&calls, uid)).collect();
+        let all = others.iter().map(Vec::len).sum::<usize>() + one.len();
+        assert_eq!(all, MOST_OPEN - RESERVED_OPEN);
+        let kept = open_all(&calls, 0);
+        assert_eq!(kept.len(), RESERVED_OPEN);
+        assert!(calls.open(1, OWNER).is_err());
+        drop(kept);
+        assert_eq!(open_all(&calls, OWNER).len(), RESERVED_OPEN);
+        drop(one);
+        assert_eq!(open_all(&calls, 1).len(), USER_OPEN);
+        drop(others);
+        assert!(calls.open.lock().is_empty());
+    }
+
+    /// Makes it look as if it had been idle for long.
+    fn age(place: &Place) {
+        place.exchange().age(IDLE);
+    }
+
+    #[test]
+    fn what_asks_nothing_for_long_makes_room() {
+        let calls = Calls::new(OWNER);
+        let mut own = open_all(&calls, 1);
+        age(&own[3]);
+        let more = calls.open(77, 1).expect("in the place of the idle one");
+        assert!(calls.open(78, 1).is_err());
+        assert!(own[3].exchange().idle_since().is_some());
+        // That the idle one is closed takes nothing from anybody.
+        own.remove(3);
+        assert!(calls.open(78, 1).is_err());
+        // Of another user, where the mount has no room.
+        let _others: Vec<_> = (2..10).map(|uid| open_all(&calls, uid)).collect();
+        assert!(calls.open(79, 11).is_err());
+        age(&own[0]);
+        let _last = calls.open(79, 11).expect("in the place of the idle one");
+        drop(more);
+    }
+
+    #[test]
+    fn a_user_has_some_threads() {
+        let calls = Calls::new(OWNER);
+        let (started, starts) = mpsc::channel();
+        let mut ends = HashMap::<u32, Vec<mpsc::Sender<()>>>::new();
+        let mut submit = |uid: u32| {
+            let (end, ended) = mpsc::channel::<()>();
+            ends.entry(uid).or_default().push(end);
+            let started = started.clone();
+            let job = move || {
+                started.send(uid).expect("listened to");
+                // Until its other end goes.
+                ended.recv().expect_err("nothing is sent");
+            };
+            calls.submit(uid, Box::new(job));
+        };
+        for _ in 0..20 {
+            submit(1);
+        }
+        for _ in 0..USER_THREADS {
+            assert_eq!(starts.recv(), Ok(1));
+        }
+        submit(2);
+        assert_eq!(starts.recv(), Ok(2));
+        submit(3);
+        assert_eq!(starts.recv(), Ok(3));
+        submit(4);
+        submit(0);
+        assert_eq!(starts.recv(), Ok(0));
+        submit(OWNER);
+        assert_eq!(starts.recv(), Ok(OWNER));
+        // All that are left run as others end, and a panic is an end too.
+        ends.remove(&3);
+        assert_eq!(starts.recv(), Ok(4));
+        calls.submit(2, Box::new(|| panic!("on purpose")));
+        ends.clear();
+        assert_eq!(starts.iter().take(16).filter(|&uid| uid == 1).count(), 16);
+        calls.stop();
+        let turns = calls.turns.lock();
+        assert!(turns.waiting.is_empty());
+        assert_eq!((turns.running.shared, turns.running.by_user.len()), (0, 0));
+    }
+}
