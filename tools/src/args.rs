@@ -41,6 +41,9 @@ pub(crate) struct ServiceArgs {
     /// Write the log to this file instead of stderr
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
+    /// Size of the log file at which it is renamed to FILE.old and begun anew
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_log_size)]
+    pub(crate) log_size: u64,
 }
 
 /// The flags of everything that talks to another process.
@@ -223,6 +226,15 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         .checked_mul(1 << shift)
         .filter(|&bytes| bytes < 1 << 63)
         .ok_or_else(wrong)
+}
+
+fn parse_log_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        less if less < 64 << 10 => Err(format!(
+            "{text:?} is too small for a log; write 64K or more"
+        )),
+        size => Ok(size),
+    }
 }
 
 /// Cuts a text behind its number.

@@ -16,7 +16,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ServiceArgs;
-use crate::logging;
+use crate::logging::{self, LogFile};
 
 /// Set in the child; its value is the log file.
 const CHILD: &str = "SLABFS_DAEMON_LOG";
@@ -61,13 +61,16 @@ pub(crate) fn enter(args: &ServiceArgs, default_log: &Path) -> anyhow::Result<Si
     Ok(Side::Done)
 }
 
-/// The log file this process writes to, other than stderr (a child's stderr *is* its log file).
-pub(crate) fn log_file(args: &ServiceArgs) -> Option<PathBuf> {
-    if is_child() {
-        None
-    } else {
-        args.log_file.clone()
-    }
+/// The log file this process writes to, if that is not just stderr. The stderr of a child is its log file too.
+pub(crate) fn log_file(args: &ServiceArgs) -> Option<LogFile> {
+    let path = match std::env::var_os(CHILD) {
+        Some(log) => Some(PathBuf::from(log)),
+        None => args.log_file.clone(),
+    };
+    path.map(|path| LogFile {
+        path,
+        limit: args.log_size,
+    })
 }
 
 /// Says that everything answers: to the parent, or on stdout.

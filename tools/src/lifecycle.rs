@@ -111,7 +111,7 @@ where
     if let Side::Done = daemon::enter(args, &place.log)? {
         return Ok(());
     }
-    logging::start(level, daemon::log_file(args).as_deref())?;
+    logging::start(level, daemon::log_file(args).as_ref())?;
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

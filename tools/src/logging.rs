@@ -1,16 +1,22 @@
 //! Where log lines go and which are written: `-v`, `-q`, `RUST_LOG`, `--log-file`.
 //!
 //! What is logged holds names and texts of others. A line is one line whatever is in it: control characters are written as
-//! escapes, so that nobody makes up lines of his own. A log file is for its owner, and is no link.
+//! escapes, so that nobody makes up lines of his own (`file`), and no mistake in a loop fills a disk (`rate`).
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+mod file;
+mod rate;
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+pub(crate) use file::open;
+use file::{Escaped, Sink};
+use rate::Rate;
 
 use crate::args::Verbosity;
 
@@ -42,8 +48,17 @@ impl Level {
     }
 }
 
-/// Starts logging to `file`, or to stderr. May be called once in a process.
-pub(crate) fn start(level: Level, file: Option<&Path>) -> anyhow::Result<()> {
+/// A log file, and how many bytes it may have.
+#[derive(Debug, Clone)]
+pub(crate) struct LogFile {
+    /// Its path.
+    pub(crate) path: PathBuf,
+    /// Bytes; then it is renamed and begun anew.
+    pub(crate) limit: u64,
+}
+
+/// Starts logging to a file, or to stderr. May be called once in a process.
+pub(crate) fn start(level: Level, file: Option<&LogFile>) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
             crate::failure::usage(format!(
@@ -52,135 +67,23 @@ pub(crate) fn start(level: Level, file: Option<&Path>) -> anyhow::Result<()> {
         })?,
         _ => EnvFilter::new(level.0),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let rate = Rate::start().context("starting the thread of the log")?;
+    // A reader of stderr that has gone is no reason to end (by default the failure is told on stderr,
+    // with a macro that panics when that fails too).
+    let lines = tracing_subscriber::fmt::layer().log_internal_errors(false);
+    let log = tracing_subscriber::registry().with(filter);
     match file {
-        Some(path) => {
-            let sink = Sink::new(open(path)?);
-            builder
-                .with_ansi(false)
-                .log_internal_errors(false)
-                .with_writer(move || sink.clone())
-                .init();
+        Some(LogFile { path, limit }) => {
+            let sink = Sink::new(path, open(path)?, *limit);
+            let lines = lines.with_ansi(false).with_writer(move || sink.clone());
+            log.with(lines).with(rate).init();
         }
-        // A reader of stderr that has gone is no reason to end (by default the failure is told on stderr,
-        // with a macro that panics when that fails too).
-        None => builder
-            .log_internal_errors(false)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(|| Escaped(io::stderr()))
-            .init(),
+        None => {
+            let lines = lines
+                .with_ansi(io::stderr().is_terminal())
+                .with_writer(|| Escaped(io::stderr()));
+            log.with(lines).with(rate).init();
+        }
     }
     Ok(())
-}
-
-/// Opens a log file to append to: for its owner, and no link, which somebody else may have put there.
-pub(crate) fn open(path: &Path) -> anyhow::Result<File> {
-    let opened = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path);
-    let file = opened.with_context(|| {
-        format!(
-            "cannot write the log file {}; choose another with --log-file (a link is not followed), or leave it out to log \
-             to stderr",
-            path.display()
-        )
-    })?;
-    let about = file.metadata().context("looking at the log file")?;
-    let own = about.uid() == nix::unistd::geteuid().as_raw();
-    if about.is_file() && own && about.mode() & 0o077 != 0 {
-        file.set_permissions(std::fs::Permissions::from_mode(0o600))
-            .context("keeping others out of the log file")?;
-    }
-    Ok(file)
-}
-
-/// A log file, written to a line at a time.
-#[derive(Debug, Clone)]
-struct Sink(Arc<Mutex<File>>);
-
-impl Sink {
-    fn new(file: File) -> Sink {
-        Sink(Arc::new(Mutex::new(file)))
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (&*file).write_all(&escaped(line))?;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A place for lines that may have colours.
-struct Escaped<W>(W);
-
-impl<W: Write> Write for Escaped<W> {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.write_all(&escaped(line))?;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-/// A line with its control characters as escapes, but for the end of it, and for colours, of which the library lets none
-/// through that are in a text.
-fn escaped(line: &[u8]) -> Vec<u8> {
-    let (text, end) = match line.strip_suffix(b"\n") {
-        Some(text) => (text, &b"\n"[..]),
-        None => (line, &b""[..]),
-    };
-    let mut out = Vec::with_capacity(line.len() + 16);
-    for &byte in text {
-        match byte {
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' | 0x1b | b' '..=0x7e | 0x80.. => out.push(byte),
-            control => out.extend_from_slice(format!("\\x{control:02x}").as_bytes()),
-        }
-    }
-    out.extend_from_slice(end);
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_one_line() {
-        let line = escaped(b"a name\nWARN forged\r\x07 \xc3\xa9\n");
-        assert_eq!(line, b"a name\\nWARN forged\\r\\x07 \xc3\xa9\n");
-    }
-
-    #[test]
-    fn a_log_is_for_its_owner_and_no_link() {
-        let dir = tempfile::tempdir().expect("dir");
-        let path = dir.path().join("log");
-        std::fs::write(&path, "before\n").expect("written");
-        let mode = |mode| std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(&path, mode(0o644)).expect("set");
-        let mut sink = Sink::new(open(&path).expect("opened"));
-        sink.write_all(b"a\nb\n").expect("written");
-        assert_eq!(
-            std::fs::read_to_string(&path).expect("read"),
-            "before\na\\nb\n"
-        );
-        let now = path.metadata().expect("metadata").mode() & 0o777;
-        assert_eq!(now, 0o600);
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&path, &link).expect("a link");
-        let error = format!("{:#}", open(&link).expect_err("a link"));
-        assert!(error.contains("not followed"), "{error}");
-    }
 }

@@ -1,16 +1,12 @@
 //! The one border at which errors become an errno, and where they are logged.
 //!
 //! A program gets a number; the log says what was wrong. `warn` for what somebody should look at (`EIO`,
-//! `ENOSPC`), `info` where slabfs refuses a request for a reason of its own that the number cannot tell,
-//! `debug` for what every program knows (`ENOENT`, `EEXIST`), and for what it has been told already ([`Told`]).
-
-use std::sync::atomic::{AtomicBool, Ordering};
+//! `ENOSPC`), `debug` for everything that a program did wrong: any user may do so, in a loop even.
 
 use fuser::Errno;
 use slabfs_mdserver::api::MdError;
 use slabfs_objstore::StoreError;
 use thiserror::Error;
-use tracing::Level;
 
 use crate::call::CallError;
 use crate::client::FsError;
@@ -62,28 +58,6 @@ impl From<CallError> for Failure {
     }
 }
 
-impl Failure {
-    /// Whether the text says more than the number.
-    fn tells(&self) -> bool {
-        match self {
-            Failure::Client(FsError::Md(error)) => matches!(
-                error,
-                MdError::Invalid(_)
-                    | MdError::TooBig(_)
-                    | MdError::NotPermitted(_)
-                    | MdError::NotSupported(_)
-            ),
-            Failure::Client(FsError::NoSuchExtent) => false,
-            Failure::Refused { errno, .. } => errno.code() == libc::EINVAL,
-            // The caller has been told.
-            Failure::Call(_) => false,
-            Failure::Client(_) | Failure::Name(_) | Failure::Attribute(_) | Failure::Pattern(_) => {
-                true
-            }
-        }
-    }
-}
-
 /// What an operation of the mount comes to.
 pub(super) type Outcome<T> = Result<T, Failure>;
 
@@ -92,37 +66,14 @@ pub(super) fn refused<T>(errno: Errno, why: &'static str) -> Outcome<T> {
     Err(Failure::Refused { errno, why })
 }
 
-/// Whether the log has a refusal of something that a program may ask for again and again, in a loop even.
-#[derive(Debug, Default)]
-pub(super) struct Told(AtomicBool);
-
 /// Logs a failure of `operation` on `inode` and says which number the program gets.
 pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
-    report_first(&Told::default(), operation, inode, failure)
-}
-
-/// The same of what is refused for the first time; what comes again is for `debug`.
-pub(super) fn report_first(
-    told: &Told,
-    operation: &'static str,
-    inode: u64,
-    failure: &Failure,
-) -> Errno {
     let errno = number(failure);
-    match level(errno, failure, told) {
-        Level::WARN => tracing::warn!(operation, inode, "{failure}"),
-        Level::INFO => tracing::info!(operation, inode, "{failure}"),
+    match errno.code() {
+        libc::EIO | libc::ENOSPC => tracing::warn!(operation, inode, "{failure}"),
         _ => tracing::debug!(operation, inode, "{failure}"),
     }
     errno
-}
-
-fn level(errno: Errno, failure: &Failure, told: &Told) -> Level {
-    match errno.code() {
-        libc::EIO | libc::ENOSPC => Level::WARN,
-        _ if failure.tells() && !told.0.swap(true, Ordering::Relaxed) => Level::INFO,
-        _ => Level::DEBUG,
-    }
 }
 
 /// [`report`] for an operation on the inode itself, that names nothing in it. That the inode is gone is
@@ -255,21 +206,6 @@ mod tests {
         ] {
             assert_eq!(report("test", 1, &failure).code(), errno, "{failure}");
         }
-    }
-
-    #[test]
-    fn what_is_refused_again_and_again_is_told_once() {
-        let told = Told::default();
-        let level = |error: FsError| {
-            let failure = Failure::from(error);
-            level(number(&failure), &failure, &told)
-        };
-        let beyond = || FsError::Invalid("a batch reads beyond".into());
-        assert_eq!(level(FsError::NoSuchExtent), Level::DEBUG);
-        assert_eq!(level(beyond()), Level::INFO);
-        assert_eq!(level(beyond()), Level::DEBUG);
-        assert_eq!(level(FsError::Lost), Level::WARN);
-        assert_eq!(level(FsError::Lost), Level::WARN);
     }
 
     #[test]

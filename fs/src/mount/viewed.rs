@@ -18,7 +18,7 @@ use fuser::Errno;
 use parking_lot::{Mutex, RwLock};
 use slabfs_model::batch::Plan;
 
-use crate::mount::errno::{Outcome, Told, refused};
+use crate::mount::errno::{Outcome, refused};
 use crate::view::pattern::{Gathering, Part, Pattern, PatternError, Unit};
 
 /// Nodes that all views of a mount may have together.
@@ -96,8 +96,6 @@ impl Drop for Counted {
 pub(super) struct Viewed {
     pattern: Pattern,
     plan: Plan,
-    /// What of it is refused is in the log: such as reads beyond the end of the object.
-    told: Told,
     _counted: Option<Counted>,
 }
 
@@ -129,7 +127,6 @@ impl Viewed {
         Ok(Viewed {
             pattern,
             plan,
-            told: Told::default(),
             _counted: counted,
         })
     }
@@ -137,11 +134,6 @@ impl Viewed {
     /// Its batch; the buffer of it is the packed bytes.
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
-    }
-
-    /// Whether the log has something that was refused of it.
-    pub(super) fn told(&self) -> &Told {
-        &self.told
     }
 
     /// The packed bytes `offset..offset + len`, as far as there are any.

@@ -108,7 +108,7 @@ fn bytes_first_and_dims_afterwards() {
 #[test]
 fn wrong_values_are_refused_and_change_nothing() {
     needs_mount!();
-    let up = Up::start();
+    let up = Up::with(&["-v"]);
     let path = up.at("f");
     file::write(&path, "");
     for (name, values) in [

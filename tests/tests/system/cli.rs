@@ -37,6 +37,7 @@ fn help_names_every_flag() {
         "--daemon",
         "--foreground",
         "--log-file",
+        "--log-size",
         "--verbose",
     ];
     let mount = ["--read-only", "--allow-other", "--io-timeout", "--key-file"];

@@ -73,7 +73,7 @@ fn shrinking_and_growing_shows_fill() {
 #[test]
 fn canonical_rows() {
     needs_mount!();
-    let mut up = Up::start();
+    let mut up = Up::with(&["-v"]);
     let object = up.at("a");
     let more = [
         "--fill",

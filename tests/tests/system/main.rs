@@ -35,6 +35,7 @@ mod lent;
 mod library;
 mod limits;
 mod locks;
+mod logs;
 mod lost_replies;
 mod many_chunks;
 mod mapping;

@@ -28,7 +28,7 @@ fn found(up: &Up, query: &str) -> Vec<String> {
 #[test]
 fn folders_of_what_is_found() {
     needs_mount!();
-    let mut up = Up::start();
+    let mut up = Up::with(&["-v"]);
     std::fs::create_dir(up.at("d")).expect("made");
     file::write(&up.at("a"), "first");
     file::write(&up.at("d/50%"), "second");
@@ -74,7 +74,7 @@ fn folders_of_what_is_found() {
 #[test]
 fn bytes_that_are_no_text() {
     needs_mount!();
-    let up = Up::start();
+    let up = Up::with(&["-v"]);
     let path = up.at("a");
     file::write(&path, "");
     tag(&path, "raw", b"\xff\x00\xfe");

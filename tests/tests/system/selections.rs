@@ -63,7 +63,7 @@ fn reading_as_python_slices() {
 #[test]
 fn what_is_refused() {
     needs_mount!();
-    let up = Up::start();
+    let up = Up::with(&["-v"]);
     let (object, array) = matrix(&up, "aligned");
     for text in [
         "@[10]",

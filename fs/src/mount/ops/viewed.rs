@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fuser::{Errno, ReplyData, ReplyWrite};
 
 use super::write::How;
-use crate::mount::errno::{Outcome, refused, report_first};
+use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::Open;
 use crate::mount::shared::Shared;
 use crate::mount::viewed::Viewed;
@@ -37,7 +37,7 @@ pub(super) fn read(
             Ok(()) => reply.data(&bytes),
             Err(error) => {
                 let failure = error.into();
-                reply.error(report_first(view.told(), "read", file.inode, &failure));
+                reply.error(report("read", file.inode, &failure));
             }
         }
     }));
@@ -59,7 +59,7 @@ pub(super) fn write(
     let drop_setid = how.drop_setid && shared.setids.has(object);
     let copied = shared.buffers.copy(data);
     let (worker, open) = (shared.clone(), open.clone());
-    let asked = view.clone();
+
     shared.for_bytes().submit(Box::new(move || {
         worker.change_bytes(
             object,
@@ -84,7 +84,7 @@ pub(super) fn write(
                 Ok((len, true)) => shared.forget_attributes(object.0, move || reply.written(len)),
                 Ok((len, false)) => reply.written(len),
                 Err(failure) => {
-                    reply.error(report_first(asked.told(), "write", inode, &failure));
+                    reply.error(report("write", inode, &failure));
                 }
             },
         );

@@ -1,0 +1,241 @@
+//! The log file: opened for its owner only, one line for each event, and begun anew when it is large.
+//!
+//! When a line would make the file longer than its limit, the file is renamed to `FILE.old`, in the place of the one
+//! before, and a new one is made: two files are all there is. Processes that write to one file take turns at that by a
+//! lock on it, and each sees by the inode that another one has done it. What a process in the background writes to
+//! stderr, such as the text of a panic, goes to the same file: its stderr follows. What is no ordinary file is not
+//! renamed.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+
+/// Bytes of one line that are written; what is longer is cut.
+const LONGEST: usize = 16 << 10;
+
+/// Opens a log file to append to: for its owner, and no link, which somebody else may have put there.
+pub(crate) fn open(path: &Path) -> anyhow::Result<File> {
+    let file = own_file(path).with_context(|| {
+        format!(
+            "cannot write the log file {}; choose another with --log-file (a link is not followed), or leave it out to log \
+             to stderr",
+            path.display()
+        )
+    })?;
+    Ok(file)
+}
+
+fn own_file(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    let about = file.metadata()?;
+    let own = about.uid() == nix::unistd::geteuid().as_raw();
+    if about.is_file() && own && about.mode() & 0o077 != 0 {
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
+}
+
+/// A log file, written to a line at a time.
+#[derive(Debug, Clone)]
+pub(super) struct Sink(Arc<Mutex<Log>>);
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+    /// Bytes that it may have.
+    limit: u64,
+}
+
+impl Sink {
+    /// The log in this file, which is open, and is begun anew before it has more than `limit` bytes.
+    pub(super) fn new(path: &Path, file: File, limit: u64) -> Sink {
+        Sink(Arc::new(Mutex::new(Log {
+            path: path.to_owned(),
+            file,
+            limit,
+        })))
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let escaped = escaped(line);
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let about = log.file.metadata()?;
+        let after = about.len().saturating_add(escaped.len() as u64);
+        if about.is_file() && about.len() > 0 && after > log.limit {
+            // A log that is too long is better than a line that is lost.
+            if let Err(error) = log.begin_anew() {
+                let text = format!("{}: stays as long as it is: {error}\n", log.path.display());
+                log.file.write_all(text.as_bytes())?;
+            }
+        }
+        log.file.write_all(&escaped)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn begin_anew(&mut self) -> io::Result<()> {
+        let locked = self.file.try_clone()?;
+        locked.lock()?;
+        let current = same(
+            &self.file.metadata()?,
+            std::fs::symlink_metadata(&self.path).ok(),
+        );
+        if current {
+            let mut old = OsString::from(&self.path);
+            old.push(".old");
+            std::fs::rename(&self.path, old)?;
+        }
+        let file = own_file(&self.path)?;
+        let stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+        if same(&self.file.metadata()?, stderr.metadata().ok()) {
+            nix::unistd::dup2_stderr(&file)?;
+        }
+        self.file = file;
+        // The lock ends with the last descriptor of the old file.
+        Ok(())
+    }
+}
+
+/// Whether both are the same file.
+fn same(one: &std::fs::Metadata, other: Option<std::fs::Metadata>) -> bool {
+    other.is_some_and(|other| (one.dev(), one.ino()) == (other.dev(), other.ino()))
+}
+
+/// A place for lines that may have colours.
+pub(super) struct Escaped<W>(pub(super) W);
+
+impl<W: Write> Write for Escaped<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(&escaped(line))?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// A line with its control characters as escapes, but for the end of it, and for colours, of which the library lets none
+/// through that are in a text.
+fn escaped(line: &[u8]) -> Vec<u8> {
+    let (text, end) = match line.strip_suffix(b"\n") {
+        Some(text) => (text, &b"\n"[..]),
+        None => (line, &b""[..]),
+    };
+    let cut = &text[..text.len().min(LONGEST)];
+    let mut out = Vec::with_capacity(cut.len() + 64);
+    for &byte in cut {
+        match byte {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' | 0x1b | b' '..=0x7e | 0x80.. => out.push(byte),
+            control => out.extend_from_slice(format!("\\x{control:02x}").as_bytes()),
+        }
+    }
+    if cut.len() < text.len() {
+        let more = text.len() - cut.len();
+        out.extend_from_slice(format!(" … ({more} bytes more)").as_bytes());
+    }
+    out.extend_from_slice(end);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line() {
+        let line = escaped(b"a name\nWARN forged\r\x07 \xc3\xa9\n");
+        assert_eq!(line, b"a name\\nWARN forged\\r\\x07 \xc3\xa9\n");
+    }
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let mut line = vec![b'x'; LONGEST + 10];
+        line.push(b'\n');
+        let written = String::from_utf8(escaped(&line)).expect("text");
+        assert!(written.ends_with("x … (10 bytes more)\n"), "{written}");
+        assert!(written.len() < LONGEST + 32);
+    }
+
+    #[test]
+    fn a_large_log_is_begun_anew() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("log");
+        let sink = || Sink::new(&path, open(&path).expect("opened"), 1000);
+        let (mut one, mut other) = (sink(), sink());
+        for at in 0..100 {
+            let line = format!("{at:03} {}\n", "x".repeat(95));
+            let sink = if at % 3 == 0 { &mut other } else { &mut one };
+            sink.write_all(line.as_bytes()).expect("written");
+        }
+        let old = std::fs::read_to_string(dir.path().join("log.old")).expect("the old one");
+        let new = std::fs::read_to_string(&path).expect("the new one");
+        assert!(old.len() <= 1000 && new.len() <= 1000);
+        let all = old + &new;
+        let numbers: Vec<usize> = all
+            .lines()
+            .map(|line| line[..3].parse().expect("a number"))
+            .collect();
+        assert!(numbers.len() > 10, "{numbers:?}");
+        assert!(numbers.is_sorted_by(|a, b| a + 1 == *b), "{numbers:?}");
+        assert_eq!(numbers.last(), Some(&99));
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 2);
+        let mode = path.metadata().expect("metadata").mode() & 0o777;
+        assert_eq!(mode, 0o600);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_begun_anew_goes_on() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("log");
+        let mut sink = Sink::new(&path, open(&path).expect("opened"), 10);
+        std::fs::create_dir(dir.path().join("log.old")).expect("in the way");
+        sink.write_all(b"first line\n").expect("written");
+        sink.write_all(b"second line\n").expect("written");
+        let text = std::fs::read_to_string(&path).expect("read");
+        assert!(text.contains("stays as long as it is"), "{text}");
+        assert!(text.ends_with("second line\n"), "{text}");
+    }
+
+    #[test]
+    fn a_log_is_for_its_owner_and_no_link() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("log");
+        std::fs::write(&path, "before\n").expect("written");
+        let mode = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, mode(0o644)).expect("set");
+        let mut sink = Sink::new(&path, open(&path).expect("opened"), 1 << 20);
+        sink.write_all(b"a\nb\n").expect("written");
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("read"),
+            "before\na\\nb\n"
+        );
+        let now = path.metadata().expect("metadata").mode() & 0o777;
+        assert_eq!(now, 0o600);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        let error = format!("{:#}", open(&link).expect_err("a link"));
+        assert!(error.contains("not followed"), "{error}");
+    }
+}
