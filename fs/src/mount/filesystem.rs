@@ -141,7 +141,7 @@ impl Filesystem for SlabFs {
 
     fn setattr(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -165,8 +165,9 @@ impl Filesystem for SlabFs {
             atime,
             mtime,
         };
+        let caller = Caller::of(request);
         let set = move |shared: &Arc<Shared>| {
-            ops::setattr::answer(shared, inode.0, wanted, reply);
+            ops::setattr::answer(shared, caller, inode.0, wanted, reply);
         };
         match size {
             Some(_) => self.run_on_bytes("setattr", set),
@@ -315,7 +316,7 @@ impl Filesystem for SlabFs {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         _inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -325,7 +326,7 @@ impl Filesystem for SlabFs {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let how = ops::write::How::new(write_flags, flags);
+        let how = ops::write::How::new(Caller::of(request), write_flags, flags);
         guarded("write", || {
             ops::write::answer(&self.shared, handle.0, offset, data, how, reply);
         });
@@ -537,7 +538,7 @@ impl Filesystem for SlabFs {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -546,7 +547,17 @@ impl Filesystem for SlabFs {
         reply: ReplyEmpty,
     ) {
         guarded("fallocate", || {
-            ops::fallocate::answer(&self.shared, inode.0, handle.0, offset, length, mode, reply);
+            let caller = Caller::of(request);
+            ops::fallocate::answer(
+                &self.shared,
+                caller,
+                inode.0,
+                handle.0,
+                offset,
+                length,
+                mode,
+                reply,
+            );
         });
     }
 
@@ -566,7 +577,7 @@ impl Filesystem for SlabFs {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         inode_in: INodeNo,
         handle_in: FileHandle,
         offset_in: u64,
@@ -580,7 +591,8 @@ impl Filesystem for SlabFs {
         let from = (handle_in.0, offset_in);
         let to = (handle_out.0, offset_out);
         guarded("copy_file_range", || {
-            ops::copy_file_range::answer(&self.shared, inode_in.0, from, to, len, reply);
+            let caller = Caller::of(request);
+            ops::copy_file_range::answer(&self.shared, caller, inode_in.0, from, to, len, reply);
         });
     }
 

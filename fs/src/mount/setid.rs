@@ -1,7 +1,9 @@
 //! Which inodes have a set-user-id or set-group-id bit, as far as this mount has seen.
 //!
-//! A write by somebody without `CAP_FSETID` takes these bits off; the kernel marks such writes and leaves
-//! the rest to us. Asking the metadata service for the mode at each of them would cost every small write of
+//! A write by somebody without `CAP_FSETID` takes these bits off. The kernel marks such writes and leaves the rest to
+//! us; a truncate, a fallocate or a copy it does not mark, so there the process is looked at. Set-group-id without
+//! execution by the group goes only if who writes is not of that group, as in Linux since 6.2; of truncates and so on the
+//! kernel takes the other bits off itself. Asking the metadata service for the mode at each of them would cost every small write of
 //! every user a round trip, and mostly there is no such file at all. So the mount remembers the numbers of
 //! those whose attributes it has shown with a bit set; a file nobody has looked up cannot be written to.
 
@@ -10,6 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use slabfs_mdserver::api::{Attr, Ino, Kind};
+
+const SETID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// The inodes that have been seen with such a bit.
 #[derive(Debug, Default)]
@@ -21,7 +25,7 @@ pub(super) struct SetIds {
 impl SetIds {
     /// Takes note of attributes that pass by.
     pub(super) fn note(&self, attr: &Attr) {
-        let set = attr.kind == Kind::Object && without(attr.mode) != attr.mode;
+        let set = attr.kind == Kind::Object && attr.mode & SETID != 0;
         if !set && self.count.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -40,14 +44,26 @@ impl SetIds {
     }
 }
 
-/// The mode after a write: set-user-id goes, and set-group-id where the group may execute (without that it
-/// means mandatory locking, and stays).
-pub(super) fn without(mode: u32) -> u32 {
+/// The mode after a write by somebody without `CAP_FSETID`, who is in the file's group or not.
+pub(super) fn without(mode: u32, member: bool) -> u32 {
     let mut left = mode & !libc::S_ISUID;
-    if mode & libc::S_IXGRP != 0 {
+    if mode & libc::S_IXGRP != 0 || !member {
         left &= !libc::S_ISGID;
     }
     left
+}
+
+/// Whether a process has `CAP_FSETID`, in this process's user namespace. One that cannot be looked at has not.
+pub(super) fn may_set_ids(pid: u32) -> bool {
+    const CAP_FSETID: u64 = 4;
+    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    effective & 1 << CAP_FSETID != 0 && namespace(&pid.to_string()) == namespace("self")
 }
 
 #[cfg(test)]
@@ -84,15 +100,18 @@ mod tests {
         seen.note(&attr(5, 0o4755));
         seen.note(&attr(6, 0o2755));
         seen.note(&attr(7, 0o2644));
-        assert!(seen.has(ObjectId(5)) && seen.has(ObjectId(6)) && !seen.has(ObjectId(7)));
+        assert!([5, 6, 7].iter().all(|&ino| seen.has(ObjectId(ino))));
         seen.note(&attr(5, 0o755));
         assert!(!seen.has(ObjectId(5)) && seen.has(ObjectId(6)));
     }
 
     #[test]
     fn a_write_takes_the_bits_that_posix_says() {
-        assert_eq!(without(0o6755), 0o755);
-        assert_eq!(without(0o2644), 0o2644);
-        assert_eq!(without(0o4600), 0o600);
+        for member in [false, true] {
+            assert_eq!(without(0o6755, member), 0o755);
+            assert_eq!(without(0o4600, member), 0o600);
+        }
+        assert_eq!(without(0o2644, true), 0o2644);
+        assert_eq!(without(0o2644, false), 0o644);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use fuser::{Errno, FileAttr, Request};
 use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, SetAttr, Time};
 
+use crate::call;
 use crate::client::{Caches, Client, FsError};
 use crate::view::hidden::Hidden;
 use crate::view::name::has_mark;
@@ -27,7 +28,7 @@ use super::page_writes::PageWrites;
 use super::pool::Pool;
 use super::root::Root;
 use super::searches::Searches;
-use super::setid::{SetIds, without};
+use super::setid::{SetIds, may_set_ids, without};
 use super::viewed::Room;
 
 /// How long the kernel may keep what it is told while nobody else can change it.
@@ -258,10 +259,11 @@ impl Shared {
         }
     }
 
-    /// Takes the bits off that a write of an unprivileged user takes off; says whether there were any.
-    pub(super) fn drop_setid(&self, object: Ino) -> Result<bool, FsError> {
-        let mode = self.client.getattr(object)?.attr.mode;
-        let left = without(mode);
+    /// Takes the bits off that a write takes off by `caller`, who has no `CAP_FSETID`; says whether there were any.
+    pub(super) fn drop_setid(&self, object: Ino, caller: Caller) -> Result<bool, FsError> {
+        let Attr { mode, gid, .. } = self.client.getattr(object)?.attr;
+        let Caller { uid, gid: own, pid } = caller;
+        let left = without(mode, call::Caller::of_process(uid, own, pid).in_group(gid));
         if left == mode {
             return Ok(false);
         }
@@ -272,6 +274,13 @@ impl Shared {
         let entry = self.client.md().setattr(object, set)?;
         self.setids.note(&entry.attr);
         Ok(true)
+    }
+
+    /// Does so after a change of bytes that the kernel does not mark: a truncate, a fallocate, a copy.
+    pub(super) fn drop_setid_unmarked(&self, object: Ino, caller: Caller) -> Result<bool, FsError> {
+        Ok(self.setids.has(object)
+            && !may_set_ids(caller.pid)
+            && self.drop_setid(object, caller)?)
     }
 
     /// Changes bytes of `object` through `inode` (`None`: not through an inode, so that all of them are

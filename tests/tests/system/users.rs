@@ -158,6 +158,41 @@ fn set_id_bits_go_when_somebody_else_writes() {
     );
 }
 
+/// Set-group-id where the group may not execute: it goes when somebody writes who is not in the group.
+#[test]
+fn set_group_id_without_execution_goes_when_a_stranger_writes() {
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    mode(up.mnt(), 0o777);
+    let (path, other) = (up.at("f"), up.at("other"));
+    file::write(&other, "z".repeat(8192));
+    mode(&other, 0o644);
+    let writes = [
+        "echo x >> f",
+        "truncate -s 3 f",
+        "fallocate -l 100000 f",
+        "fallocate -p -o 0 -l 4096 f",
+        "/usr/bin/python3 -c 'import os
+os.copy_file_range(os.open(\"other\", os.O_RDONLY), os.open(\"f\", os.O_WRONLY), 100)'",
+        "printf x | dd of=f conv=notrunc oflag=sync status=none",
+    ];
+    let after = || path.metadata().expect("metadata").mode() & 0o7777;
+    for write in writes {
+        for (before, stranger, member) in [(0o2666, 0o666, 0o2666), (0o6676, 0o676, 0o676)] {
+            for (user, left) in [(4001, stranger), (4002, member)] {
+                file::write(&path, "b".repeat(65536));
+                chown(&path, Some(4003), Some(4002)).expect("chown");
+                mode(&path, before);
+                as_user(user, up.mnt(), write).ok();
+                assert_eq!(after(), left, "{write} by {user}: {before:o}");
+            }
+        }
+        mode(&path, 0o2666);
+        tool::run(Command::new("sh").args(["-c", write]).current_dir(up.mnt())).ok();
+        assert_eq!(after(), 0o2666, "{write} by root");
+    }
+}
+
 /// Sockets are for their owner: another user on the machine cannot speak to the servers.
 #[test]
 fn unix_sockets_are_for_their_owner() {

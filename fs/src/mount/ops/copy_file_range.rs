@@ -12,7 +12,7 @@ use fuser::{Errno, ReplyWrite};
 
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::{Open, OpenFile};
-use crate::mount::shared::Shared;
+use crate::mount::shared::{Caller, Shared};
 use crate::mount::viewed::Viewed;
 
 const PIECE: u64 = 1 << 20;
@@ -21,6 +21,7 @@ const MOST: u64 = 64 << 20;
 /// Copies up to `len` bytes; `from` and `to` are a handle and an offset each.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
+    caller: Caller,
     inode: u64,
     from: (u64, u64),
     to: (u64, u64),
@@ -42,9 +43,15 @@ pub(in crate::mount) fn answer(
         worker.change_bytes(
             object,
             through,
-            move |shared| copy(shared, &source, from.1, &target, to.1, len.min(MOST)),
-            move |_, copied| match copied {
-                Ok(len) => reply.written(len as u32),
+            move |shared| -> Outcome<(u64, bool)> {
+                let copied = copy(shared, &source, from.1, &target, to.1, len.min(MOST))?;
+                Ok((copied, shared.drop_setid_unmarked(object, caller)?))
+            },
+            move |shared, copied| match copied {
+                Ok((len, true)) => {
+                    shared.forget_attributes(object.0, move || reply.written(len as u32));
+                }
+                Ok((len, false)) => reply.written(len as u32),
                 Err(failure) => reply.error(report("copy_file_range", inode, &failure)),
             },
         );

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyEmpty};
 
-use crate::mount::errno::report;
+use crate::mount::errno::{Outcome, report};
 use crate::mount::open_file::Open;
-use crate::mount::shared::Shared;
+use crate::mount::shared::{Caller, Shared};
 
 /// Allocates or deallocates `len` bytes at `offset` as `mode` says, and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
+    caller: Caller,
     inode: u64,
     handle: u64,
     offset: u64,
@@ -34,10 +35,14 @@ pub(in crate::mount) fn answer(
         worker.change_bytes(
             object,
             Some(inode),
-            move |_| client_handle.allocate(mode, offset, len),
-            move |_, done| match done {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(report("fallocate", inode, &error.into())),
+            move |shared| -> Outcome<bool> {
+                client_handle.allocate(mode, offset, len)?;
+                Ok(shared.drop_setid_unmarked(object, caller)?)
+            },
+            move |shared, done| match done {
+                Ok(true) => shared.forget_attributes(object.0, move || reply.ok()),
+                Ok(false) => reply.ok(),
+                Err(failure) => reply.error(report("fallocate", inode, &failure)),
             },
         );
     }));

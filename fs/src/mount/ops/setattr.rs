@@ -10,7 +10,7 @@ use slabfs_mdserver::api::{Entry, Ino, SetAttr};
 
 use crate::mount::attr::set_time;
 use crate::mount::errno::{Outcome, refused, report_inode};
-use crate::mount::shared::{Shared, Shown, selection_shape};
+use crate::mount::shared::{Caller, Shared, Shown, selection_shape};
 use crate::view::nodes::{Node, SelectionNode};
 
 /// What is to be set.
@@ -36,9 +36,15 @@ impl Wanted {
 }
 
 /// Sets what is wanted and replies with what the inode is then.
-pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, wanted: Wanted, reply: ReplyAttr) {
+pub(in crate::mount) fn answer(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    inode: u64,
+    wanted: Wanted,
+    reply: ReplyAttr,
+) {
     match shared.node(inode) {
-        Ok(Node::Plain(ino)) => on_object(shared, ino, &wanted, reply),
+        Ok(Node::Plain(ino)) => on_object(shared, caller, ino, &wanted, reply),
         Ok(Node::Selection(node)) => {
             let set = on_selection(shared, inode, &node, &wanted);
             // The plain inode's mode, owner and times have changed behind the kernel's back.
@@ -60,7 +66,7 @@ fn give(inode: u64, set: Outcome<Shown>, reply: ReplyAttr) {
     }
 }
 
-fn on_object(shared: &Arc<Shared>, ino: Ino, wanted: &Wanted, reply: ReplyAttr) {
+fn on_object(shared: &Arc<Shared>, caller: Caller, ino: Ino, wanted: &Wanted, reply: ReplyAttr) {
     let (set, size) = (wanted.attributes(), wanted.size);
     if size.is_none() {
         let entry = shared.client.setattr(ino, set, None);
@@ -69,7 +75,13 @@ fn on_object(shared: &Arc<Shared>, ino: Ino, wanted: &Wanted, reply: ReplyAttr) 
     shared.change_bytes(
         ino,
         Some(ino.0),
-        move |shared| shared.client.setattr(ino, set, size),
+        move |shared| {
+            let entry = shared.client.setattr(ino, set, size)?;
+            match shared.drop_setid_unmarked(ino, caller)? {
+                true => shared.client.getattr(ino),
+                false => Ok(entry),
+            }
+        },
         move |shared, entry| give(ino.0, shown(shared, entry), reply),
     );
 }

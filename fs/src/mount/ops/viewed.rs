@@ -56,7 +56,7 @@ pub(super) fn write(
     let Open::File(file) = &**open else { return };
     let range = view.range(offset, data.len() as u64);
     let (object, inode) = (file.object, file.inode);
-    let drop_setid = how.drop_setid && shared.setids.has(object);
+    let drop_setid = how.drop_setid.filter(|_| shared.setids.has(object));
     let copied = shared.buffers.copy(data);
     let (worker, open) = (shared.clone(), open.clone());
 
@@ -77,7 +77,10 @@ pub(super) fn write(
                 if how.sync {
                     file.fsync()?;
                 }
-                let dropped = drop_setid && shared.drop_setid(object)?;
+                let dropped = match drop_setid {
+                    Some(caller) => shared.drop_setid(object, caller)?,
+                    None => false,
+                };
                 Ok((copied.len() as u32, dropped))
             },
             move |shared, written| match written {

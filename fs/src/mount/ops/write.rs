@@ -24,7 +24,7 @@ use crate::mount::errno::{Failure, Outcome, report};
 use crate::mount::inval::Forget;
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::page_writes::PageWrite;
-use crate::mount::shared::Shared;
+use crate::mount::shared::{Caller, Shared};
 
 /// What the kernel says about a write.
 #[derive(Debug, Clone, Copy)]
@@ -36,17 +36,19 @@ pub(in crate::mount) struct How {
     /// Answered when it is on disk: the file is open with `O_SYNC` or `O_DSYNC`.
     pub(super) sync: bool,
     /// By somebody whose writes take set-user-id and set-group-id off.
-    pub(super) drop_setid: bool,
+    pub(super) drop_setid: Option<Caller>,
 }
 
 impl How {
-    pub(in crate::mount) fn new(write: WriteFlags, open: OpenFlags) -> How {
+    pub(in crate::mount) fn new(caller: Caller, write: WriteFlags, open: OpenFlags) -> How {
         let by_kernel = write.contains(WriteFlags::FUSE_WRITE_CACHE);
         How {
             by_kernel,
             append: !by_kernel && open.0 & libc::O_APPEND != 0,
             sync: !by_kernel && open.0 & libc::O_DSYNC != 0,
-            drop_setid: write.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            drop_setid: write
+                .contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
+                .then_some(caller),
         }
     }
 }
@@ -87,7 +89,7 @@ pub(in crate::mount) fn answer(
         };
     }
     let page = how.by_kernel.then(|| shared.page_writes.begin());
-    let drop_setid = how.drop_setid && shared.setids.has(file.object);
+    let drop_setid = how.drop_setid.filter(|_| shared.setids.has(file.object));
     let others = !file.family.mapped(Some(file.inode)).is_empty();
     let waits = how.sync
         || file
@@ -95,7 +97,7 @@ pub(in crate::mount) fn answer(
             .is_none_or(|writer| writer.may_block_write(offset, data.len()));
     if how.by_kernel && (waits || others) {
         write_back(shared, &open, life, offset, data, (page, reply));
-    } else if drop_setid || waits || others {
+    } else if drop_setid.is_some() || waits || others {
         elsewhere(shared, &open, offset, data, how, drop_setid, reply);
     } else {
         let writer = file.ready_writer(how.append);
@@ -104,7 +106,7 @@ pub(in crate::mount) fn answer(
             Ok(None) if how.by_kernel => {
                 write_back(shared, &open, life, offset, data, (page, reply));
             }
-            Ok(None) => elsewhere(shared, &open, offset, data, how, false, reply),
+            Ok(None) => elsewhere(shared, &open, offset, data, how, None, reply),
             Ok(Some(_)) => {
                 answer_after_drop(shared, file, how, Ok(data.len() as u32), reply);
             }
@@ -175,7 +177,7 @@ fn write_back(
             by_kernel: true,
             append: false,
             sync: false,
-            drop_setid: false,
+            drop_setid: None,
         };
         let written = write(&worker, file, life, offset, &copied, how.append);
         answer_after_drop(&worker, file, how, written, reply);
@@ -190,7 +192,7 @@ fn elsewhere(
     offset: u64,
     data: &[u8],
     how: How,
-    drop_setid: bool,
+    drop_setid: Option<Caller>,
     reply: ReplyWrite,
 ) {
     let Open::File(file) = &**open else { return };
@@ -212,7 +214,10 @@ fn elsewhere(
                 if how.sync {
                     file.fsync()?;
                 }
-                let dropped = drop_setid && shared.drop_setid(object)?;
+                let dropped = match drop_setid {
+                    Some(caller) => shared.drop_setid(object, caller)?,
+                    None => false,
+                };
                 Ok((len, dropped))
             },
             move |shared, written| match written {
