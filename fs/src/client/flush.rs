@@ -334,7 +334,7 @@ impl Client {
             size_at_least: grown,
             mtime: *object.written.lock(),
             wrote: wrote || touched,
-            stored,
+            stored: stored.min(i64::MAX as u64) as i64,
             settled: false,
         };
         match self.md().commit(commit) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use slabfs_mdserver::api::MdError;
 use slabfs_model::layout::{Grid, GridPart};
 use slabfs_model::{Coords, Hyperslab, Region, ServerId};
-use slabfs_objstore::client::{ClipPiece, PunchPiece, ReadPiece, WriteKind, WritePiece};
+use slabfs_objstore::client::{ClipPiece, PunchPiece, WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName};
 
 use super::Client;
@@ -266,14 +266,14 @@ impl Client {
         Ok(())
     }
 
-    /// Punches a box of cells out of a grid object.
+    /// Punches a box of cells out of a grid object; the bytes that this freed.
     pub(super) fn punch_grid(
         &self,
         object: &Object,
         geometry: &Geometry,
         grid: &Grid,
         region: &Region,
-    ) -> Result<(), FsError> {
+    ) -> Result<u64, FsError> {
         // A chunk that is punched as a whole goes: a place nobody wrote is a hole.
         let mut whole = Vec::new();
         let mut holed = Vec::new();
@@ -302,9 +302,22 @@ impl Client {
             })
             .collect();
         self.note_unsynced(object, holed.iter().map(|(chunk, _)| chunk));
+        let holed = holed.iter().map(|(chunk, _)| (chunk.server, &chunk.name));
+        let touched = whole
+            .iter()
+            .map(|(server, name)| (*server, name))
+            .chain(holed);
+        let touched: Vec<_> = touched
+            .map(|(server, name)| (server, name.clone(), u64::MAX))
+            .collect();
+        let bytes = || -> Result<u64, FsError> {
+            let allocated = self.servers().allocated(&touched)?;
+            Ok(allocated.iter().map(|one| one.bytes).sum())
+        };
+        let before = bytes()?;
         self.servers().delete(&whole)?;
         self.servers().punch(&pieces)?;
-        Ok(())
+        Ok(before.saturating_sub(bytes()?))
     }
 
     /// The places of a grid that a region touches; of a very large region those at which there is a chunk.
@@ -378,36 +391,5 @@ impl Client {
         places.sort_unstable();
         places.dedup();
         Ok(places)
-    }
-
-    /// Which of these chunks of a one-axis grid exist, by reading a cell of each.
-    pub(super) fn present(
-        &self,
-        object: &Object,
-        geometry: &Geometry,
-        grid: &Grid,
-        chunks: std::ops::Range<u64>,
-    ) -> Result<Vec<bool>, FsError> {
-        let chunks: Vec<GridChunk> = chunks
-            .map(|at| self.grid_chunk(object, geometry, grid, Coords::from_slice(&[at])))
-            .collect::<Result<_, _>>()?;
-        let cell = Hyperslab::from_region(&Region::new(&[0], &[1]));
-        let mut bytes = vec![0; chunks.len()];
-        let mut pieces: Vec<ReadPiece<'_>> = chunks
-            .iter()
-            .zip(bytes.chunks_mut(1))
-            .map(|(chunk, out)| ReadPiece {
-                server: chunk.server,
-                name: &chunk.name,
-                form: &chunk.form,
-                slab: &cell,
-                out,
-                found: true,
-            })
-            .collect();
-        self.servers()
-            .read(&mut pieces)
-            .map_err(|(_, error)| error)?;
-        Ok(pieces.iter().map(|piece| piece.found).collect())
     }
 }

@@ -1,19 +1,24 @@
 //! `SEEK_DATA` and `SEEK_HOLE`: where an object has data.
 //!
-//! Holes are told only where the fill is zero, since tools turn holes into zeros. They are told by whole
-//! chunks: of a grid of one axis (byte objects among them) those nobody wrote; of other objects only if
-//! nothing was ever written. Everything else counts as data, which is allowed.
+//! Holes are told only where the fill is zero, since tools turn holes into zeros. Of a grid of one axis (byte objects
+//! among them) they are told as the data servers know them, to a page; of other objects only if nothing was ever written.
+//! Everything else counts as data, which is allowed.
 
 use slabfs_mdserver::api::RightMode;
+use slabfs_model::Coords;
+use slabfs_model::layout::Grid;
 
+use super::Client;
 use super::error::FsError;
 use super::flush::Scope;
+use super::geometry::Geometry;
 use super::grid_io::PLACES_WALKED;
 use super::handle::Handle;
+use super::object::Object;
 use super::rights::{By, Cells};
 
-/// Chunks looked for in one request.
-const LOOK_AHEAD: u64 = 64;
+/// Chunks asked about in one request.
+const LOOK_AHEAD: usize = 64;
 
 impl Handle {
     /// The first byte at or after `offset` that is not in a hole.
@@ -59,34 +64,91 @@ impl Handle {
         let Some(grid) = geometry.grid.as_ref().filter(|grid| grid.chunk.len() == 1) else {
             return Ok(everything_is_data);
         };
-        let width = grid.chunk[0];
-        let mut chunk = offset / width;
-        let end = size.div_ceil(width);
-        if end - chunk > PLACES_WALKED {
-            let existing = self.client.existing(object, &geometry)?;
-            let mut places = existing.iter().map(|at| at[0]).filter(|at| *at >= chunk);
-            let found = if data {
-                places.next()
-            } else {
-                // The first place from `chunk` on that is not among them.
-                let mut free = chunk;
-                while places.next() == Some(free) {
-                    free += 1;
-                }
-                (free < end).then_some(free)
-            };
-            return Ok(found
-                .filter(|at| *at < end)
-                .map(|at| offset.max(at * width)));
+        let walk = Walk {
+            client: &self.client,
+            object,
+            geometry: &geometry,
+            grid,
+            size,
+        };
+        if data {
+            walk.data(offset)
+        } else {
+            walk.hole(offset)
         }
-        while chunk < end {
-            let upto = end.min(chunk + LOOK_AHEAD);
-            let present = self.client.present(object, &geometry, grid, chunk..upto)?;
-            if let Some(at) = present.iter().position(|present| *present == data) {
-                return Ok(Some(offset.max((chunk + at as u64) * width)));
+    }
+}
+
+/// A walk along the chunks of an object of one axis.
+struct Walk<'a> {
+    client: &'a Client,
+    object: &'a Object,
+    geometry: &'a Geometry,
+    grid: &'a Grid,
+    size: u64,
+}
+
+impl Walk<'_> {
+    fn width(&self) -> u64 {
+        self.grid.chunk[0]
+    }
+
+    /// The places of chunks from the one of byte `from` on: all there may be, or where those are very many, all there are.
+    fn places(&self, from: u64) -> Result<Vec<u64>, FsError> {
+        let (first, end) = (from / self.width(), self.size.div_ceil(self.width()));
+        if end - first <= PLACES_WALKED {
+            return Ok((first..end).collect());
+        }
+        let existing = self.client.existing(self.object, self.geometry)?;
+        let places = existing.iter().map(|at| at[0]);
+        Ok(places.filter(|at| (first..end).contains(at)).collect())
+    }
+
+    /// The first runs of bytes that take room, of each of these chunks, as bytes of the object from `from` on.
+    fn runs(&self, places: &[u64], from: u64) -> Result<Vec<Option<(u64, u64)>>, FsError> {
+        let width = self.width();
+        let named = |&at: &u64| {
+            let place = Coords::from_slice(&[at]);
+            let chunk = self
+                .client
+                .grid_chunk(self.object, self.geometry, self.grid, place)?;
+            Ok((chunk.server, chunk.name, from.saturating_sub(at * width)))
+        };
+        let chunks: Vec<_> = places.iter().map(named).collect::<Result<_, FsError>>()?;
+        let allocated = self.client.servers().allocated(&chunks)?;
+        let runs = allocated.iter().zip(places).map(|(allocated, at)| {
+            let (first, upto) = allocated.next?;
+            Some((at * width + first, at * width + upto.min(width)))
+        });
+        Ok(runs.collect())
+    }
+
+    /// The first byte from `from` on that takes room.
+    fn data(&self, from: u64) -> Result<Option<u64>, FsError> {
+        for places in self.places(from)?.chunks(LOOK_AHEAD) {
+            let found = self.runs(places, from)?.into_iter().flatten().next();
+            if let Some((first, _)) = found {
+                return Ok(Some(first).filter(|first| *first < self.size));
             }
-            chunk = upto;
         }
         Ok(None)
+    }
+
+    /// The first byte from `from` on that takes none.
+    fn hole(&self, from: u64) -> Result<Option<u64>, FsError> {
+        let mut at = from;
+        for places in self.places(from)?.chunks(LOOK_AHEAD) {
+            for (place, run) in places.iter().zip(self.runs(places, from)?) {
+                let end = (place + 1).saturating_mul(self.width());
+                match run {
+                    Some((first, upto)) if first <= at => at = upto,
+                    _ => return Ok(Some(at)),
+                }
+                if at < end {
+                    return Ok(Some(at).filter(|at| *at < self.size));
+                }
+            }
+        }
+        Ok(Some(at).filter(|at| *at < self.size))
     }
 }

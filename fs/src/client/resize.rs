@@ -517,7 +517,8 @@ impl Handle {
             Some(grid) => {
                 let allowed = client.allowed_alone(object, &mut geometry)?;
                 for region in &regions {
-                    client.punch_grid(object, &geometry, &grid, region)?;
+                    let freed = client.punch_grid(object, &geometry, &grid, region)?;
+                    commit.stored -= freed.min(i64::MAX as u64) as i64;
                 }
                 allowed.end()?;
             }

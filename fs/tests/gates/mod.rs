@@ -14,7 +14,7 @@ use slabfs_mdserver::service::{Service, ServiceOptions};
 use slabfs_model::{Coords, Hyperslab, ObjectId};
 use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::server::{Fence, Heart, HeartOptions};
-use slabfs_objstore::store::{LocalOptions, LocalStore, Patches, Space};
+use slabfs_objstore::store::{Allocated, LocalOptions, LocalStore, Patches, Space};
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 /// Nothing that a test waits for takes as long.
@@ -177,6 +177,10 @@ impl ChunkStore for Gated {
         self.store.sync(names)?;
         self.synced.lock().unwrap().extend_from_slice(names);
         Ok(())
+    }
+
+    fn allocated(&self, name: &ChunkName, from: u64) -> Result<Allocated> {
+        self.store.allocated(name, from)
     }
 
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {

@@ -596,9 +596,9 @@ pub struct Commit {
     pub mtime: Option<Time>,
     /// Data was written (and not only punched or grown).
     pub wrote: bool,
-    /// Bytes of a grid that were stored for the first time, as far as the caller knows; counted
-    /// into [`super::Attr::stored`]. Ignored for `aligned`.
-    pub stored: u64,
+    /// Bytes of a grid that take room now and did not before, or the other way round where it is negative, as far as the
+    /// caller knows; counted into [`super::Attr::stored`], up to the size. Ignored for `aligned`.
+    pub stored: i64,
     /// The data is on the data servers' disks already: what it replaces needs no
     /// [`Op::Settle`].
     pub settled: bool,

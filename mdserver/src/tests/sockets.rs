@@ -184,7 +184,7 @@ fn hostile_requests_harm_nobody() {
             size_at_least,
             mtime: None,
             wrote: true,
-            stored: u64::MAX,
+            stored: i64::MAX,
             settled: true,
         })
     };

@@ -66,7 +66,9 @@ fn commit_grid(opened: Opened<'_>, commit: &Commit) -> Result<Reply, MdError> {
     let changed = txn.own(&mut inode);
     grow(changed, commit, &txn)?;
     let object = changed.object_mut()?;
-    object.stored = object.stored.saturating_add(commit.stored);
+    let stored = object.stored.saturating_add_signed(commit.stored);
+    // Bytes that were written again are counted again.
+    object.stored = stored.min(object.info.size()?);
     object.info.holds |= commit.wrote;
     finish(&mut txn, changed, commit)?;
     put(&mut txn, inode, commit);

@@ -18,6 +18,7 @@
 //! Deliberately absent: which chunk lies where (`model`'s plan and the metadata service know), caches
 //! (`fs/client`), and retrying what a server answered: an error of a server is the caller's to judge.
 
+mod allocated;
 mod batch;
 mod blank;
 mod counters;

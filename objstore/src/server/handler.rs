@@ -16,8 +16,8 @@ use crate::{
         Call, Handler, Incoming, Kept, Listener, MAX_CONTROL, ServeOptions, Serving, WireError,
         WireResult,
         messages::{
-            Answer, BatchWrites, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
-            ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
+            AllocatedItem, Answer, BatchWrites, BySession, ClipItem, Found, ListQuery, Outcome,
+            PunchItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
         },
         serve_with,
     },
@@ -192,6 +192,14 @@ impl Handler for Answerer {
                 None => store.delete_grid(item.object),
             }),
             kind::SPACE => answer(call, |()| store.space()),
+            kind::ALLOCATED => answer(call, |items: Vec<AllocatedItem>| {
+                let look = |item: &AllocatedItem| {
+                    check::name(&item.name)?;
+                    check::kind_of(&item.name, true, "looked through for holes")?;
+                    store.allocated(&item.name, item.from)
+                };
+                items.iter().map(look).collect::<Result<Vec<_>>>()
+            }),
             kind::LIST => answer(call, |query: ListQuery| {
                 query.after.as_ref().map_or(Ok(()), check::name)?;
                 store.list(query.after, (query.limit as usize).clamp(1, MAX_LIST))
@@ -211,9 +219,12 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
             let pieces = vec![Found::Failed(error)];
             call.reply(&encode(&ReadReply::before(pieces))?, &[])
         }
-        kind::SPACE | kind::LIST | kind::READ_BATCH | kind::BLANKS | kind::LOANS => {
-            call.reply(&encode(&Answer::<()>::Err(error))?, &[])
-        }
+        kind::SPACE
+        | kind::LIST
+        | kind::READ_BATCH
+        | kind::BLANKS
+        | kind::LOANS
+        | kind::ALLOCATED => call.reply(&encode(&Answer::<()>::Err(error))?, &[]),
         _ => outcome(call, |_, _| Err((0, error))),
     }
 }

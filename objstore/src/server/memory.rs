@@ -12,7 +12,7 @@ use slabfs_model::{Hyperslab, ObjectId, fill_slab, gather, scatter};
 use crate::{
     error::{Result, StoreError},
     name::{ChunkForm, ChunkName},
-    store::{Blank, ChunkStore, Patches, Place, Space},
+    store::{Allocated, Blank, ChunkStore, Patches, Place, Space},
 };
 
 /// All chunks, dense.
@@ -259,6 +259,15 @@ impl ChunkStore for Memory {
         names.iter().try_for_each(|name| self.spring(name))?;
         self.synced.fetch_add(names.len().max(1), Relaxed);
         Ok(())
+    }
+
+    fn allocated(&self, name: &ChunkName, from: u64) -> Result<Allocated> {
+        let chunks = self.chunks.lock();
+        let len = chunks.get(name).map_or(0, |data| data.len() as u64);
+        Ok(Allocated {
+            bytes: len,
+            next: (from < len).then_some((from, len)),
+        })
     }
 
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {

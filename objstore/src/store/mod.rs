@@ -38,6 +38,15 @@ pub struct Space {
     pub used: u64,
 }
 
+/// Which bytes of a chunk take room; see [`ChunkStore::allocated`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Allocated {
+    /// How many do, to blocks of [`SUMMED`] bytes.
+    pub bytes: u64,
+    /// The first run of them from the byte asked for on: from, and up to.
+    pub next: Option<(u64, u64)>,
+}
+
 /// A place of a chunk, in bytes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
@@ -230,6 +239,11 @@ pub trait ChunkStore: Send + Sync {
     /// Makes cells of a grid chunk fill, and gives their space back where it can. A missing chunk is
     /// fine.
     fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()>;
+
+    /// Which bytes of a grid chunk, in canonical order, take room, from byte `from` on. The others are holes and read as zeros;
+    /// where the fill is another it is not told. Of a chunk that does not exist none take room. What does not fill a page
+    /// may count as data.
+    fn allocated(&self, name: &ChunkName, from: u64) -> Result<Allocated>;
 
     /// Deletes chunks; those that do not exist are no error. All are tried, the first error is told.
     fn delete(&self, names: &[ChunkName]) -> Result<()>;

@@ -57,6 +57,8 @@ pub mod kind {
     /// Names of chunks that the client would read from their files; answered by [`super::Answer`] of [`super::Loans`], with
     /// a file for each chunk that has a mark.
     pub const LOANS: u16 = 0x0112;
+    /// [`super::AllocatedItem`]s; answered by [`super::Answer`] of as many [`crate::store::Allocated`].
+    pub const ALLOCATED: u16 = 0x0113;
 }
 
 /// A request and the session it comes from. One that changes grid chunks is refused when that is over.
@@ -80,6 +82,15 @@ pub struct ReadItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
     pub form: F,
     /// The cells, in the chunk's coordinates.
     pub slab: S,
+}
+
+/// A chunk, and the byte of it from which on its first data is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocatedItem<N = ChunkName> {
+    /// The chunk.
+    pub name: N,
+    /// The byte.
+    pub from: u64,
 }
 
 /// A batch, and the parts of chunks in which the bytes wanted lie. Bytes go item by item; of an item row by row of its

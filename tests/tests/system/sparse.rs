@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::Whence;
 use slabfs_tests::tool::{create, shell};
-use slabfs_tests::{Up, disk, file, needs_mount, poll};
+use slabfs_tests::{Cluster, Random, Up, disk, file, needs_mount, poll};
 
 #[test]
 fn holes_cost_nothing_and_are_found() {
@@ -55,6 +55,104 @@ fn holes_cost_nothing_and_are_found() {
         .read_exact_at(&mut seen, (1 << 30) - 2)
         .expect("read");
     assert_eq!(seen, [0, 0, 7]);
+}
+
+/// The runs of data of a file, as the kernel tells of them.
+fn runs(file: &std::fs::File) -> Vec<(u64, u64)> {
+    let seek = |from: u64, whence| file::seek(file, from as i64, whence).expect("seek");
+    let mut runs = Vec::new();
+    let mut at = 0;
+    while let Some(data) = seek(at, Whence::SeekData) {
+        let hole = seek(data as u64, Whence::SeekHole).expect("a hole, be it the end");
+        runs.push((data as u64, hole as u64));
+        at = hole as u64;
+    }
+    runs
+}
+
+/// Random pages are written and punched; the runs of data are those of a list of pages.
+fn pages_of_a_file(at: &dyn Fn(&str) -> std::path::PathBuf) {
+    const PAGE: u64 = 4096;
+    // Three chunks, the last of them short.
+    const PAGES: u64 = (20 << 20) / PAGE;
+    let path = at("pages");
+    let handle = file::open_new(&path);
+    handle.set_len(PAGES * PAGE).expect("its size");
+    let mut random = Random::new(5);
+    let mut written = vec![false; PAGES as usize];
+    let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let zero = FallocateFlags::FALLOC_FL_ZERO_RANGE;
+    for step in 0..60 {
+        let long = if random.range(0, 4) == 0 { 2500 } else { 40 };
+        let first = random.range(0, PAGES);
+        let count = random.range(1, long).min(PAGES - first);
+        let (from, len) = (first * PAGE, count * PAGE);
+        let data = random.range(0, 5) > 1;
+        written[first as usize..(first + count) as usize].fill(data);
+        match data {
+            true => handle
+                .write_all_at(&vec![7; len as usize], from)
+                .expect("written"),
+            false if step % 2 == 0 => {
+                fallocate(&handle, punch, from as i64, len as i64).expect("punched")
+            }
+            false => fallocate(&handle, zero, from as i64, len as i64).expect("zeroed"),
+        }
+        let mut expected = Vec::<(u64, u64)>::new();
+        for (page, _) in written.iter().enumerate().filter(|(_, written)| **written) {
+            let from = page as u64 * PAGE;
+            match expected.last_mut() {
+                Some((_, upto)) if *upto == from => *upto += PAGE,
+                _ => expected.push((from, from + PAGE)),
+            }
+        }
+        assert_eq!(runs(&handle), expected, "step {step}");
+    }
+    handle.sync_all().expect("synced");
+    let data = written.iter().filter(|written| **written).count() as u64 * PAGE;
+    assert!(data > 0 && data < PAGES * PAGE);
+}
+
+#[test]
+fn holes_are_known_to_the_page() {
+    needs_mount!();
+    let up = Up::start();
+    pages_of_a_file(&|name| up.at(name));
+    let cluster = Cluster::start(2, 1);
+    pages_of_a_file(&|name| cluster.at(0, name));
+}
+
+#[test]
+fn blocks_are_given_back() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.at("f");
+    file::write(&path, vec![7; 32 << 20]);
+    let handle = file::open(&path);
+    let blocks = || handle.metadata().expect("metadata").blocks();
+    for _ in 0..3 {
+        handle.write_all_at(&vec![8; 4 << 20], 0).expect("written");
+        handle.sync_all().expect("synced");
+    }
+    assert_eq!(blocks(), (32 << 20) / 512, "what is written again");
+    let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(&handle, punch, 1 << 20, 20 << 20).expect("punched");
+    assert_eq!(blocks(), (12 << 20) / 512);
+    fallocate(&handle, punch, 1 << 20, 20 << 20).expect("punched again");
+    assert_eq!(blocks(), (12 << 20) / 512);
+    fallocate(
+        &handle,
+        FallocateFlags::FALLOC_FL_ZERO_RANGE,
+        24 << 20,
+        4 << 20,
+    )
+    .expect("zeroed");
+    assert_eq!(blocks(), (8 << 20) / 512);
+    // What programs do with that.
+    let copy = "cp --sparse=auto f g && cmp f g && test $(stat -c %b g) -le 20000
+        tar -cSf t f && test $(stat -c %s t) -lt 10000000 && mkdir x && tar -xSf t -C x && cmp f x/f
+        test $(stat -c %b x/f) -le 20000";
+    shell(up.mnt(), copy).ok();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use slabfs_model::layout::boxes_of_run;
 use super::*;
 use crate::{
     error::Result,
-    store::{LocalOptions, LocalStore, Patches, Space, conformance},
+    store::{Allocated, LocalOptions, LocalStore, Patches, Space, conformance},
 };
 
 /// One server of a fan-out as a chunk store.
@@ -177,6 +177,11 @@ impl ChunkStore for Far {
             [] => self.servers.sync_all(&[self.id]),
             names => self.servers.sync(&self.place(names)),
         }
+    }
+
+    fn allocated(&self, name: &ChunkName, from: u64) -> Result<Allocated> {
+        let found = self.servers.allocated(&[(self.id, name.clone(), from)])?;
+        Ok(found[0])
     }
 
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {

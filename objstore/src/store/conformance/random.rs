@@ -255,6 +255,23 @@ fn clear(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &
     }
 }
 
+/// What takes no room is zero.
+fn allocated(store: &dyn ChunkStore, random: &mut Random, name: &ChunkName, model: &Model) {
+    if !model.form.fill.is_zero() || matches!(name, ChunkName::Free(_)) {
+        return;
+    }
+    let len = model.bytes.len() as u64;
+    let mut at = random.below(len + 1);
+    while at < len {
+        let found = store.allocated(name, at).expect("allocated");
+        let (first, upto) = found.next.unwrap_or((u64::MAX, u64::MAX));
+        assert!(first >= at && upto >= first, "{found:?} from {at}");
+        let hole = &model.bytes[at as usize..first.min(len) as usize];
+        assert!(hole.iter().all(|&b| b == 0), "{name}: {found:?} from {at}");
+        at = upto;
+    }
+}
+
 fn remove(store: &dyn ChunkStore, random: &mut Random, world: &mut World) {
     let Some(name) = pick(random, world) else {
         return;
@@ -291,6 +308,7 @@ fn look(store: &dyn ChunkStore, random: &mut Random, world: &World) {
         .expect("show");
     assert_eq!(told, shown, "{slab:?} of {name} is shown differently");
     let lent = lent(store, &name, &model.form, &slab);
+    allocated(store, random, &name, model);
     let fixed = matches!(name, ChunkName::Free(_));
     assert!(
         lent.is_none_or(|bytes| fixed && bytes == want),

@@ -53,7 +53,7 @@ pub use self::inspect::Held;
 pub(crate) use self::pieces::{part, write_part};
 use self::segment::{Place, Segments};
 use self::shared::Shared;
-use super::{Blank, ChunkStore, Lent, Loan, Patches, Space};
+use super::{Allocated, Blank, ChunkStore, Lent, Loan, Patches, Space};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -362,6 +362,18 @@ impl ChunkStore for LocalStore {
 
     fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
         self.punch_grid(name, form, slab)
+    }
+
+    fn allocated(&self, name: &ChunkName, from: u64) -> Result<Allocated> {
+        let found = self.look(
+            name,
+            &mut |_, bytes| Ok(small::allocated(bytes, from)),
+            &mut |chunk| chunk.allocated(from),
+        );
+        match found {
+            Err(StoreError::Missing(_)) => Ok(Allocated::default()),
+            other => other,
+        }
     }
 
     fn delete(&self, names: &[ChunkName]) -> Result<()> {

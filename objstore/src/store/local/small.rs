@@ -9,18 +9,39 @@ use std::ops::Range;
 
 use super::decode::{self, Packed, Take};
 use super::extent::Extent;
+use super::file::PAGE;
 use super::index::Home;
 use super::segment::{Kind, Place};
 use super::{LocalStore, pieces};
 use crate::error::{Result, StoreError};
 use crate::fill::paint;
 use crate::name::{ChunkForm, ChunkName};
+use crate::store::Allocated;
 
 /// The most waiting records before the disk is asked to catch up.
 const WAITING_MAX: usize = 1024;
 
 thread_local! {
     static RECORD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Which bytes of a record take room: pages of zeros count as holes, since in a chunk's file they would be.
+pub(super) fn allocated(bytes: &[u8], from: u64) -> Allocated {
+    let mut allocated = Allocated::default();
+    let mut at = 0;
+    for page in bytes.chunks(PAGE as usize) {
+        let end = at + page.len() as u64;
+        if page.iter().any(|&byte| byte != 0) {
+            allocated.bytes += page.len() as u64;
+            match &mut allocated.next {
+                None if end > from => allocated.next = Some((at.max(from), end)),
+                Some((_, upto)) if *upto == at => *upto = end,
+                _ => {}
+            }
+        }
+        at = end;
+    }
+    allocated
 }
 
 impl LocalStore {

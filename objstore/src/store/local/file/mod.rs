@@ -17,6 +17,7 @@
 //! Readers hold the state's lock shared and look at the file through a mapping ([`map`]); writers
 //! hold it exclusively. Elsewhere: what the bytes mean (`large`), which files are open (`files`).
 
+mod allocated;
 pub(super) mod clear;
 mod filled;
 pub(super) mod group;

@@ -237,6 +237,10 @@ impl ChunkStore for Recorder<'_> {
         *self.1.lock() = Some(names.to_vec());
         self.0.sync(names)
     }
+    fn allocated(&self, name: &ChunkName, from: u64) -> Result<Allocated> {
+        self.0.allocated(name, from)
+    }
+
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
         self.0.list(after, limit)
     }
