@@ -35,6 +35,7 @@ use crate::dump::Dumps;
 use crate::keys;
 use crate::kv::{Batch, KvError, MetaKv};
 use crate::locks::Home;
+use crate::namespace::Removed;
 use crate::placement::{Passes, Retired, Servers};
 use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
@@ -53,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) dumps: Dumps,
     pub(crate) locks: Home,
     pub(crate) rights: crate::rights::Home,
+    pub(crate) removed: Removed,
     state: Mutex<State>,
     /// The copies of the state, for a look without its lock.
     pub(crate) seen: Arc<Seen>,
@@ -301,6 +303,7 @@ impl Core {
             kv,
             dumps: Dumps::default(),
             rights: crate::rights::Home::new(RightsLife(life), before.clone(), earlier),
+            removed: Removed::default(),
             locks: Home::new(LockLife(life), before, Instant::now() + options.lease),
             tilings: Tilings::new(options.cached_records),
             tags,

@@ -13,6 +13,7 @@ use crate::api::{Ino, Kind, MdError, Reply, Time};
 use crate::core::{Core, Ctx, Holders, SlotChange, State};
 use crate::keys;
 use crate::kv::{Batch, Lsn};
+use crate::namespace::Remembered;
 use crate::placement::RetireKey;
 use crate::records::{Body, Inode, Object, Slot, Writer, encode};
 use crate::tags::Entries;
@@ -33,6 +34,7 @@ pub(crate) struct Txn<'a> {
     retired: Vec<(ServerId, RetireKey)>,
     purges: Vec<(Ino, u32)>,
     waiting: Vec<Ino>,
+    removed: Vec<Remembered>,
     /// What changes in the index of tags.
     pub(crate) tags: Entries,
     made: i64,
@@ -53,6 +55,7 @@ impl<'a> Txn<'a> {
             retired: Vec::new(),
             purges: Vec::new(),
             waiting: Vec::new(),
+            removed: Vec::new(),
             tags: Entries::default(),
             made: 0,
         }
@@ -236,6 +239,7 @@ impl<'a> Txn<'a> {
             }
             Body::Directory { .. } | Body::Symlink(_) | Body::Node => {}
         }
+        self.removed.push(Remembered::of(inode));
         self.made -= 1;
         self.set(ino, None);
         Ok(())
@@ -301,6 +305,7 @@ impl<'a> Txn<'a> {
         let lsn = self.write()?;
         let gone = self.inodes.iter().filter(|(_, inode)| inode.is_none());
         self.core.rights.gone(gone.map(|(ino, _)| *ino));
+        self.core.removed.add(self.removed.drain(..));
         let state = &mut *self.state;
         for (ino, _) in &self.inodes {
             state.closed.forget(*ino);

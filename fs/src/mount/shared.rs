@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, Request};
-use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, SetAttr, Time};
+use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time};
 
 use crate::call;
 use crate::client::{Caches, Client, FsError};
@@ -242,7 +242,10 @@ impl Shared {
     /// The attributes of an inode as the kernel is told of them.
     pub(super) fn attributes(&self, inode: u64) -> Outcome<Shown> {
         match self.node(inode)? {
-            Node::Plain(ino) => Ok(self.shown(&self.client.getattr(ino)?)),
+            Node::Plain(ino) => {
+                let found = self.client.getattr(ino);
+                Ok(self.shown(&self.or_removed(ino, None, found)?))
+            }
             Node::Selection(node) => {
                 let entry = self.client.getattr(node.object)?;
                 self.shown_selection(inode, &node, &entry)
@@ -256,6 +259,20 @@ impl Shared {
                 };
                 Ok(self.shown_hidden(inode, hidden, repeats.as_ref().map(|entry| &entry.attr)))
             }
+        }
+    }
+
+    /// What was found of an inode, or what is remembered of it, with these attributes set, if it was removed: the kernel
+    /// asks only for what somebody has.
+    pub(super) fn or_removed(
+        &self,
+        ino: Ino,
+        set: Option<SetAttr>,
+        found: Result<Entry, FsError>,
+    ) -> Result<Entry, FsError> {
+        match found {
+            Err(FsError::Md(MdError::NotFound)) => Ok(self.client.md().removed(ino, set)?),
+            found => found,
         }
     }
 

@@ -349,6 +349,11 @@ impl Md {
         self.entry(Op::GetAttr { ino })
     }
 
+    /// Attributes of an inode that was removed, after setting what is given.
+    pub fn removed(&self, ino: Ino, set: Option<SetAttr>) -> Result<Entry, MdError> {
+        self.entry(Op::Removed { ino, set })
+    }
+
     /// Makes an inode with a name; see [`Create`].
     pub fn create(&self, create: Create) -> Result<Created, MdError> {
         expect!(self.call(Op::Create(create))?, Reply::Created(created) => created)

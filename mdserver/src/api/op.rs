@@ -574,6 +574,14 @@ pub enum Op {
         /// Which; none: all.
         change: Option<u64>,
     },
+    /// Attributes of an inode that was removed, for who has it still; sets them before if they are given. Reply `Entry`
+    /// without info, or `NotFound` where that is too long ago.
+    Removed {
+        /// Inode.
+        ino: Ino,
+        /// What to set.
+        set: Option<SetAttr>,
+    },
 }
 
 /// Arguments of [`Op::Commit`].
@@ -639,6 +647,7 @@ impl Op {
                 | Self::TellSize { .. }
                 | Self::Look { .. }
                 | Self::TellForgot { .. }
+                | Self::Removed { .. }
         )
     }
 

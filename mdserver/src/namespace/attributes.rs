@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::directory::find_with;
-use crate::api::{Ino, Kind, MAX_NAME, MdError, Reply, SetAttr, SetTime, Time};
+use crate::api::{Attr, Ino, Kind, MAX_NAME, MdError, Reply, SetAttr, SetTime, Time};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::{Body, Inode};
@@ -64,9 +64,13 @@ pub(crate) fn get_attr(core: &Core, ino: Ino) -> Result<Reply, MdError> {
     Ok(Reply::Entry(core.inode(ino)?.entry()))
 }
 
-/// Target of a symbolic link.
+/// Target of a symbolic link, also of one that was removed.
 pub(crate) fn read_link(core: &Core, ino: Ino) -> Result<Reply, MdError> {
-    match &core.inode(ino)?.body {
+    let inode = match core.inode(ino) {
+        Err(MdError::NotFound) => return core.removed.target(ino).map(Reply::Bytes),
+        found => found?,
+    };
+    match &inode.body {
         Body::Symlink(target) => Ok(Reply::Bytes(target.clone())),
         _ => Err(MdError::Invalid("not a symbolic link".to_owned())),
     }
@@ -77,7 +81,14 @@ pub(crate) fn set_attr(core: &Core, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result
     let mut txn = core.begin(ctx)?;
     let now = txn.now;
     let mut inode = txn.inode(ino)?;
-    let attr = &mut txn.own(&mut inode).attr;
+    self::set(&mut txn.own(&mut inode).attr, set, now)?;
+    txn.put(inode);
+    let entry = txn.inode(ino)?.entry();
+    txn.commit(Reply::Entry(entry))
+}
+
+/// Sets what is given.
+pub(super) fn set(attr: &mut Attr, set: SetAttr, now: Time) -> Result<(), MdError> {
     if let Some(mode) = set.mode {
         if attr.kind == Kind::Symlink {
             return Err(MdError::NotSupported(
@@ -94,9 +105,7 @@ pub(crate) fn set_attr(core: &Core, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result
     if let Some(time) = set.mtime {
         attr.mtime = resolve(time, now)?;
     }
-    txn.put(inode);
-    let entry = txn.inode(ino)?.entry();
-    txn.commit(Reply::Entry(entry))
+    Ok(())
 }
 
 fn resolve(time: SetTime, now: Time) -> Result<Time, MdError> {

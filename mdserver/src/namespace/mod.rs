@@ -3,7 +3,7 @@
 //! What holds: an inode's `nlink` is the number of slots that name it (of a directory: 2 and one for
 //! each directory in it); a directory's `entries` is the number of its slots in use; a directory has
 //! one parent, and following parents leads to the root. An inode without a name lives on as an
-//! *orphan* while somebody has it open.
+//! *orphan* while somebody has it open; of what went its attributes are remembered for a while (`removed`).
 
 mod attributes;
 mod create;
@@ -14,6 +14,7 @@ mod listing;
 mod open;
 mod places;
 mod remove;
+mod removed;
 mod rename;
 mod touched;
 mod xattr;
@@ -28,6 +29,7 @@ pub(crate) use directory::home;
 pub(crate) use listing::read_dir;
 pub(crate) use open::{close, open, release};
 pub(crate) use remove::{rmdir, unlink};
+pub(crate) use removed::{Remembered, Removed, removed};
 pub(crate) use rename::{Place, rename};
 pub(crate) use touched::touched;
 pub(crate) use xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};

@@ -107,6 +107,7 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
             namespace::rename(core, ctx, &from, &to, flags)
         }
         Op::ReadLink { ino } => namespace::read_link(core, ino),
+        Op::Removed { ino, set } => namespace::removed(core, ino, set),
         Op::ReadDir { ino, cookie, limit } => namespace::read_dir(core, ino, cookie, limit),
         Op::SetAttr { ino, set } => namespace::set_attr(core, ctx, ino, set),
         Op::SetXattr {

@@ -1,11 +1,15 @@
 //! Directories: making, removing, listing large ones while they change.
 
 use std::collections::HashSet;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
 use slabfs_tests::file::{self, errno};
-use slabfs_tests::{Up, needs_mount};
+use slabfs_tests::{Cluster, Up, needs_mount};
 
 #[test]
 fn making_and_removing() {
@@ -186,4 +190,67 @@ fn the_hidden_directory() {
     assert!(std::fs::remove_file(up.at(".slabfs/stats")).is_err());
     assert!(std::fs::create_dir(up.at(".slabfs")).is_err());
     assert!(!up.at("d/.slabfs").exists(), "only in the root");
+}
+
+/// What was removed, or replaced, by this mount or by another, is there for who has it: without links, and empty.
+fn what_is_held(here: &dyn Fn(&str) -> PathBuf, there: &dyn Fn(&str) -> PathBuf) {
+    use nix::fcntl::{OFlag, open, openat, readlinkat};
+    use nix::sys::stat::{Mode, fchmod, fstat, futimens};
+    let mode = Mode::from_bits_truncate(0o700);
+    let held = |path: &Path, flags: OFlag| open(path, flags, Mode::empty()).expect("held");
+    // Longer than anything that the kernel keeps of attributes.
+    let later = || std::thread::sleep(Duration::from_millis(1200));
+    for replaced in [false, true] {
+        let (gone, new) = (here("gone"), there("new"));
+        std::fs::create_dir(&gone).expect("made");
+        let dir = held(&gone, OFlag::O_RDONLY | OFlag::O_DIRECTORY);
+        match replaced {
+            false => std::fs::remove_dir(there("gone")).expect("removed"),
+            true => {
+                std::fs::create_dir(&new).expect("made");
+                std::fs::rename(&new, there("gone")).expect("renamed");
+            }
+        }
+        for _ in 0..2 {
+            assert_eq!(fstat(&dir).expect("fstat").st_nlink, 0);
+            fchmod(&dir, mode).expect("fchmod");
+            assert_eq!(fstat(&dir).expect("fstat").st_mode & 0o777, 0o700);
+            let time = TimeSpec::new(1234, 0);
+            futimens(&dir, &time, &time).expect("futimens");
+            assert_eq!(fstat(&dir).expect("fstat").st_mtime, 1234);
+            let flags = OFlag::O_CREAT | OFlag::O_WRONLY;
+            let made = openat(&dir, "x", flags, mode).map(drop);
+            assert_eq!(made, Err(Errno::ENOENT));
+            let listed = std::fs::read_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+            assert_eq!(listed.expect("a listing").count(), 0);
+            later();
+        }
+        if replaced {
+            std::fs::remove_dir(here("gone")).expect("removed");
+        }
+    }
+    let path = OFlag::O_PATH | OFlag::O_NOFOLLOW;
+    file::write(&here("f"), "bytes");
+    std::os::unix::fs::symlink("somewhere", here("l")).expect("a link");
+    let (file, link) = (held(&here("f"), path), held(&here("l"), path));
+    for name in ["f", "l"] {
+        std::fs::remove_file(there(name)).expect("removed");
+    }
+    later();
+    assert_eq!(fstat(&file).expect("fstat").st_nlink, 0);
+    assert_eq!(fstat(&file).expect("fstat").st_size, 5);
+    assert_eq!(fstat(&link).expect("fstat").st_nlink, 0);
+    assert_eq!(readlinkat(&link, "").expect("readlink"), "somewhere");
+    // A name that was taken again is another inode's.
+    file::write(&there("f"), "new");
+    assert_eq!(std::fs::metadata(here("f")).expect("stat").len(), 3);
+}
+
+#[test]
+fn what_was_removed_and_is_held() {
+    needs_mount!();
+    let up = Up::start();
+    what_is_held(&|name| up.at(name), &|name| up.at(name));
+    let cluster = Cluster::start(1, 2);
+    what_is_held(&|name| cluster.at(0, name), &|name| cluster.at(1, name));
 }

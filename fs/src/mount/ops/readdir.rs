@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use fuser::{INodeNo, ReplyDirectory};
-use slabfs_mdserver::api::{Attr, DirEntry, Ino, Kind, ROOT};
+use slabfs_mdserver::api::{Attr, DirEntry, Ino, Kind, MdError, ROOT};
 
 use super::search;
 use crate::mount::attr::file_type;
@@ -161,7 +161,11 @@ fn dots(
             None if inode == ROOT.0 => ROOT.0,
             None => {
                 let directory = slabfs_model::ObjectId(inode);
-                shared.client.md().lookup(directory, b"..")?.attr.ino.0
+                match shared.client.md().lookup(directory, b"..") {
+                    // It was removed while it is open: nothing more is in it.
+                    Err(MdError::NotFound) => return Ok(true),
+                    parent => parent?.attr.ino.0,
+                }
             }
         };
         return Ok(dot(parent, b"..", 2));
@@ -178,7 +182,11 @@ fn list_entries(
 ) -> Outcome<()> {
     let mut cookie = if offset <= 2 { 0 } else { offset };
     loop {
-        let page = shared.client.md().readdir(directory, cookie, PAGE)?;
+        let page = match shared.client.md().readdir(directory, cookie, PAGE) {
+            // It was removed while it is open: then it is empty.
+            Err(MdError::NotFound) => return Ok(()),
+            page => page?,
+        };
         let Some(last) = page.last() else {
             return Ok(());
         };
