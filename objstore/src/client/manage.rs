@@ -1,11 +1,13 @@
 //! Everything that is neither read nor write: sealing, clipping, punching, deleting, syncing, looking.
 
+use std::time::Instant;
+
 use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::{Hyperslab, ObjectId, ServerId};
 use smallvec::SmallVec;
 
 use super::{
-    ClipPiece, PunchPiece, SealPiece, Servers, Target,
+    AGAIN, AGAIN_AT_MOST, ClipPiece, PunchPiece, SealPiece, Servers, Target,
     fanout::{Asker, Failure, Job, Message, Request, Sorter, decode, encode, store_error, weight},
     target,
     write::failure,
@@ -15,7 +17,7 @@ use crate::{
     name::{ChunkForm, ChunkName},
     store::{ChunkStore, Space},
     wire::{
-        Incoming, WireResult,
+        Incoming, Pool, WireResult,
         messages::{
             Answer, BySession, ClipItem, ListQuery, Listing, PunchItem, SealItem, Wipe, kind,
         },
@@ -203,39 +205,53 @@ impl Servers {
             .map_err(|(_, e)| e)
     }
 
-    /// Asks one server for a value.
+    /// Asks one server for a value; waits while it is there and cannot answer, as for want of descriptors.
     fn ask<Q: Serialize, T: DeserializeOwned>(
         &self,
         server: ServerId,
         kind: u16,
         query: &Q,
-        local: impl FnOnce(&dyn ChunkStore) -> Result<T>,
+        local: impl Fn(&dyn ChunkStore) -> Result<T>,
     ) -> Result<T> {
+        let (session, until) = (self.session(), self.until());
         let table = self.table();
-        let pool = match target(&table, server)? {
-            Target::Local(store) => return local(store.as_ref()),
-            Target::Remote(pool) => pool,
-        };
-        let fail = |e| store_error(server, pool, e);
-        let control = encode(query).map_err(fail)?;
-        let mut answer: Option<Answer<T>> = None;
-        pool.call_with(
-            kind,
-            &control,
-            &[],
-            self.until(),
-            &mut |control, incoming| {
-                answer = Some(decode(control, incoming)?);
-                Ok(())
-            },
-        )
-        .map_err(fail)?;
-        answer.unwrap_or_else(|| {
-            Err(StoreError::Protocol(format!(
-                "data server {server}: no answer"
-            )))
-        })
+        let target = target(&table, server)?;
+        let mut pause = AGAIN;
+        loop {
+            let answer = match target {
+                Target::Local(store) => local(store.as_ref()),
+                Target::Remote(pool) => ask_once(server, pool, kind, query, until),
+            };
+            match answer {
+                Err(StoreError::Unavailable { .. }) if self.pause(session, pause, until) => {
+                    pause = (pause * 2).min(AGAIN_AT_MOST);
+                }
+                answer => return answer,
+            }
+        }
     }
+}
+
+fn ask_once<Q: Serialize, T: DeserializeOwned>(
+    server: ServerId,
+    pool: &Pool,
+    kind: u16,
+    query: &Q,
+    until: Instant,
+) -> Result<T> {
+    let fail = |e| store_error(server, pool, e);
+    let control = encode(query).map_err(fail)?;
+    let mut answer: Option<Answer<T>> = None;
+    pool.call_with(kind, &control, &[], until, &mut |control, incoming| {
+        answer = Some(decode(control, incoming)?);
+        Ok(())
+    })
+    .map_err(fail)?;
+    answer.unwrap_or_else(|| {
+        Err(StoreError::Protocol(format!(
+            "data server {server}: no answer"
+        )))
+    })
 }
 
 /// Items of one kind for one server.

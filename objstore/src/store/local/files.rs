@@ -304,7 +304,7 @@ fn unless_removed(synced: Result<()>, name: &ChunkName, watch: &Watch<'_>) -> Re
 }
 
 /// Raises this process's limit of open files as far as it may, and says what it is.
-fn raise_file_limit() -> usize {
+pub(super) fn raise_file_limit() -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return 256;
     };

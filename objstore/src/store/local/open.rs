@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use super::catalogue;
 use super::directory::{Directory, Found};
 use super::file::read_head;
-use super::files::Files;
+use super::files::{Files, raise_file_limit};
 use super::index::{Home, Index};
 use super::roll::{Roll, Stale};
 use super::segment::{FoundRecord, Known, Segments};
@@ -53,6 +53,9 @@ impl LocalStore {
             Arc::clone(&shared),
             opening << SEQUENCES,
             known,
+            options
+                .open_files
+                .unwrap_or_else(|| (raise_file_limit() / 8).clamp(16, 1024)),
         )?;
         let (roll, stale) = Roll::open(&directory, Arc::clone(&shared))?;
         let files = Files::new(

@@ -41,6 +41,47 @@ fn conforms_with_few_open_files_and_syncs() {
 }
 
 #[test]
+fn many_segments_are_open_by_turns() {
+    const CHUNKS: u64 = 5500;
+    const BYTES: u64 = 60_000;
+    let dir = tempfile::tempdir().unwrap();
+    let options = || LocalOptions {
+        fsync: false,
+        open_files: Some(2),
+    };
+    let open = || {
+        let links = std::fs::read_dir("/proc/self/fd").unwrap();
+        let paths = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+        let own = dir.path().to_owned();
+        paths
+            .filter(|path| path.starts_with(&own) && path.extension().is_some_and(|e| e == "seg"))
+            .count()
+    };
+    let form = conformance::form(&[BYTES], 1, slabfs_model::Codec::None, &[]);
+    let data = |id: u64| vec![(id % 251) as u8; BYTES as usize];
+    let name = conformance::free;
+    let store = LocalStore::open(dir.path(), options()).unwrap();
+    for id in 0..CHUNKS {
+        let data = data(id);
+        store.put(&name(id), &form, &[IoSlice::new(&data)]).unwrap();
+        if id % 1000 == 999 {
+            store.sync(&[]).unwrap();
+        }
+    }
+    store.sync(&[]).unwrap();
+    let whole = Hyperslab::whole(&form.shape);
+    let same = |store: &LocalStore| {
+        for id in (0..CHUNKS).rev().step_by(37) {
+            assert!(conformance::read(store, &name(id), &form, &whole) == data(id));
+        }
+        assert!(open() <= 3, "{} segments are open", open());
+    };
+    same(&store);
+    drop(store);
+    same(&LocalStore::open(dir.path(), options()).unwrap());
+}
+
+#[test]
 fn names_too_long_for_a_file_are_found_again() {
     let dir = tempfile::tempdir().unwrap();
     let at: Vec<u64> = (0..32).map(|axis| u64::MAX - axis).collect();

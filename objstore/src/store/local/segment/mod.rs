@@ -12,11 +12,12 @@
 //! Deliberately elsewhere: which record of a name counts, and when an old one may die (`small`).
 
 mod dead;
+mod descriptors;
 pub(super) mod record;
 mod scan;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use parking_lot::{Mutex, RwLock};
 
 use self::dead::Dead;
+use self::descriptors::{Descriptor, Descriptors};
 pub(super) use self::record::Kind;
 use self::record::{DEAD, STATE_AT};
 pub(super) use self::scan::{FoundRecord, Known};
@@ -110,13 +112,12 @@ impl Place {
 struct Segment {
     number: u32,
     path: PathBuf,
-    file: File,
+    descriptor: Arc<Descriptor>,
     salt: u64,
     state: Mutex<State>,
     /// Syncs begun and done; both start at 1, so that stamp 0 is always on disk.
     begun: AtomicU32,
     done: AtomicU32,
-    dirty: AtomicBool,
     poisoned: AtomicBool,
     syncing: Mutex<()>,
 }
@@ -145,6 +146,7 @@ pub(super) struct Segments {
     list: RwLock<BTreeMap<u32, Arc<Segment>>>,
     active: Mutex<Active>,
     sequence: AtomicU64,
+    descriptors: Arc<Descriptors>,
 }
 
 thread_local! {
@@ -203,12 +205,20 @@ impl Segments {
         all.push(IoSlice::new(head));
         all.extend(data.iter().copied());
         all.push(IoSlice::new(foot));
-        if let Err((_, error)) = pieces::write_at(&segment.file, u64::from(offset), &all) {
+        let file = match segment.descriptor.file() {
+            Ok(file) => file,
+            Err(error) => {
+                // Nothing stands there, so that nothing has to be marked as dead.
+                self.let_go(&segment, &place);
+                return Err(StoreError::from_io("open", &segment.path, &error));
+            }
+        };
+        if let Err((_, error)) = pieces::write_at(&file, u64::from(offset), &all) {
             self.abandon(&segment, &place);
             return Err(StoreError::from_io("append to", &segment.path, &error));
         }
         place.stamp = segment.begun.load(Ordering::SeqCst);
-        segment.dirty.store(true, Ordering::SeqCst);
+        segment.descriptor.dirty.store(true, Ordering::SeqCst);
         Ok(place)
     }
 
@@ -256,7 +266,8 @@ impl Segments {
         head[12..16].copy_from_slice(&number.to_le_bytes());
         file.write_all_at(&head, 0).map_err(fail)?;
         self.directory.note_change(&path);
-        let segment = Arc::new(Segment::new(number, path, file, self.directory.id()));
+        let descriptor = self.descriptors.opened(&path, file);
+        let segment = Arc::new(Segment::new(number, path, descriptor, self.directory.id()));
         self.list.write().insert(number, Arc::clone(&segment));
         Ok(segment)
     }
@@ -282,16 +293,17 @@ impl Segments {
 
     fn bury(&self, segment: &Arc<Segment>, place: &Place) -> Result<()> {
         let foot = place.offset + record::foot_at(place.head, place.data);
+        let file = segment.descriptor.file();
+        let file = file.map_err(|e| StoreError::from_io("open", &segment.path, &e))?;
         for at in [place.offset, foot] {
             // Writing one byte that is there needs no room on the disk.
-            let written = segment.file.write_all_at(&[DEAD], u64::from(at + STATE_AT));
+            let written = file.write_all_at(&[DEAD], u64::from(at + STATE_AT));
             written.map_err(|e| StoreError::from_io("write", &segment.path, &e))?;
         }
-        segment.dirty.store(true, Ordering::SeqCst);
+        segment.descriptor.dirty.store(true, Ordering::SeqCst);
+        self.let_go(segment, place);
         let pages = {
             let mut state = segment.state.lock();
-            state.live -= u64::from(place.total());
-            state.dead.add(place.offset..place.offset + place.total());
             if state.dead.pending() >= PUNCH_AT && !(state.full && state.live == 0) {
                 state.dead.take_pages()
             } else {
@@ -301,11 +313,18 @@ impl Segments {
         for range in pages {
             let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             // A filesystem that cannot punch gives the room back when the segment goes.
-            if fallocate(&segment.file, flags, range.start.into(), range.len() as i64).is_err() {
+            if fallocate(&*file, flags, range.start.into(), range.len() as i64).is_err() {
                 break;
             }
         }
         self.drop_if_dead(segment)
+    }
+
+    /// Counts the room of a record as dead.
+    fn let_go(&self, segment: &Segment, place: &Place) {
+        let mut state = segment.state.lock();
+        state.live -= u64::from(place.total());
+        state.dead.add(place.offset..place.offset + place.total());
     }
 
     fn drop_if_dead(&self, segment: &Arc<Segment>) -> Result<()> {
@@ -334,10 +353,11 @@ impl Segments {
             return Ok(None);
         };
         out.resize(place.data as usize, 0);
-        match segment
-            .file
-            .read_exact_at(out, u64::from(place.offset + place.head))
-        {
+        let read = segment
+            .descriptor
+            .file()
+            .and_then(|file| file.read_exact_at(out, u64::from(place.offset + place.head)));
+        match read {
             Ok(()) => Ok((crc32c(out) == place.crc).then_some(())),
             Err(e)
                 if e.kind() == io::ErrorKind::UnexpectedEof
@@ -353,9 +373,10 @@ impl Segments {
     pub(super) fn form(&self, place: &Place) -> Option<ChunkForm> {
         let segment = self.segment(place.segment)?;
         let foot = place.offset + record::foot_at(place.head, place.data);
+        let file = segment.descriptor.file().ok()?;
         [place.offset, foot].into_iter().find_map(|at| {
             let mut bytes = vec![0; place.head as usize];
-            segment.file.read_exact_at(&mut bytes, u64::from(at)).ok()?;
+            file.read_exact_at(&mut bytes, u64::from(at)).ok()?;
             record::read(&bytes, at, segment.number, segment.salt).map(|record| record.form)
         })
     }
@@ -396,19 +417,18 @@ impl Segments {
 }
 
 impl Segment {
-    fn new(number: u32, path: PathBuf, file: File, store: [u8; 16]) -> Self {
+    fn new(number: u32, path: PathBuf, descriptor: Arc<Descriptor>, store: [u8; 16]) -> Self {
         let mut seed = [0; 20];
         seed[..16].copy_from_slice(&store);
         seed[16..].copy_from_slice(&number.to_le_bytes());
         Self {
             number,
             path,
-            file,
+            descriptor,
             salt: xxhash_rust::xxh3::xxh3_64(&seed),
             state: Mutex::default(),
             begun: AtomicU32::new(1),
             done: AtomicU32::new(1),
-            dirty: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             syncing: Mutex::default(),
         }
@@ -422,11 +442,14 @@ impl Segment {
                 "an earlier sync failed, and what it was to save may be lost",
             )));
         }
-        if !self.dirty.swap(false, Ordering::SeqCst) {
+        if !self.descriptor.dirty.load(Ordering::SeqCst) {
             return Ok(());
         }
+        // Open as long as anything is dirty, and held from here on.
+        let file = self.descriptor.file().map_err(fail)?;
+        self.descriptor.dirty.store(false, Ordering::SeqCst);
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        if let Err(error) = shared.sync_file(&self.file, &self.path) {
+        if let Err(error) = shared.sync_file(&file, &self.path) {
             self.poisoned.store(true, Ordering::SeqCst);
             return Err(fail(error));
         }

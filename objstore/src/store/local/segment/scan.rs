@@ -6,7 +6,7 @@
 //! record is found although the head is gone. A record of which nothing but a part of the head was written
 //! when the process was killed is taken out. What cannot be explained is told in the log.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 
+use super::descriptors::Descriptors;
 use super::record::{self, ALIGN, FOOT_ALIGN, Record};
 use super::{Active, MAGIC, SEGMENT_HEAD, SEGMENT_MAX, Segment, Segments, VERSION};
 use crate::checksum::crc32c;
@@ -49,12 +50,13 @@ pub(in crate::store::local) struct Known {
 
 impl Segments {
     /// Opens all segments and finds their live records. `first` is a sequence number above all that
-    /// were given out before.
+    /// were given out before; about `most_open` files are open at a time.
     pub(in crate::store::local) fn open(
         directory: Arc<Directory>,
         shared: Arc<Shared>,
         first: u64,
         mut known: Known,
+        most_open: usize,
     ) -> Result<(Self, Vec<FoundRecord>)> {
         let numbers = numbers(&directory)?;
         let next_number = numbers.last().map_or(1, |(number, _)| number + 1);
@@ -68,6 +70,7 @@ impl Segments {
                 next_number,
             }),
             sequence: AtomicU64::new(first),
+            descriptors: Descriptors::new(most_open),
         };
         known
             .records
@@ -84,20 +87,15 @@ impl Segments {
                     .partition_point(|(_, place)| place.segment <= number);
             let of_segment = &known.records[of_segment];
             let fail = |e: io::Error| StoreError::from_io("read", &path, &e);
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(&path)
-                .map_err(fail)?;
-            let len = file
-                .metadata()
+            let len = std::fs::metadata(&path)
                 .map_err(fail)?
                 .len()
                 .min(u64::from(u32::MAX / 2)) as u32;
+            let descriptor = segments.descriptors.closed(&path);
             let segment = Arc::new(Segment::new(
                 number,
                 path.clone(),
-                file,
+                descriptor,
                 segments.directory.id(),
             ));
             let records = if known.is_current {
@@ -113,7 +111,7 @@ impl Segments {
                     .collect()
             } else {
                 buffer.clear();
-                read_all(&segment.file, &mut buffer).map_err(fail)?;
+                read_all(&*segment.descriptor.file().map_err(fail)?, &mut buffer).map_err(fail)?;
                 check_head(&segment, &buffer)?;
                 records(&segment, &buffer, of_segment)
             };
@@ -360,7 +358,8 @@ fn forget(segment: &Segment, at: u32, there: u32) {
         "{path}: the chunk at byte {at} was being written when the server was killed; no fsync had told of it, and it is taken out"
     );
     let zeros = vec![0; there as usize];
-    if let Err(error) = segment.file.write_all_at(&zeros, at.into()) {
+    let written = segment.descriptor.file();
+    if let Err(error) = written.and_then(|file| file.write_all_at(&zeros, at.into())) {
         tracing::info!("{path}: it stays until the next start: {error}");
     }
 }

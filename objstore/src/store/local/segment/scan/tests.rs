@@ -24,6 +24,7 @@ fn segments(dir: &std::path::Path) -> (Segments, Vec<FoundRecord>) {
         Arc::new(Shared::new(1, true, false)),
         1,
         Known::default(),
+        16,
     )
     .unwrap()
 }
@@ -57,7 +58,7 @@ fn write(dir: &std::path::Path, count: u64) -> Vec<Place> {
 
 fn flip(dir: &std::path::Path, at: u32) {
     use std::os::unix::fs::FileExt;
-    let file = OpenOptions::new()
+    let file = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open(dir.join("segments/00000001.seg"))
@@ -119,7 +120,7 @@ fn a_record_that_a_kill_cut_off_in_its_head_is_taken_out_once() {
     let dir = tempfile::tempdir().unwrap();
     let places = write(dir.path(), 100);
     let path = dir.path().join("segments/00000001.seg");
-    let file = OpenOptions::new()
+    let file = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open(path)
@@ -159,6 +160,7 @@ fn a_segment_of_another_version_is_refused() {
         Arc::new(Shared::new(1, true, false)),
         1,
         Known::default(),
+        16,
     );
     assert!(
         outcome
