@@ -110,6 +110,16 @@ pub(crate) fn tile(ino: Ino, generation: u32, order: u64) -> Vec<u8> {
     Key::table(b't', 20).u64(ino.0).u32(generation).u64(order).0
 }
 
+/// A box around the records of a block of orders; of level 0 the mark that boxes are there.
+pub(crate) fn bounds(ino: Ino, generation: u32, level: u8, block: u64) -> Vec<u8> {
+    Key::table(b'b', 21)
+        .u64(ino.0)
+        .u32(generation)
+        .bytes(&[level])
+        .u64(block)
+        .0
+}
+
 /// A chunk that was replaced and waits for the object to be settled.
 pub(crate) fn waiting(ino: Ino, generation: u32, version: Version, chunk: ChunkId) -> Vec<u8> {
     Key::table(b'w', 28)
@@ -252,6 +262,8 @@ pub(crate) fn describe(key: &[u8]) -> String {
         }),
         (Some(b't'), ..) => numbers(key, [8, 4, 8])
             .map(|[ino, _, order]| format!("chunk record {order} of object {ino}")),
+        (Some(b'b'), ..) => numbers(key, [8, 4, 1, 8])
+            .map(|[ino, _, level, block]| format!("box {block} of level {level} of object {ino}")),
         (Some(b'w'), ..) => numbers(key, [8, 4, 8, 8])
             .map(|[ino, _, _, chunk]| format!("replaced chunk {chunk} of object {ino}")),
         (Some(b'z'), Some([ino]), _) => Some(format!("old chunks of object {ino}")),
@@ -311,6 +323,7 @@ mod tests {
             (name(ino, ino, 4), "place 4 in 3 of inode 3"),
             (xattr(ino, b"user.a"), "attribute user.a of inode 3"),
             (tile(ino, 4, 5), "chunk record 5 of object 3"),
+            (bounds(ino, 4, 1, 5), "box 5 of level 1 of object 3"),
             (NEXT_INO.to_vec(), "the counter ino"),
             (b"?\0".to_vec(), "key ?\\x00"),
         ] {

@@ -5,7 +5,7 @@ use crate::keys;
 use crate::records::Later;
 
 /// The letters of the tables.
-const TABLES: &[u8] = b"deimnopqrstvwxz";
+const TABLES: &[u8] = b"bdeimnopqrstvwxz";
 
 /// Numbers below these may have been given.
 #[derive(Debug, Default)]

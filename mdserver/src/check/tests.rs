@@ -448,6 +448,19 @@ fn tilings() {
         tile.slab.axes = axes;
         with(key, encode(&tile).unwrap())
     });
+    // Boxes that do not have the records that are there.
+    names(
+        &[Class::Tile],
+        &["outside the box of its block on level 1"],
+        |_, md| {
+            let a = ino(md, "a");
+            let generation = info(md.getattr(a).unwrap()).generation;
+            with(keys::bounds(a, generation, 0, 0), encode(&()).unwrap())
+        },
+    );
+    names(&[Class::Tile], &["belongs to no object"], |_, _| {
+        with(keys::bounds(ObjectId(9999), 1, 0, 0), encode(&()).unwrap())
+    });
     names(&[Class::Order], &["to be taken apart"], |_, md| {
         with(keys::purge(ino(md, "a")), encode(&77u32).unwrap())
     });

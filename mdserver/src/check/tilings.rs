@@ -57,6 +57,13 @@ impl Here {
     }
 }
 
+/// The level on which a record lies outside the box of its block, where there are boxes.
+fn unboxed(walk: &Walk<'_>, here: &Here, object: &Object, order: u64, tile: &Tile) -> Option<u8> {
+    let of = (ObjectId(here.ino?), object.info.generation);
+    let record = tile.clone().record(order);
+    crate::tilings::unboxed(walk.kv, of, &record)
+}
+
 /// Reads all notes of what is taken apart, all records and all waiting chunks.
 pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
     walk.each(keys::purges(), PAGE, |walk, key, value| {
@@ -90,6 +97,20 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         };
         here.enter(walk, facts, ino)?;
         record(walk, facts, &here, (key, generation as u32, order), tile);
+        Ok(())
+    })?;
+    let mut here = Here::default();
+    walk.each(super::table(b'b'), PAGE, |walk, key, value| {
+        let Some([ino, generation, level, _]) = walk.numbers(key, [8, 4, 1, 8]) else {
+            return Ok(());
+        };
+        if level > 0 {
+            walk.record::<Region>(key, value);
+        }
+        here.enter(walk, facts, ino)?;
+        if let Some(why) = here.stray(generation as u32) {
+            walk.tell(Class::Tile, keys::describe(key), why);
+        }
         Ok(())
     })?;
     let mut here = Here::default();
@@ -197,6 +218,12 @@ fn living(
         ));
         return;
     }
+    if let Some(level) = unboxed(walk, here, object, order, tile) {
+        let detail =
+            format!("lies outside the box of its block on level {level}: readers may not find it");
+        walk.tell(Class::Tile, subject(), detail);
+    }
+    let mut wrong = |detail: String| walk.tell(Class::Tile, subject(), detail);
     let alone = vec![tile.clone().record(order)];
     if let Err(error) = Tiling::bulk(cells.len(), alone) {
         wrong(error.to_string());

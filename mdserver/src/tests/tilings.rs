@@ -4,9 +4,12 @@ use proptest::prelude::*;
 use slabfs_model::layout::tiling::Tiling;
 use slabfs_model::{Axis, Coords, Hyperslab, Version};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::support::*;
 use crate::api::{Ino, Md, MdError, Near, ResizeHow, Stored, TilingReply};
+use crate::kv::MemoryKv;
+use crate::service::{Service, ServiceOptions};
 
 /// Whose chunk each cell shows, by the tiling; 0 for none.
 fn shown(tiling: &Tiling<Stored>, dims: &[u64; 2]) -> Vec<u64> {
@@ -340,18 +343,36 @@ fn a_hole_across_a_lattice_of_many_axes_costs_nothing() {
     assert_eq!(whole(&md, ino).len(), 2);
 }
 
+/// As [`ready`], of a service that keeps no tiling in memory.
+fn forgetful() -> (Arc<Service>, Md) {
+    let options = ServiceOptions {
+        cached_records: 0,
+        ..quiet()
+    };
+    let service = Arc::new(Service::over(Box::new(MemoryKv::new()), options).unwrap().0);
+    beat(&service, vec![]);
+    let md = attach(&service);
+    (service, md)
+}
+
 /// Of a tiling with many records a reader gets what lies around the cells it reads, in pages; and all of one with few.
 #[test]
 fn a_reader_gets_the_part_that_it_reads() {
     let (_service, md) = ready();
+    parts_of_a_tiling(&md, false);
+    let (_service, md) = forgetful();
+    parts_of_a_tiling(&md, true);
+}
+
+fn parts_of_a_tiling(md: &Md, forgets: bool) {
     let near = |row: u64, rows: u64, most: u32| {
         let region = slabfs_model::Region::new(&[row, 0], &[rows, 8]);
         Some(Near { region, most })
     };
-    let ino = array(&md, "many", &[2000, 8]);
+    let ino = array(md, "many", &[2000, 8]);
     for from in (0..2000).step_by(250) {
         let lease = md.lease_chunks(250).unwrap();
-        let mut commit = commit_of(&md, ino);
+        let mut commit = commit_of(md, ino);
         commit.records = (0..250)
             .map(|row| (slab(&[from + row, 0], &[1, 8]), stored(&lease, row)))
             .collect();
@@ -359,9 +380,9 @@ fn a_reader_gets_the_part_that_it_reads() {
     }
     // More commits than are remembered.
     for row in 0..70 {
-        put(&md, ino, &[row, 0], &[1, 8]).unwrap();
+        put(md, ino, &[row, 0], &[1, 8]).unwrap();
     }
-    let all = whole(&md, ino);
+    let all = whole(md, ino);
     let version = md.tiling(ino, Version(0)).unwrap().version();
     for (row, rows, most) in [(700, 1, 100), (0, 60, 8), (1990, 10, 0), (5000, 1, 64)] {
         let reply = md
@@ -382,11 +403,17 @@ fn a_reader_gets_the_part_that_it_reads() {
         md.tiling_near(ino, version, near(0, 1, 1)).unwrap(),
         TilingReply::Unchanged { version }
     );
+    if forgets {
+        // Nobody knows how many there are.
+        let reply = md.tiling_near(ino, Version(0), near(0, 1500, 8)).unwrap();
+        assert!(matches!(reply, TilingReply::Part { records, .. } if records.len() == 1500));
+        return;
+    }
     let most_of_it = md.tiling_near(ino, Version(0), near(0, 1500, 8)).unwrap();
     assert!(matches!(most_of_it, TilingReply::Whole { records, .. } if records.len() == 2000));
-    let few = array(&md, "few", &[8, 8]);
-    put(&md, few, &[0, 0], &[1, 8]).unwrap();
-    put(&md, few, &[7, 0], &[1, 8]).unwrap();
+    let few = array(md, "few", &[8, 8]);
+    put(md, few, &[0, 0], &[1, 8]).unwrap();
+    put(md, few, &[7, 0], &[1, 8]).unwrap();
     let mut tiling = Tiling::new(2);
     md.tiling_near(few, Version(0), near(0, 1, 1))
         .unwrap()

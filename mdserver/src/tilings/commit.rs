@@ -9,6 +9,7 @@ use slabfs_model::{ServerId, SessionId, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::bounds::Changes;
 use super::validate::{Checked, check, check_servers};
 use super::{Loaded, Step};
 use crate::api::{ArrayInfo, Commit, CommitReply, Ino, MdError, Reply, Stored};
@@ -97,7 +98,10 @@ fn commit_aligned(
     let mut tiling = loaded.take(core, commit.ino, object)?;
     let inserted = insert(&mut tiling, checked, first)?;
     let count = inserted.count;
-    let (reply, dropped) = write(core.begin(ctx)?, &commit, inserted, first, before)?;
+    let gone = inserted.dropped.iter().filter(|it| it.order < first);
+    let of = (commit.ino, commit.generation, first + count);
+    let boxes = Changes::of(core, of, &tiling, &inserted.added, gone)?;
+    let (reply, dropped) = write(core.begin(ctx)?, &commit, inserted, boxes, first, before)?;
     loaded.put(tiling, Version(before.0 + 1));
     loaded.note(Step {
         before,
@@ -177,6 +181,7 @@ fn write(
     txn: Txn<'_>,
     commit: &Commit,
     inserted: Inserted,
+    boxes: Changes,
     first: u64,
     before: Version,
 ) -> Result<(Reply, Vec<u64>), MdError> {
@@ -209,6 +214,7 @@ fn write(
         );
         stored = stored.saturating_add(weight(record));
     }
+    boxes.write(&mut txn, ino, generation)?;
     let mut gone = 0u64;
     for record in &inserted.dropped {
         if record.order < first {

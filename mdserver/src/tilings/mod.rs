@@ -9,6 +9,7 @@
 //! [`Loaded`] whose lock is not held and that has records. A record is in the store exactly if its
 //! order is in the tiling. A chunk id is in one record of one object at most.
 
+mod bounds;
 mod clear;
 mod closed;
 mod commit;
@@ -21,6 +22,7 @@ mod resize;
 mod settle;
 mod validate;
 
+pub(crate) use bounds::unboxed;
 pub(crate) use clear::clear;
 pub(crate) use closed::{Closed, tidy};
 pub(crate) use commit::commit;
@@ -117,6 +119,13 @@ impl Loaded {
         let records = records(core, ino, info.generation)?;
         Tiling::bulk(rank, records)
             .map_err(|error| MdError::Io(format!("tiling of object {ino}: {error}")))
+    }
+
+    /// Whether the tiling of the object, as it is in the store, is in memory.
+    fn has(&self, object: &Object) -> bool {
+        let info = &object.info;
+        let is_current = self.generation == info.generation && self.version == info.tiling;
+        is_current && self.tiling.is_some()
     }
 
     /// Puts the tiling back as it is in the store now.

@@ -21,14 +21,22 @@ pub(crate) fn purge_some(core: &Core) -> Result<bool, MdError> {
     let tiles = core
         .kv
         .scan(&keys::tile(ino, 0, 0), &keys::tile(ino, below, 0), BATCH)?;
+    let bounds = core.kv.scan(
+        &keys::bounds(ino, 0, 0, 0),
+        &keys::bounds(ino, below, 0, 0),
+        BATCH,
+    )?;
     let waiting = core
         .kv
         .scan(&waiting_from(ino, 0), &waiting_from(ino, below), BATCH)?;
-    let done = tiles.len() < BATCH && waiting.len() < BATCH;
+    let done = tiles.len() < BATCH && bounds.len() < BATCH && waiting.len() < BATCH;
     for (key, value) in tiles {
         if let Stored::Chunk(chunk) = decode::<Tile>(&key, &value)?.value {
             txn.retire(chunk.server, RetireKey::Chunk(chunk.chunk))?;
         }
+        txn.batch.delete(key);
+    }
+    for (key, _) in bounds {
         txn.batch.delete(key);
     }
     for (key, value) in waiting {

@@ -4,6 +4,7 @@ use slabfs_model::layout::tiling::{Record, Tiling};
 use slabfs_model::{Coords, MAX_RANK, Region, Version};
 
 use super::Loaded;
+use super::bounds::{self, Found};
 use crate::api::{Ino, MdError, Near, Reply, Stored, TilingReply};
 use crate::core::Core;
 use crate::records::Object;
@@ -11,7 +12,7 @@ use crate::records::Object;
 /// Bytes of records in one page, far enough below the limit of a frame's control part.
 const PAGE_BYTES: usize = 8 << 20;
 /// A tiling of so many records is sent whole, wherever it is wanted.
-const FEW: usize = 512;
+const FEW: usize = bounds::FEW as usize;
 /// The most records that come along with those that were asked for.
 const MOST_ALONG: u32 = 16 << 10;
 
@@ -34,6 +35,13 @@ pub(crate) fn tiling(
         let version = object.info.tiling;
         if after.is_none() && known == version {
             return Ok(Reply::Tiling(TilingReply::Unchanged { version }));
+        }
+        if let Some(near) = near
+            && !loaded.has(object)
+            && object.next_order > bounds::FEW
+            && let Some(reply) = part_on_disk(core, ino, object, near, after)?
+        {
+            return Ok(Reply::Tiling(reply));
         }
         let tiling = loaded.take(core, ino, object)?;
         let changes = match after {
@@ -99,6 +107,27 @@ fn whole(
     }
 }
 
+/// The part of a tiling that is not in memory, read by its boxes; nothing where all of it is to be read.
+fn part_on_disk(
+    core: &Core,
+    ino: Ino,
+    object: &Object,
+    near: &Near,
+    after: Option<u64>,
+) -> Result<Option<TilingReply>, MdError> {
+    let cells = object.info.cells()?;
+    let of = (ino, object.info.generation);
+    let size = (object.next_order, cells.len());
+    let Some(mut found) = Found::near(core, of, size, &near.region)? else {
+        return Ok(None);
+    };
+    let region = match after {
+        None => found.window(near, &cells, near.most.min(MOST_ALONG) as usize)?,
+        Some(_) => near.region.clone(),
+    };
+    Ok(Some(within(object, &found.tiling, cells, region, after)))
+}
+
 /// What lies in a box, which is grown while few records are in it. A later page is of the box of the first.
 fn part(
     object: &Object,
@@ -114,6 +143,17 @@ fn part(
         }
         Some(_) => near.region.clone(),
     };
+    within(object, tiling, cells, region, after)
+}
+
+/// The records that lie in a box, after the order `after`.
+fn within(
+    object: &Object,
+    tiling: &Tiling<Stored>,
+    cells: Coords,
+    region: Region,
+    after: Option<u64>,
+) -> TilingReply {
     let orders = tiling.orders_within(&region);
     let first = after.map_or(0, |after| orders.partition_point(|order| *order <= after));
     let wanted = &orders[first..];

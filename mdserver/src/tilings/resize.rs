@@ -8,6 +8,7 @@ use slabfs_model::{Coords, Version};
 use std::sync::Arc;
 
 use super::Loaded;
+use super::bounds::Changes;
 use super::commit::weight;
 use crate::api::{Ino, MdError, Reply, ResizeHow, Resized, Stored};
 use crate::core::{Core, Ctx};
@@ -34,6 +35,7 @@ pub(crate) fn resize(
 struct Cut {
     removed: Vec<Record<Stored>>,
     clipped: Vec<Record<Stored>>,
+    boxes: Option<Changes>,
     /// The tiling afterwards.
     tiling: Option<Tiling<Stored>>,
 }
@@ -65,6 +67,8 @@ fn resize_locked(
             .iter()
             .filter_map(|&order| tiling.get(order).cloned())
             .collect();
+        let of = (ino, object.info.generation, object.next_order);
+        cut.boxes = Some(Changes::of(core, of, &tiling, [], &cut.removed)?);
         cut.tiling = Some(tiling);
     }
     let changed = !cut.removed.is_empty() || !cut.clipped.is_empty();
@@ -88,6 +92,9 @@ fn resize_locked(
     object.info.given.dims |= how == ResizeHow::SetDims && object.info.declared;
     super::reserve::refuse_tail(ino, object, size, &txn.state)?;
     cut_records(&mut txn, ino, object, &cut)?;
+    if let Some(boxes) = cut.boxes.take() {
+        boxes.write(&mut txn, ino, object.info.generation)?;
+    }
     if changed {
         object.info.tiling = Version(before.0 + 1);
     }

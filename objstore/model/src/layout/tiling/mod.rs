@@ -22,6 +22,7 @@ mod window;
 
 pub use shadow::{SHADOW_FRAGMENTS, SHADOW_STEPS};
 pub use shows::SHOWS_STEPS;
+pub use window::window;
 
 use super::flat::{self, Boxes, Flat};
 use super::rtree::RTree;

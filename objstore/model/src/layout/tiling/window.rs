@@ -47,44 +47,71 @@ impl<T> Tiling<T> {
     /// A box around `region` with at most `most` records; `region` itself if that has more. It grows to all of an
     /// axis of `dims` while that fits, from the fastest axis on, and along the first that does not by doubling.
     pub fn window(&self, region: &Region, dims: &[u64], most: usize) -> Region {
-        let mut window = region.clone();
-        if !self.has_at_most(most, &window) {
-            return window;
-        }
-        for axis in (0..window.rank()).rev() {
-            let end = dims.get(axis).copied().unwrap_or(0).max(region.end(axis));
-            let mut whole = window.clone();
-            (whole.offset[axis], whole.shape[axis]) = (0, end);
-            if self.has_at_most(most, &whole) {
-                window = whole;
-                continue;
-            }
-            // Most of it lies ahead, where readers go.
-            self.grow(&mut window, axis, most - most / 4, true, end);
-            self.grow(&mut window, axis, most, false, end);
-            break;
-        }
-        window
+        window(region, dims, most, &mut |most, region| {
+            self.has_at_most(most, region)
+        })
     }
 
-    /// Doubles what lies ahead of a window, or behind it, while at most `most` records lie in the whole.
-    fn grow(&self, window: &mut Region, axis: usize, most: usize, ahead: bool, end: u64) {
-        let mut step = window.shape[axis].max(1);
-        loop {
-            let mut more = window.clone();
-            if ahead {
-                let room = end - window.end(axis);
-                more.shape[axis] = more.shape[axis].saturating_add(step.min(room));
-            } else {
-                let by = step.min(window.offset[axis]);
-                more.offset[axis] -= by;
-                more.shape[axis] = more.shape[axis].saturating_add(by);
-            }
-            if more == *window || !self.has_at_most(most, &more) {
-                return;
-            }
-            *window = more;
-            step = step.saturating_mul(2);
+    /// The first order from this one on.
+    pub fn first_from(&self, order: u64) -> Option<u64> {
+        self.orders.range(order..).next().map(|(order, _)| *order)
+    }
+}
+
+/// As [`Tiling::window`], of records of which `fits` says whether at most so many lie in a box.
+pub fn window(
+    region: &Region,
+    dims: &[u64],
+    most: usize,
+    fits: &mut dyn FnMut(usize, &Region) -> bool,
+) -> Region {
+    let mut window = region.clone();
+    if !fits(most, &window) {
+        return window;
+    }
+    for axis in (0..window.rank()).rev() {
+        let end = dims.get(axis).copied().unwrap_or(0).max(region.end(axis));
+        let mut whole = window.clone();
+        (whole.offset[axis], whole.shape[axis]) = (0, end);
+        if fits(most, &whole) {
+            window = whole;
+            continue;
         }
+        // Most of it lies ahead, where readers go.
+        grow(&mut window, axis, true, end, &mut |region| {
+            fits(most - most / 4, region)
+        });
+        grow(&mut window, axis, false, end, &mut |region| {
+            fits(most, region)
+        });
+        break;
+    }
+    window
+}
+
+/// Doubles what lies ahead of a window, or behind it, while the whole fits.
+fn grow(
+    window: &mut Region,
+    axis: usize,
+    ahead: bool,
+    end: u64,
+    fits: &mut dyn FnMut(&Region) -> bool,
+) {
+    let mut step = window.shape[axis].max(1);
+    loop {
+        let mut more = window.clone();
+        if ahead {
+            let room = end - window.end(axis);
+            more.shape[axis] = more.shape[axis].saturating_add(step.min(room));
+        } else {
+            let by = step.min(window.offset[axis]);
+            more.offset[axis] -= by;
+            more.shape[axis] = more.shape[axis].saturating_add(by);
+        }
+        if more == *window || !fits(&more) {
+            return;
+        }
+        *window = more;
+        step = step.saturating_mul(2);
     }
 }
