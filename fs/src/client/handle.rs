@@ -66,6 +66,8 @@ pub struct Handle {
     pub(super) waiting: Arc<Waiting>,
     pub(super) ahead: Ahead,
     pub(super) place: Mutex<Option<Arc<Place>>>,
+    /// Where the last append ended, if that was within a row, and how long the object was with the whole of it.
+    pub(super) tail: Mutex<Option<(u64, u64)>>,
     /// Transfers that were started and have not ended.
     pub(super) transfers: AtomicU64,
     /// It is at its end: no transfer starts any more.
@@ -119,6 +121,7 @@ impl Handle {
             waiting: Arc::default(),
             ahead: Ahead::default(),
             place: Mutex::default(),
+            tail: Mutex::default(),
             transfers: AtomicU64::new(0),
             released: AtomicBool::new(false),
         }

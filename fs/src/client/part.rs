@@ -88,6 +88,7 @@ impl Handle {
                 waiting: self.waiting.clone(),
                 ahead: Ahead::default(),
                 place: Mutex::default(),
+                tail: Mutex::default(),
                 transfers: AtomicU64::new(0),
                 released: AtomicBool::new(false),
             },

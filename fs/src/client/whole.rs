@@ -186,7 +186,7 @@ impl Handle {
             return None;
         }
         let bytes = match (offset, &self.selected) {
-            (None, _) => Span::of(self.size(), u64::MAX),
+            (None, _) => Span::of(self.append_at(self.size()), u64::MAX),
             (Some(offset), None) => Span::of(offset, len as u64),
             (Some(offset), Some(selected)) => {
                 let bounds = selected.slab.bounds()?;

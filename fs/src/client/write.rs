@@ -146,7 +146,7 @@ impl Handle {
         match (&self.selected, self.append) {
             (Some(_), _) => Span::ALL,
             (None, false) => Span::of(offset, data.len() as u64),
-            (None, true) => Span::of(self.size(), u64::MAX),
+            (None, true) => Span::of(self.append_at(self.size()), u64::MAX),
         }
     }
 
@@ -281,7 +281,10 @@ impl Handle {
                 size_changed: false,
             });
         }
-        let offset = if self.append { size } else { offset };
+        let offset = match self.append {
+            true => self.append_at(size),
+            false => offset,
+        };
         let limit = match &self.selected {
             Some(selected) => selected.bytes,
             None => geometry.size_limit(),
@@ -300,8 +303,22 @@ impl Handle {
         } else {
             self.write_aligned(geometry, size, offset, data)?;
         }
+        if self.append {
+            let whole = geometry.whole_rows(end);
+            *self.tail.lock() = (whole > end).then_some((end, whole));
+        }
         let size_changed = self.selected.is_none() && end > size;
         Ok(Written { size_changed })
+    }
+
+    /// Where an append begins in an object of this size: the end; or within its last row, where the last append through
+    /// this handle ended, if nothing has made the object longer or shorter since. An array has whole rows only, and
+    /// programs that append, as `cat >>` does, write blocks of any size.
+    pub(super) fn append_at(&self, size: u64) -> u64 {
+        match *self.tail.lock() {
+            Some((end, whole)) if whole == size => end,
+            _ => size,
+        }
     }
 
     /// Into memory: one dirty run.

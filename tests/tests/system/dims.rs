@@ -1,14 +1,15 @@
 //! Dims: growing, shrinking, unlimited axes, zero-length axes, scalars, rank 32.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use nix::errno::Errno;
 use slabfs_tests::array::{Array, Select, same};
 use slabfs_tests::file::{self, errno, named};
-use slabfs_tests::tool::{create, info, slabfs};
-use slabfs_tests::{Outcome, Up, needs_mount};
+use slabfs_tests::tool::{create, info, shell, slabfs};
+use slabfs_tests::{Cluster, Outcome, Up, needs_mount};
 
 fn set_dims(path: &Path, dims: &str) -> Outcome {
     slabfs(["set", &path.display().to_string(), "--dims", dims])
@@ -163,6 +164,51 @@ fn an_unlimited_slowest_axis_grows_by_rows() {
         );
         same("a row", &file::read(&named(&object, "@[-1]")), &[3; 20]);
     }
+}
+
+/// Blocks that end within a row, as `cat` and `dd` write them, are one after the other.
+#[test]
+fn appends_go_on_within_a_row() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let up = Up::start();
+    for layout in ["aligned", "grid:3,50", "canonical"] {
+        for mount in [up.mnt().to_owned(), cluster.mnt(0)] {
+            let object = mount.join(format!("log-{}", &layout[..4]));
+            let more = ["--max-dims", "unlimited,1000", "--layout", layout];
+            create(&object, "0,1000", "f8", &more);
+            let name = object.file_name().expect("a name").to_str().expect("text");
+            // 50 rows in blocks of 128 KiB, and 3 in blocks of 1000 bytes.
+            let line = format!(
+                "head -c 400000 /dev/urandom > /tmp/$$; cat /tmp/$$ >> {name}; cmp /tmp/$$ {name}; \
+                 dd if=/tmp/$$ of={name} bs=1000 count=24 oflag=append conv=notrunc status=none; \
+                 (cat /tmp/$$; head -c 24000 /tmp/$$) | cmp - {name}; rm /tmp/$$"
+            );
+            shell(&mount, &line).ok();
+            assert_eq!(file::xattr(&object, "user.slabfs.dims"), "53,1000");
+        }
+    }
+    // Another open file, and another mount, begin rows of their own.
+    let path = |mount: usize| cluster.at(mount, "rows");
+    create(&path(0), "0,4", "u1", &["--max-dims", "unlimited,4"]);
+    let append = |mount: usize| {
+        let open = std::fs::OpenOptions::new().append(true).open(path(mount));
+        open.expect("opened")
+    };
+    let write = |mut to: &File, bytes: &[u8]| to.write_all(bytes).expect("appended");
+    let (one, two) = (append(0), append(0));
+    write(&one, &[1; 2]);
+    write(&one, &[2; 1]);
+    write(&two, &[3; 3]);
+    write(&one, &[4; 5]);
+    one.sync_all().expect("synced");
+    write(&one, &[5; 1]);
+    drop((one, two));
+    let wanted = [1, 1, 2, 0, 3, 3, 3, 0, 4, 4, 4, 4, 4, 5, 0, 0];
+    assert_eq!(file::read(&path(1)), wanted);
+    let other = append(1);
+    write(&other, &[6; 1]);
+    assert_eq!(file::read(&path(0)), [&wanted[..], &[6, 0, 0, 0]].concat());
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Handle {
         len: u64,
     ) -> Cells {
         let Some(offset) = offset else {
-            return beyond(geometry, size);
+            return beyond(geometry, self.append_at(size));
         };
         if self.selected.is_some() {
             return self.selected_needs(geometry, size, offset, len);
