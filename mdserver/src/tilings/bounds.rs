@@ -30,8 +30,6 @@ pub(super) const FEW: u64 = 512;
 const LEVELS: u8 = 2;
 /// Blocks of records that one request reads for the cells that it wants; of one that needs more all are read.
 const BLOCKS: usize = 64;
-/// Further blocks that are read for what comes along.
-const BLOCKS_ALONG: usize = 8;
 
 /// Whether the records of a generation have boxes.
 fn are_complete(core: &Core, ino: Ino, generation: u32) -> Result<bool, MdError> {
@@ -176,9 +174,9 @@ pub(crate) fn unboxed(
     })
 }
 
-/// Records of a generation that were read because of where they lie.
-pub(super) struct Found<'a> {
-    core: &'a Core,
+/// Records of a generation that were read because of where they lie. They are those of one version of the tiling.
+#[derive(Debug)]
+pub(super) struct Found {
     of: (Ino, u32),
     /// The boxes of the second level.
     upper: Vec<(u64, Region)>,
@@ -189,31 +187,39 @@ pub(super) struct Found<'a> {
     pub(super) tiling: Tiling<Stored>,
 }
 
-impl<'a> Found<'a> {
-    /// The records of a generation that lie in a box, and others; nothing where all are to be read. `next_order` is above
-    /// all orders, and `rank` the number of axes.
-    pub(super) fn near(
-        core: &'a Core,
+impl Found {
+    /// None yet of a generation; nothing where it has no boxes. `next_order` is above all orders, and `rank` the number
+    /// of axes.
+    pub(super) fn begin(
+        core: &Core,
         of: (Ino, u32),
         (next_order, rank): (u64, usize),
-        region: &Region,
-    ) -> Result<Option<Found<'a>>, MdError> {
-        if region.rank() != rank || !are_complete(core, of.0, of.1)? {
+    ) -> Result<Option<Found>, MdError> {
+        if !are_complete(core, of.0, of.1)? {
             return Ok(None);
         }
-        let mut found = Found {
-            core,
+        Ok(Some(Found {
             of,
             upper: boxes(core, of, LEVELS, 0..block(LEVELS, next_order) + 1)?,
             lower: HashMap::new(),
             read: HashSet::new(),
             tiling: Tiling::new(rank),
-        };
-        Ok(found.reach(region, BLOCKS)?.then_some(found))
+        }))
     }
 
-    /// Reads the records that lie in a box; false where that would be of more than `most` blocks altogether.
-    fn reach(&mut self, region: &Region, most: usize) -> Result<bool, MdError> {
+    /// Of which object and generation they are.
+    pub(super) fn of(&self) -> (Ino, u32) {
+        self.of
+    }
+
+    /// Reads the records that lie in a box; false where they are so many that all are better read.
+    pub(super) fn has_read(&mut self, core: &Core, region: &Region) -> Result<bool, MdError> {
+        let most = self.read.len() + BLOCKS;
+        self.reach(core, region, most)
+    }
+
+    /// The same; false where more than `most` blocks would have been read altogether.
+    fn reach(&mut self, core: &Core, region: &Region, most: usize) -> Result<bool, MdError> {
         for at in 0..self.upper.len() {
             let (upper, bounds) = &self.upper[at];
             if !bounds.overlaps(region) {
@@ -222,7 +228,7 @@ impl<'a> Found<'a> {
             let upper = *upper;
             if !self.lower.contains_key(&upper) {
                 let blocks = upper << BITS..(upper + 1) << BITS;
-                let lower = boxes(self.core, self.of, 1, blocks)?;
+                let lower = boxes(core, self.of, 1, blocks)?;
                 self.lower.insert(upper, lower);
             }
             let meets = self.lower[&upper]
@@ -233,17 +239,17 @@ impl<'a> Found<'a> {
                 return Ok(false);
             }
             for block in wanted {
-                self.read_block(block)?;
+                self.read_block(core, block)?;
             }
         }
         Ok(true)
     }
 
-    fn read_block(&mut self, block: u64) -> Result<(), MdError> {
+    fn read_block(&mut self, core: &Core, block: u64) -> Result<(), MdError> {
         let (ino, generation) = self.of;
         let from = keys::tile(ino, generation, block << BITS);
         let to = keys::tile(ino, generation, (block + 1) << BITS);
-        for (key, value) in self.core.kv.scan(&from, &to, usize::MAX)? {
+        for (key, value) in core.kv.scan(&from, &to, usize::MAX)? {
             let Some([_, _, order]) = keys::numbers(&key, [8, 4, 8]) else {
                 continue;
             };
@@ -259,15 +265,16 @@ impl<'a> Found<'a> {
     /// As [`Tiling::window`] of the whole tiling, but that it does not grow where that is much to read.
     pub(super) fn window(
         &mut self,
+        core: &Core,
         near: &Near,
         dims: &[u64],
         most: usize,
     ) -> Result<Region, MdError> {
-        let blocks = self.read.len() + BLOCKS_ALONG;
+        let blocks = self.read.len() + (most >> BITS) + 1;
         let mut failed = None;
         let window =
             slabfs_model::layout::tiling::window(&near.region, dims, most, &mut |most, region| {
-                match self.reach(region, blocks) {
+                match self.reach(core, region, blocks) {
                     Ok(reached) => reached && self.tiling.has_at_most(most, region),
                     Err(error) => {
                         failed = Some(error);
@@ -345,15 +352,16 @@ mod tests {
         assert!(marked || next <= FEW + 6, "{next}");
         for _ in 0..if marked { 5 } else { 0 } {
             let region = random.region(dims);
-            let found = Found::near(core, (ino, generation), (next, 2), &region);
-            let mut found = found.expect("read").expect("few blocks");
+            let found = Found::begin(core, (ino, generation), (next, 2));
+            let mut found = found.expect("read").expect("boxes");
+            assert!(found.has_read(core, &region).expect("read"), "few blocks");
             assert_eq!(
                 found.tiling.orders_within(&region),
                 all.orders_within(&region)
             );
             let near = Near { region, most: 0 };
             let window = found
-                .window(&near, dims, random.below(60) as usize)
+                .window(core, &near, dims, random.below(60) as usize)
                 .expect("read");
             assert!(window.contains(&near.region));
             assert_eq!(

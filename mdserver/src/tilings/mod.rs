@@ -82,6 +82,8 @@ pub(crate) struct Loaded {
     pub(crate) generation: u32,
     pub(crate) version: Version,
     pub(crate) tiling: Option<Tiling<Stored>>,
+    /// Parts of it at a version, where it was not read as a whole.
+    found: Option<(Version, bounds::Found)>,
     /// What the last commits did, oldest first, without a gap.
     pub(crate) log: VecDeque<Step>,
 }
@@ -105,6 +107,7 @@ impl Loaded {
         ino: Ino,
         object: &Object,
     ) -> Result<Tiling<Stored>, MdError> {
+        self.found = None;
         let info = &object.info;
         if self.generation == info.generation && self.version == info.tiling {
             if let Some(tiling) = self.tiling.take() {
@@ -186,7 +189,8 @@ impl Tilings {
         let loaded = self.take(ino);
         let mut guard = loaded.lock();
         let result = work(&mut guard);
-        let weight = guard.tiling.as_ref().map_or(0, Tiling::len);
+        let found = guard.found.as_ref().map_or(0, |(_, it)| it.tiling.len());
+        let weight = guard.tiling.as_ref().map_or(0, Tiling::len) + found;
         drop(guard);
         drop(loaded);
         self.give_back(ino, weight);

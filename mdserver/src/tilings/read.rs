@@ -39,7 +39,7 @@ pub(crate) fn tiling(
         if let Some(near) = near
             && !loaded.has(object)
             && object.next_order > bounds::FEW
-            && let Some(reply) = part_on_disk(core, ino, object, near, after)?
+            && let Some(reply) = part_on_disk(core, loaded, ino, object, near, after)?
         {
             return Ok(Reply::Tiling(reply));
         }
@@ -110,22 +110,35 @@ fn whole(
 /// The part of a tiling that is not in memory, read by its boxes; nothing where all of it is to be read.
 fn part_on_disk(
     core: &Core,
+    loaded: &mut Loaded,
     ino: Ino,
     object: &Object,
     near: &Near,
     after: Option<u64>,
 ) -> Result<Option<TilingReply>, MdError> {
-    let cells = object.info.cells()?;
+    let (cells, version) = (object.info.cells()?, object.info.tiling);
     let of = (ino, object.info.generation);
-    let size = (object.next_order, cells.len());
-    let Some(mut found) = Found::near(core, of, size, &near.region)? else {
+    if near.region.rank() != cells.len() {
+        return Ok(None);
+    }
+    let known = loaded.found.take();
+    let found = match known.filter(|(read, found)| *read == version && found.of() == of) {
+        Some((_, found)) => Some(found),
+        None => Found::begin(core, of, (object.next_order, cells.len()))?,
+    };
+    let Some(mut found) = found else {
         return Ok(None);
     };
+    if !found.has_read(core, &near.region)? {
+        return Ok(None);
+    }
     let region = match after {
-        None => found.window(near, &cells, near.most.min(MOST_ALONG) as usize)?,
+        None => found.window(core, near, &cells, near.most.min(MOST_ALONG) as usize)?,
         Some(_) => near.region.clone(),
     };
-    Ok(Some(within(object, &found.tiling, cells, region, after)))
+    let reply = within(object, &found.tiling, cells, region, after);
+    loaded.found = Some((version, found));
+    Ok(Some(reply))
 }
 
 /// What lies in a box, which is grown while few records are in it. A later page is of the box of the first.
