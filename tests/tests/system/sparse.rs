@@ -155,6 +155,28 @@ fn blocks_are_given_back() {
     shell(up.mnt(), copy).ok();
 }
 
+/// Small pieces far from each other, and a punch between them: what holds data takes room, or `tar -S` leaves it out.
+#[test]
+fn what_holds_data_takes_blocks() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.at("f");
+    let handle = file::open_new(&path);
+    for at in 0..8u64 {
+        handle.write_all_at(b"a record", at << 18).expect("written");
+        handle.sync_all().expect("synced");
+    }
+    let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(&handle, punch, 0, 1 << 18).expect("punched");
+    handle.sync_all().expect("synced");
+    assert!(handle.metadata().expect("metadata").blocks() > 0);
+    shell(
+        up.mnt(),
+        "tar -cSf t f && mkdir x && tar -xSf t -C x && cmp f x/f",
+    )
+    .ok();
+}
+
 #[test]
 fn punching_gives_space_back() {
     needs_mount!();

@@ -2,15 +2,17 @@
 //!
 //! When a line would make the file longer than its limit, the file is renamed to `FILE.old`, in the place of the one
 //! before, and a new one is made: two files are all there is. Processes that write to one file take turns at that by a
-//! lock on it, and each sees by the inode that another one has done it. What a process in the background writes to
+//! lock on it, which none waits for, and each sees by the inode that another one has done it. Where it cannot be done the
+//! file goes on, and it is tried again when as much was written once more. A file that belongs to somebody else is not
+//! written to: who made it would read along. What a process in the background writes to
 //! stderr, such as the text of a panic, goes to the same file: its stderr follows. What is no ordinary file is not
 //! renamed.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,8 +41,16 @@ fn own_file(path: &Path) -> io::Result<File> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     let about = file.metadata()?;
-    let own = about.uid() == nix::unistd::geteuid().as_raw();
-    if about.is_file() && own && about.mode() & 0o077 != 0 {
+    if about.file_type().is_char_device() {
+        return Ok(file);
+    }
+    if about.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(io::Error::other(format!(
+            "it belongs to user {}",
+            about.uid()
+        )));
+    }
+    if about.is_file() && about.mode() & 0o077 != 0 {
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     }
     Ok(file)
@@ -56,6 +66,8 @@ struct Log {
     file: File,
     /// Bytes that it may have.
     limit: u64,
+    /// Bytes at which it is begun anew: the limit, or more where that has failed.
+    next: u64,
 }
 
 impl Sink {
@@ -65,6 +77,7 @@ impl Sink {
             path: path.to_owned(),
             file,
             limit,
+            next: limit,
         })))
     }
 }
@@ -75,11 +88,16 @@ impl Write for Sink {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let about = log.file.metadata()?;
         let after = about.len().saturating_add(escaped.len() as u64);
-        if about.is_file() && about.len() > 0 && after > log.limit {
+        if about.is_file() && about.len() > 0 && after > log.next {
             // A log that is too long is better than a line that is lost.
-            if let Err(error) = log.begin_anew() {
-                let text = format!("{}: stays as long as it is: {error}\n", log.path.display());
-                log.file.write_all(text.as_bytes())?;
+            match log.begin_anew() {
+                Ok(()) => log.next = log.limit,
+                Err(error) => {
+                    log.next = after.saturating_add(log.limit);
+                    let path = log.path.display();
+                    let text = format!("{path}: stays as long as it is for now: {error}\n");
+                    log.file.write_all(text.as_bytes())?;
+                }
             }
         }
         log.file.write_all(&escaped)?;
@@ -93,8 +111,25 @@ impl Write for Sink {
 
 impl Log {
     fn begin_anew(&mut self) -> io::Result<()> {
-        let locked = self.file.try_clone()?;
-        locked.lock()?;
+        match self.file.try_lock() {
+            Ok(()) => {}
+            // Another process is at it, or somebody who has no business with it.
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::other("somebody holds a lock on it"));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // The descriptor may have copies, such as stderr: the lock does not end with it.
+        match self.begin_anew_locked() {
+            Ok(file) => std::mem::replace(&mut self.file, file).unlock(),
+            Err(error) => {
+                self.file.unlock()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_anew_locked(&self) -> io::Result<File> {
         let current = same(
             &self.file.metadata()?,
             std::fs::symlink_metadata(&self.path).ok(),
@@ -109,9 +144,7 @@ impl Log {
         if same(&self.file.metadata()?, stderr.metadata().ok()) {
             nix::unistd::dup2_stderr(&file)?;
         }
-        self.file = file;
-        // The lock ends with the last descriptor of the old file.
-        Ok(())
+        Ok(file)
     }
 }
 
@@ -216,6 +249,17 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("read");
         assert!(text.contains("stays as long as it is"), "{text}");
         assert!(text.ends_with("second line\n"), "{text}");
+        // Nobody waits for the lock that it took, nor for one that somebody else holds.
+        let mut other = Sink::new(&path, open(&path).expect("opened"), 10);
+        std::fs::remove_dir(dir.path().join("log.old")).expect("removed");
+        let held = File::open(&path).expect("opened");
+        held.lock().expect("locked");
+        other.write_all(b"third line\n").expect("written");
+        held.unlock().expect("unlocked");
+        other.0.lock().expect("no panic").next = 0;
+        other.write_all(b"fourth line\n").expect("written");
+        let text = std::fs::read_to_string(&path).expect("read");
+        assert_eq!(text, "fourth line\n");
     }
 
     #[test]
@@ -233,6 +277,13 @@ mod tests {
         );
         let now = path.metadata().expect("metadata").mode() & 0o777;
         assert_eq!(now, 0o600);
+        if nix::unistd::geteuid().is_root() {
+            let foreign = dir.path().join("foreign");
+            std::fs::write(&foreign, "").expect("written");
+            std::os::unix::fs::chown(&foreign, Some(4001), None).expect("given away");
+            let error = format!("{:#}", open(&foreign).expect_err("of another user"));
+            assert!(error.contains("belongs to user 4001"), "{error}");
+        }
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
         let error = format!("{:#}", open(&link).expect_err("a link"));
