@@ -69,11 +69,15 @@ impl Drop for Place {
     }
 }
 
-/// Work that runs and work that waits for a thread, in the order in which it came.
+/// Work that runs and work that waits for a thread. Users take turns: who has much that waits keeps nobody else waiting
+/// for all of it.
 #[derive(Default)]
 struct Turns {
     running: Running,
-    waiting: VecDeque<(u32, Job)>,
+    /// Of each user who waits, in the order in which it came.
+    waiting: HashMap<u32, VecDeque<Job>>,
+    /// Those users; who has just got a thread is the last.
+    users: VecDeque<u32>,
 }
 
 #[derive(Default)]
@@ -128,12 +132,13 @@ impl Calls {
 
     /// Runs work for a user when it is his turn.
     pub(super) fn submit(&self, uid: u32, job: Job) {
-        let mut turns = self.turns.lock();
-        if turns.running.begin(uid, self.is_free(uid)) {
-            drop(turns);
+        let next = {
+            let mut turns = self.turns.lock();
+            turns.wait(uid, job);
+            turns.next(self.owner)
+        };
+        for (uid, job) in next {
             run(&self.pool, &self.turns, self.owner, uid, job);
-        } else {
-            turns.waiting.push_back((uid, job));
         }
     }
 
@@ -189,15 +194,34 @@ fn run(pool: &Arc<Pool>, turns: &Arc<Mutex<Turns>>, owner: u32, uid: u32, job: J
 }
 
 impl Turns {
+    fn wait(&mut self, uid: u32, job: Job) {
+        let own = self.waiting.entry(uid).or_default();
+        if own.is_empty() {
+            self.users.push_back(uid);
+        }
+        own.push_back(job);
+    }
+
     /// Takes out what may run now.
     fn next(&mut self, owner: u32) -> Vec<(u32, Job)> {
         let mut next = Vec::new();
-        let mut at = 0;
-        while let Some(&(uid, _)) = self.waiting.get(at) {
-            if self.running.begin(uid, is_free(uid, owner)) {
-                next.extend(self.waiting.remove(at));
-            } else {
-                at += 1;
+        // Users in turn, until all of them were passed over since somebody got a thread.
+        let mut passed = 0;
+        while passed < self.users.len() {
+            let Some(uid) = self.users.pop_front() else {
+                break;
+            };
+            if !self.running.begin(uid, is_free(uid, owner)) {
+                self.users.push_back(uid);
+                passed += 1;
+                continue;
+            }
+            passed = 0;
+            let own = self.waiting.get_mut(&uid);
+            next.extend(own.and_then(VecDeque::pop_front).map(|job| (uid, job)));
+            match self.waiting.get(&uid) {
+                Some(own) if !own.is_empty() => self.users.push_back(uid),
+                _ => drop(self.waiting.remove(&uid)),
             }
         }
         next
@@ -330,7 +354,29 @@ mod tests {
         assert_eq!(starts.iter().take(16).filter(|&uid| uid == 1).count(), 16);
         calls.stop();
         let turns = calls.turns.lock();
-        assert!(turns.waiting.is_empty());
+        assert!(turns.waiting.is_empty() && turns.users.is_empty());
         assert_eq!((turns.running.shared, turns.running.by_user.len()), (0, 0));
+    }
+
+    /// Two users have all threads but those that are kept, and much that waits: a third one waits for one job of each.
+    #[test]
+    fn who_has_much_that_waits_keeps_nobody_waiting_for_it() {
+        let mut turns = Turns::default();
+        let mut begun = Vec::new();
+        let mut go =
+            |turns: &mut Turns| begun.extend(turns.next(OWNER).into_iter().map(|(uid, _)| uid));
+        for uid in [1, 2] {
+            (0..100).for_each(|_| turns.wait(uid, Box::new(|| ())));
+            go(&mut turns);
+        }
+        turns.wait(3, Box::new(|| ()));
+        go(&mut turns);
+        for uid in [1, 2, 1] {
+            turns.running.end(uid, false);
+            go(&mut turns);
+        }
+        assert_eq!(begun[..6], [1, 1, 1, 1, 2, 2]);
+        assert_eq!(begun.len(), 9);
+        assert!(begun[6..].contains(&3), "{begun:?}");
     }
 }
