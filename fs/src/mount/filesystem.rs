@@ -553,8 +553,7 @@ impl Filesystem for SlabFs {
                 caller,
                 inode.0,
                 handle.0,
-                offset,
-                length,
+                (offset, length),
                 mode,
                 reply,
             );

@@ -423,7 +423,7 @@ mod tests {
                     1 if step > 300 => drop(md.clear(ino).expect("cleared")),
                     _ => {}
                 }
-                if step % 25 == 24 && whole(&md, ino).len() > 0 {
+                if step % 25 == 24 && !whole(&md, ino).is_empty() {
                     compare(&service, &md, ino, &mut random, &dims);
                 }
             }

@@ -15,8 +15,7 @@ pub(in crate::mount) fn answer(
     caller: Caller,
     inode: u64,
     handle: u64,
-    offset: u64,
-    len: u64,
+    (offset, len): (u64, u64),
     mode: i32,
     reply: ReplyEmpty,
 ) {

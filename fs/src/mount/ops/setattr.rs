@@ -69,7 +69,7 @@ fn give(inode: u64, set: Outcome<Shown>, reply: ReplyAttr) {
 fn on_object(shared: &Arc<Shared>, caller: Caller, ino: Ino, wanted: &Wanted, reply: ReplyAttr) {
     let (set, size) = (wanted.attributes(), wanted.size);
     if size.is_none() {
-        let entry = shared.client.setattr(ino, set.clone(), None);
+        let entry = shared.client.setattr(ino, set, None);
         let entry = shared.or_removed(ino, Some(set), entry);
         return give(ino.0, shown(shared, entry), reply);
     }
