@@ -117,5 +117,6 @@ pub(super) fn round(core: &Core) -> Result<(), MdError> {
     core.locks.look(now);
     while tilings::purge_some(core)? {}
     tilings::tidy(core, now)?;
+    tilings::warm(core)?;
     core.tags.upkeep(&*core.kv)
 }

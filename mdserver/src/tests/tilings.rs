@@ -364,6 +364,50 @@ fn a_reader_gets_the_part_that_it_reads() {
     parts_of_a_tiling(&md, true);
 }
 
+/// What is read in parts after a start is in memory after a round of the background thread, and reads the same.
+#[test]
+fn what_is_read_in_parts_is_read_as_a_whole_in_the_background() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service_in(dir.path());
+    beat(&service, vec![]);
+    let md = attach(&service);
+    let ino = array(&md, "a", &[2000, 8]);
+    for from in (0..2000).step_by(500) {
+        let lease = md.lease_chunks(500).unwrap();
+        let mut commit = commit_of(&md, ino);
+        commit.records = (0..500)
+            .map(|row| (slab(&[from + row, 0], &[1, 8]), stored(&lease, row)))
+            .collect();
+        md.commit(commit).unwrap();
+    }
+    service.close().unwrap();
+    drop((md, service));
+    let service = service_in(dir.path());
+    beat(&service, vec![]);
+    let md = attach(&service);
+    let near = || {
+        let region = slabfs_model::Region::new(&[700, 0], &[1, 8]);
+        md.tiling_near(ino, Version(0), Some(Near { region, most: 8 }))
+            .unwrap()
+    };
+    let in_memory = || {
+        service
+            .core()
+            .tilings
+            .with(ino, |loaded| loaded.tiling.is_some())
+    };
+    let parts = near();
+    assert!(!in_memory(), "{parts:?}");
+    service.settle_down().unwrap();
+    assert!(in_memory());
+    let TilingReply::Part { records, .. } = near() else {
+        panic!("not a part");
+    };
+    assert!(!records.is_empty());
+    put(&md, ino, &[700, 0], &[1, 8]).unwrap();
+    assert_eq!(whole(&md, ino).len(), 2000);
+}
+
 fn parts_of_a_tiling(md: &Md, forgets: bool) {
     let near = |row: u64, rows: u64, most: u32| {
         let region = slabfs_model::Region::new(&[row, 0], &[rows, 8]);

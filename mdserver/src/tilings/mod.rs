@@ -21,6 +21,7 @@ mod reserve;
 mod resize;
 mod settle;
 mod validate;
+mod warm;
 
 pub(crate) use bounds::unboxed;
 pub(crate) use clear::clear;
@@ -33,6 +34,7 @@ pub(crate) use relocate::relocate;
 pub(crate) use reserve::reserve;
 pub(crate) use resize::resize;
 pub(crate) use settle::settle;
+pub(crate) use warm::warm;
 
 use parking_lot::Mutex;
 use slabfs_model::Version;
@@ -58,6 +60,8 @@ const PAGE: usize = 4096;
 pub(crate) struct Tilings {
     slots: Mutex<Slots>,
     limit: usize,
+    /// The object that parts were read of last because its tiling is not in memory.
+    wanted: Mutex<Option<Ino>>,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +144,7 @@ impl Loaded {
     /// Forgets the records and what is known of older versions.
     pub(crate) fn forget(&mut self) {
         self.tiling = None;
+        self.found = None;
         self.log.clear();
     }
 
@@ -181,6 +186,7 @@ impl Tilings {
         Self {
             slots: Mutex::default(),
             limit,
+            wanted: Mutex::default(),
         }
     }
 

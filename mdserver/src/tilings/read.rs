@@ -138,6 +138,7 @@ fn part_on_disk(
     };
     let reply = within(object, &found.tiling, cells, region, after);
     loaded.found = Some((version, found));
+    *core.tilings.wanted.lock() = Some(ino);
     Ok(Some(reply))
 }
 
