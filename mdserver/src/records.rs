@@ -163,9 +163,7 @@ impl Inode {
     pub(crate) fn refresh(&mut self) -> Result<(), MdError> {
         if let Body::Object(object) = &self.body {
             self.attr.size = object.info.size()?;
-            // What holds data never seems to take no room: `tar -S` takes such a file for a hole.
-            let least = u64::from(object.info.holds && self.attr.size > 0);
-            self.attr.stored = object.stored.min(self.attr.size).max(least);
+            self.attr.stored = object.stored.min(self.attr.size);
         }
         Ok(())
     }
