@@ -27,7 +27,7 @@ pub(crate) fn warm(core: &Core) -> Result<(), MdError> {
     }
     // Without the lock: of one version they are if that is still the newest afterwards.
     let records = records(core, ino, before.generation)?;
-    if records.len() as u64 > most / 2 {
+    if records.len() as u64 > most {
         return Ok(());
     }
     let tiling = Tiling::bulk(before.rank, records)
