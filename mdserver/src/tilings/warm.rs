@@ -33,7 +33,11 @@ pub(crate) fn warm(core: &Core) -> Result<(), MdError> {
     let tiling = Tiling::bulk(before.rank, records)
         .map_err(|error| MdError::Io(format!("tiling of object {ino}: {error}")))?;
     core.tilings.with(ino, |loaded| {
-        let inode = core.inode(ino)?;
+        let inode = match core.inode(ino) {
+            // It was removed meanwhile.
+            Err(MdError::NotFound) => return Ok(()),
+            inode => inode?,
+        };
         let info = &inode.object()?.info;
         let is_same = info.generation == before.generation && info.tiling == before.version;
         if is_same && !loaded.has(inode.object()?) {
