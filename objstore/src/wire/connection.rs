@@ -35,6 +35,8 @@ const GROW: usize = 1 << 20;
 const KEEP: usize = 8 << 20;
 /// So much of a payload is received at a time where it is summed: it is still in the processor's cache then.
 const SUMMED_AT_ONCE: usize = 256 << 10;
+/// Bytes that are summed and then sent by one call.
+const SENT_AT_ONCE: usize = 1 << 20;
 /// How long opening a connection may take, at most and at least.
 const OPENING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
 /// For how long no byte of a frame that was begun may come, unless its owner says otherwise.
@@ -268,7 +270,7 @@ impl Connection {
         let mut sum = 0;
         let mut slices: SmallVec<[IoSlice<'_>; 16]> = SmallVec::new();
         slices.push(IoSlice::new(head));
-        let mut room = SUMMED_AT_ONCE;
+        let mut room = SENT_AT_ONCE;
         for slice in payload {
             let mut rest = &slice[..];
             while !rest.is_empty() {
@@ -279,7 +281,7 @@ impl Connection {
                 if room == 0 {
                     self.write_all(&mut slices, until)?;
                     slices.clear();
-                    room = SUMMED_AT_ONCE;
+                    room = SENT_AT_ONCE;
                 }
             }
         }
