@@ -9,10 +9,10 @@ use gates::{Gate, READ, array, start};
 use slabfs_fs::client::ClientOptions;
 use slabfs_mdserver::api::{SetAttr, SetTime, Time};
 
-/// `utimensat` brings out what was written; the last close, which has nothing to bring out itself, comes in
+/// `utimensat` writes back what was written; the last close, which has nothing to writes back itself, comes in
 /// the midst of that.
 #[test]
-fn times_are_set_beside_the_last_close() {
+fn times_are_set_with_the_last_close() {
     let dir = tempfile::tempdir().unwrap();
     let (client, store, heart, service) = start(dir.path(), ClientOptions::default());
     let (ino, writer) = array(&client, &[4, 4]);

@@ -234,7 +234,7 @@ fn in_doubt(
     (dir, line, one, two)
 }
 
-/// Lets messages through again, and returns when the home has been told.
+/// Lets messages through again, and returns when the lock server has been told.
 fn mend(line: &Line, client: &Client) {
     line.cut.store(false, Ordering::SeqCst);
     assert_eq!(lock(client, 9, (90, 90), TRY), Ok(Locked::Done));
@@ -268,7 +268,7 @@ fn what_others_have_got_is_not_taken_back_when_they_give_it_up() {
     // Unlocked once more, and this time it is heard.
     assert_eq!(lock(&one, 1, (0, 9), LockWant::Unlock), Ok(Locked::Done));
     assert_eq!(lock(&two, 2, (0, 9), LockWant::Unlock), Ok(Locked::Done));
-    // The home is told again.
+    // The lock server is told again.
     line.cut.store(true, Ordering::SeqCst);
     lock(&one, 1, (50, 50), LockWant::Unlock).unwrap_err();
     mend(&line, &one);
@@ -439,7 +439,7 @@ fn whatever_is_lost_while_all_ask_at_once_no_lock_is_given_twice() {
     }
 }
 
-/// The home grants a lock to somebody who has been killed, and whose file is closed: it ends, and who has the same number
+/// The lock server grants a lock to somebody who has been killed, and whose file is closed: it ends, and who has the same number
 /// since, as the kernel gives them out again, keeps his.
 #[test]
 fn what_is_granted_to_the_dead_ends_with_their_file() {
@@ -477,7 +477,7 @@ fn what_is_granted_to_the_dead_ends_with_their_file() {
     two.stop().unwrap();
 }
 
-/// A process closes, and is killed before the home has heard that its locks end: who gets its number has to wait for
+/// A process closes, and is killed before the lock server has heard that its locks end: who gets its number has to wait for
 /// that, or it would end his too.
 #[test]
 fn who_gets_the_number_of_somebody_closing_keeps_his_locks() {

@@ -68,7 +68,7 @@ enum Way {
     /// A transfer of a buffer that is handed in.
     Owned,
     /// A transfer of a buffer that is lent, and waited for as a future.
-    Lent,
+    Scoped,
 }
 
 struct Through<'a> {
@@ -95,7 +95,7 @@ impl Door for Through<'_> {
                     .map(|own| into.copy_from_slice(&own))
                     .map_err(Error::from)
             }
-            Way::Lent => scope(|scope| {
+            Way::Scoped => scope(|scope| {
                 let made = scope.read_batch_from(self.object, batches, unit, into)?;
                 block_on(made)?;
                 Ok(())
@@ -114,7 +114,7 @@ impl Door for Through<'_> {
                     .write_batch_transfer(batches, unit, from.to_vec());
                 made.and_then(Transfer::wait).map(drop).map_err(Error::from)
             }
-            Way::Lent => scope(|scope| {
+            Way::Scoped => scope(|scope| {
                 let made = scope.write_batch_to(self.object, batches, unit, from)?;
                 block_on(made)?;
                 Ok(())
@@ -151,7 +151,7 @@ fn patterns_of_the_document() {
     let stage = Stage::open();
     for (name, dims, of, layout) in FORMS {
         let object = stage.object(name, dims, of, layout);
-        for way in [Way::Blocking, Way::Owned, Way::Lent] {
+        for way in [Way::Blocking, Way::Owned, Way::Scoped] {
             let object = &object;
             patterns_go_through(&Through { object, way }, &format!("{name}, {way:?}"));
         }

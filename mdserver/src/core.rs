@@ -28,15 +28,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::api::{Ino, LockLife, MdError, RightsLife, SharedInfo, Time};
+use crate::api::{Ino, LockEpoch, MdError, RightsEpoch, SharedInfo, Time};
 use crate::brief;
 use crate::cache::Cache;
 use crate::dump::Dumps;
 use crate::keys;
 use crate::kv::{Batch, KvError, MetaKv};
-use crate::locks::Home;
+use crate::locks::LockServer;
 use crate::namespace::Removed;
-use crate::placement::{Passes, Retired, Servers};
+use crate::placement::{Permits, Retired, Servers};
 use crate::records::{Inode, Slot, decode, encode};
 use crate::service::ServiceOptions;
 use crate::sessions::{Fences, Session, Sessions};
@@ -52,8 +52,8 @@ pub(crate) struct Core {
     /// The index of tags.
     pub(crate) tags: Live,
     pub(crate) dumps: Dumps,
-    pub(crate) locks: Home,
-    pub(crate) rights: crate::rights::Home,
+    pub(crate) locks: LockServer,
+    pub(crate) rights: crate::rights::LockServer,
     pub(crate) removed: Removed,
     state: Mutex<State>,
     /// The copies of the state, for a look without its lock.
@@ -133,7 +133,7 @@ pub(crate) struct State {
     /// Objects with chunks that wait for a settle.
     pub(crate) waiting: HashSet<Ino>,
     pub(crate) servers: Servers,
-    pub(crate) passes: Passes,
+    pub(crate) permits: Permits,
     pub(crate) retired: Retired,
     /// Objects whose generations below a number are to be taken apart.
     pub(crate) purges: BTreeMap<Ino, u32>,
@@ -208,7 +208,7 @@ impl State {
             closed: Closed::new(),
             waiting: HashSet::new(),
             servers: Servers::new(),
-            passes: Passes::default(),
+            permits: Permits::default(),
             retired: Retired::default(),
             purges: BTreeMap::new(),
         }
@@ -296,15 +296,15 @@ impl Core {
         let sessions = state.sessions.live.len() as u32;
         let now = Time::now();
         // Whoever asks has heard it from this service, so it need not be a secret; only never the same.
-        let life = (now.sec as u64).wrapping_mul(1_000_000_000) + u64::from(now.nsec) + 1;
+        let epoch = (now.sec as u64).wrapping_mul(1_000_000_000) + u64::from(now.nsec) + 1;
         let before: BTreeSet<SessionId> = state.sessions.live.keys().copied().collect();
         let earlier = state.unclean && state.fences.earlier_is_open();
         Self {
             kv,
             dumps: Dumps::default(),
-            rights: crate::rights::Home::new(RightsLife(life), before.clone(), earlier),
+            rights: crate::rights::LockServer::new(RightsEpoch(epoch), before.clone(), earlier),
             removed: Removed::default(),
-            locks: Home::new(LockLife(life), before, Instant::now() + options.lease),
+            locks: LockServer::new(LockEpoch(epoch), before, Instant::now() + options.lease),
             tilings: Tilings::new(options.cached_records),
             tags,
             options,

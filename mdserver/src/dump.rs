@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const OPEN: usize = 4;
 /// How far the next numbers move on.
 const AHEAD: u64 = 1 << 32;
-/// Generations of an object in one life of the store. After a load each object's go on at the beginning of
-/// the life after the next, so that what it had here, or in the life that is over, is never had again.
-pub(crate) const LIFE: u32 = 1 << 20;
+/// Generations of an object in one incarnation of the store. After a load each object's go on at the beginning of
+/// the incarnation after the next, so that what it had here, or in the incarnation that is over, is never had again.
+pub(crate) const INCARNATION: u32 = 1 << 20;
 
 /// The dumps that are being given.
 #[derive(Debug, Default)]
@@ -185,10 +185,10 @@ fn aged(key: &[u8], value: Vec<u8>) -> Vec<u8> {
         return value;
     };
     let given = object.spare.max(object.info.generation);
-    let next = (given / LIFE).checked_add(2);
+    let next = (given / INCARNATION).checked_add(2);
     // When lives run out, after four thousand loads one upon the other, what is left is shared out.
     object.spare = next
-        .and_then(|life| life.checked_mul(LIFE))
+        .and_then(|incarnation| incarnation.checked_mul(INCARNATION))
         .unwrap_or(given + (u32::MAX - given) / 2);
     encode(&inode).unwrap_or(value)
 }

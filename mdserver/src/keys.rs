@@ -45,7 +45,7 @@ pub(crate) const NEXT_SERVER: &[u8] = b"mserver";
 
 /// The store was loaded from a dump and has not been started since.
 pub(crate) const LOADED: &[u8] = b"mloaded";
-/// Numbers below these were given to a life of the store that is over: it was loaded from a dump.
+/// Numbers below these were given to an incarnation of the store that is over: it was loaded from a dump.
 pub(crate) const LATER: &[u8] = b"mlater";
 /// Acknowledged commits were lost once, and the loss was accepted.
 pub(crate) const LOSSY: &[u8] = b"mlossy";

@@ -240,7 +240,7 @@ pub(crate) struct ServerRecord {
 }
 
 /// Where the numbers begin that were given since the store was loaded from a dump: what is below and
-/// unknown may be of the life after the dump.
+/// unknown may be of the incarnation after the dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Later {
     pub(crate) ino: u64,
@@ -328,7 +328,7 @@ mod tests {
             name: b"a".to_vec(),
             ino: ObjectId(2),
         };
-        let at = crate::namespace::home(b"a");
+        let at = crate::namespace::first_slot(b"a");
         let tile = Tile {
             slab: Hyperslab::from_region(&Region::new(&[2, 0], &[2, 8])),
             clip: None,

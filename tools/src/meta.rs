@@ -172,7 +172,7 @@ fn replace(
     mode: Permissions,
     fill: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>,
 ) -> anyhow::Result<u64> {
-    let part = beside(path, ".part");
+    let part = next_to(path, ".part");
     let result = (|| {
         let file = private(&part)?;
         let with = || format!("writing {}", part.display());
@@ -194,7 +194,7 @@ fn replace(
 }
 
 /// A name beside `path`.
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn next_to(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
@@ -261,7 +261,7 @@ fn load(file: &Path, data: &Path) -> anyhow::Result<()> {
 /// Loads what comes through a pipe. It is read from end to end before it is loaded, so it is put into a file
 /// first, beside the directory that it is to become.
 fn spooled(from: &mut dyn Read, shown: &str, data: &Path) -> anyhow::Result<Loaded> {
-    let path = beside(data, ".part");
+    let path = next_to(data, ".part");
     if let Some(parent) = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())

@@ -38,7 +38,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
     let place = Place {
-        log: node::log_beside(&args.mountpoint),
+        log: node::default_log(&args.mountpoint),
         data: None,
     };
     let service = args.service.clone();

@@ -34,7 +34,7 @@ pub(crate) const GREETING: Duration = Duration::from_secs(1);
 const REGISTERED: Duration = Duration::from_secs(30);
 
 /// The log file of a background process that keeps things in `dir`: beside it.
-pub(crate) fn log_beside(dir: &Path) -> PathBuf {
+pub(crate) fn default_log(dir: &Path) -> PathBuf {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let mut name = dir.into_os_string();
     name.push(".log");
@@ -260,7 +260,7 @@ impl DataNode {
     ) -> anyhow::Result<DataNode> {
         let reachable = listener
             .as_ref()
-            .map(|listener| told_to_others(listener.addr()));
+            .map(|listener| address_for_others(listener.addr()));
         let shared: Arc<dyn ChunkStore> = Arc::clone(&store) as Arc<dyn ChunkStore>;
         let fence = Arc::new(Fence::open(store.path()));
         let server = match listener {
@@ -322,7 +322,7 @@ impl DataNode {
 
 /// The address as other machines should use it: a host that means "every interface" is replaced by the
 /// name of this machine.
-pub(crate) fn told_to_others(addr: &Addr) -> Addr {
+pub(crate) fn address_for_others(addr: &Addr) -> Addr {
     let Addr::Tcp(place) = addr else {
         return addr.clone();
     };
@@ -469,7 +469,7 @@ mod tests {
 
     #[test]
     fn every_interface_is_told_by_name() {
-        let told = |text: &str| told_to_others(&text.parse().expect("an address")).to_string();
+        let told = |text: &str| address_for_others(&text.parse().expect("an address")).to_string();
         assert_eq!(told("tcp:node7:7070"), "tcp:node7:7070");
         assert!(!told("tcp:0.0.0.0:7070").contains("0.0.0.0"));
         assert!(told("tcp:[::]:7070").ends_with(":7070"));
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn logs_lie_beside_the_directory() {
-        assert_eq!(log_beside(Path::new("/srv/md")), Path::new("/srv/md.log"));
-        assert!(log_beside(Path::new("md")).is_absolute());
+        assert_eq!(default_log(Path::new("/srv/md")), Path::new("/srv/md.log"));
+        assert!(default_log(Path::new("md")).is_absolute());
     }
 }

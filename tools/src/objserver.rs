@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
     let place = Place {
-        log: node::log_beside(&args.data),
+        log: node::default_log(&args.data),
         data: Some(args.data.clone()),
     };
     let service = args.service.clone();

@@ -149,7 +149,11 @@ impl Behind {
         for number in 1..=count {
             shutdown.check()?;
             let listener = match &args.listen {
-                Some(addr) => Some(node::listen(&beside(addr, number)?, key.clone(), shutdown)?),
+                Some(addr) => Some(node::listen(
+                    &next_to(addr, number)?,
+                    key.clone(),
+                    shutdown,
+                )?),
                 None => None,
             };
             let store = node::open_store(&server_dir(data, number))?;
@@ -169,7 +173,7 @@ impl Behind {
             metadata,
             listener
                 .as_ref()
-                .map(|listener| node::told_to_others(listener.addr())),
+                .map(|listener| node::address_for_others(listener.addr())),
             servers,
             &args.mountpoint,
             &args.mount,
@@ -223,7 +227,7 @@ fn server_count(data: &Path, asked: Option<u16>) -> anyhow::Result<u16> {
 }
 
 /// Where data server `number` listens, given where the metadata service does.
-fn beside(addr: &Addr, number: u16) -> anyhow::Result<Addr> {
+fn next_to(addr: &Addr, number: u16) -> anyhow::Result<Addr> {
     let text = match addr {
         Addr::Unix(path) => format!("unix:{}.os{number}", path.display()),
         Addr::Tcp(place) => {
@@ -300,7 +304,7 @@ mod tests {
     fn data_servers_listen_beside_the_metadata_service() {
         let show = |text: &str| {
             let addr = text.parse::<Addr>().expect("an address");
-            beside(&addr, 2).map(|addr| addr.to_string())
+            next_to(&addr, 2).map(|addr| addr.to_string())
         };
         assert_eq!(
             show("unix:/run/md.sock").expect("an address"),

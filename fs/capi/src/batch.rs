@@ -11,7 +11,7 @@ use slabfs_model::batch::{BatchError, MAX_DEPTH, MAX_NODES};
 use crate::argument::{Out, bytes, bytes_mut};
 use crate::error::{Failure, SLABFS_ETOOLARGE, call};
 use crate::handles::{OBJECTS, slabfs_object, slabfs_transfer};
-use crate::pending::{Lent, Pending};
+use crate::pending::{Borrowed, Pending};
 use crate::transfer::put;
 
 /// Offsets, strides and sizes of a batch count bytes of the object in canonical order.
@@ -256,8 +256,8 @@ pub unsafe extern "C" fn slabfs_transfer_read_batch(
             let object = OBJECTS.get(object.id)?;
             let batch = batches(batch, n as u64)?;
             bytes(buffer.cast_const(), len)?;
-            let lent = Lent::new(buffer.cast(), len);
-            let made = object.read_batch_transfer(&batch, unit_of(unit)?, lent);
+            let borrowed = Borrowed::new(buffer.cast(), len);
+            let made = object.read_batch_transfer(&batch, unit_of(unit)?, borrowed);
             put(Pending::of(&object, made)?, &out);
         }
         Ok(())
@@ -286,8 +286,8 @@ pub unsafe extern "C" fn slabfs_transfer_write_batch(
             let object = OBJECTS.get(object.id)?;
             let batch = batches(batch, n as u64)?;
             bytes(buffer, len)?;
-            let lent = Lent::new(buffer.cast_mut().cast(), len);
-            let made = object.write_batch_transfer(&batch, unit_of(unit)?, lent);
+            let borrowed = Borrowed::new(buffer.cast_mut().cast(), len);
+            let made = object.write_batch_transfer(&batch, unit_of(unit)?, borrowed);
             put(Pending::of(&object, made)?, &out);
         }
         Ok(())

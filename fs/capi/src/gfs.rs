@@ -16,7 +16,7 @@ use crate::argument::{Out, bytes, bytes_mut};
 use crate::batch::{Element, Read, Repeats, batches};
 use crate::error::{Failure, SLABFS_EBUSY, SLABFS_EHANDLE, SLABFS_OK, call};
 use crate::handles::{OBJECTS, slabfs_object};
-use crate::pending::{Lent, Pending};
+use crate::pending::{Borrowed, Pending};
 use crate::process::Own;
 
 /// See `gfs_compat.h`.
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn gfs_nb_read_batched(
         let made = unsafe {
             let (batch, reach) = looked_through(vector, quant)?;
             bytes(buf.cast_const().cast(), reach)?;
-            object.read_batch_transfer(&batch, Unit::Bytes, Lent::new(buf.cast(), reach))
+            object.read_batch_transfer(&batch, Unit::Bytes, Borrowed::new(buf.cast(), reach))
         };
         begin(handle, Pending::of(&object, made)?)
     })
@@ -239,8 +239,8 @@ pub unsafe extern "C" fn gfs_nb_write_batched(
         let made = unsafe {
             let (batch, reach) = looked_through(vector, quant)?;
             bytes(buf.cast(), reach)?;
-            let lent = Lent::new(buf.cast_mut().cast(), reach);
-            object.write_batch_transfer(&batch, Unit::Bytes, lent)
+            let borrowed = Borrowed::new(buf.cast_mut().cast(), reach);
+            object.write_batch_transfer(&batch, Unit::Bytes, borrowed)
         };
         begin(handle, Pending::of(&object, made)?)
     })

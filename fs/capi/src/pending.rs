@@ -10,24 +10,24 @@ use crate::error::Failure;
 
 /// A program's buffer.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct Borrowed {
     start: *mut u8,
     len: usize,
 }
 
 // SAFETY: bytes at an address, which the program may use from any thread.
-unsafe impl Send for Lent {}
+unsafe impl Send for Borrowed {}
 
-impl Lent {
+impl Borrowed {
     /// # Safety
     /// `start` points to `len` bytes until the transfer that gets this has ended, that nobody else writes, and, if it is
     /// read into, nobody else reads meanwhile. It is no NULL unless `len` is 0.
-    pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Lent {
-        Lent { start, len }
+    pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Borrowed {
+        Borrowed { start, len }
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for Borrowed {
     fn as_ref(&self) -> &[u8] {
         match self.len {
             0 => &[],
@@ -37,7 +37,7 @@ impl AsRef<[u8]> for Lent {
     }
 }
 
-impl AsMut<[u8]> for Lent {
+impl AsMut<[u8]> for Borrowed {
     fn as_mut(&mut self) -> &mut [u8] {
         match self.len {
             0 => &mut [],
@@ -58,7 +58,7 @@ pub(crate) struct Pending {
 
 #[derive(Debug)]
 enum State {
-    Under(Transfer<Lent>),
+    Under(Transfer<Borrowed>),
     Over(Result<(), Failure>),
 }
 
@@ -66,7 +66,7 @@ impl Pending {
     /// What became of making one.
     pub(crate) fn of(
         object: &Object,
-        made: Result<Transfer<Lent>, Failed<Lent>>,
+        made: Result<Transfer<Borrowed>, Failed<Borrowed>>,
     ) -> Result<Pending, Failure> {
         let path = object.path().display().to_string();
         let transfer = made.map_err(|failed| Failure::from(Error::from(failed)).about(&path))?;

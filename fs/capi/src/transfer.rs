@@ -9,7 +9,7 @@ use crate::argument::{MAX_TEXT, Out, axes, bytes, list, text, unused};
 use crate::bytes::{slab, slabfs_slab};
 use crate::error::{Failure, call};
 use crate::handles::{OBJECTS, TRANSFERS, slabfs_object, slabfs_transfer};
-use crate::pending::{Lent, Pending};
+use crate::pending::{Borrowed, Pending};
 
 /// Most transfers of a call.
 const MAX_TRANSFERS: usize = 1 << 20;
@@ -126,8 +126,8 @@ pub unsafe extern "C" fn slabfs_transfer_read(
             let out = Out::new(transfer, "transfer")?;
             let object = OBJECTS.get(object.id)?;
             let to = described(buffer.cast(), len, memory)?;
-            let lent = Lent::new(to.start, to.len);
-            let made = object.read_transfer(select(hyperslab)?, &to.memory, lent);
+            let borrowed = Borrowed::new(to.start, to.len);
+            let made = object.read_transfer(select(hyperslab)?, &to.memory, borrowed);
             put(Pending::of(&object, made)?, &out);
         }
         Ok(())
@@ -154,8 +154,8 @@ pub unsafe extern "C" fn slabfs_transfer_write(
             let out = Out::new(transfer, "transfer")?;
             let object = OBJECTS.get(object.id)?;
             let from = described(buffer.cast_mut().cast(), len, memory)?;
-            let lent = Lent::new(from.start, from.len);
-            let made = object.write_transfer(select(hyperslab)?, &from.memory, lent);
+            let borrowed = Borrowed::new(from.start, from.len);
+            let made = object.write_transfer(select(hyperslab)?, &from.memory, borrowed);
             put(Pending::of(&object, made)?, &out);
         }
         Ok(())

@@ -105,24 +105,24 @@ fn carry_run(
     for region in boxes {
         let dense = &bytes[at..at + region.volume() as usize];
         at += dense.len();
-        let kept = region.intersect(&Region::whole(new));
-        all &= kept.as_ref() == Some(&region);
-        let Some(kept) = kept else { continue };
-        let inside: Coords = kept
+        let held = region.intersect(&Region::whole(new));
+        all &= held.as_ref() == Some(&region);
+        let Some(held) = held else { continue };
+        let inside: Coords = held
             .offset
             .iter()
             .zip(&region.offset)
-            .map(|(kept, start)| kept - start)
+            .map(|(held, start)| held - start)
             .collect();
-        let mut packed = vec![0; kept.volume() as usize];
+        let mut packed = vec![0; held.volume() as usize];
         gather(
             dense,
             &region.shape,
-            &Hyperslab::from_region(&Region::new(&inside, &kept.shape)),
+            &Hyperslab::from_region(&Region::new(&inside, &held.shape)),
             &mut packed,
         );
         let mut from = 0;
-        for_each_run(new, &Hyperslab::from_region(&kept), &mut |start, len| {
+        for_each_run(new, &Hyperslab::from_region(&held), &mut |start, len| {
             runs.insert(start as u64, &packed[from..from + len], writer);
             from += len;
         });

@@ -222,8 +222,8 @@ impl Handle {
         let end = offset + len as u64;
         {
             let state = object.state.lock();
-            let newer = state.taken.is_some() || !state.streams.is_empty();
-            if newer || state.runs.overlaps(offset, end) {
+            let overlay = state.taken.is_some() || !state.streams.is_empty();
+            if overlay || state.runs.overlaps(offset, end) {
                 return None;
             }
         }

@@ -1,6 +1,6 @@
 //! Reading by batches: a nested strided pattern is one request to each data server that holds something of it.
 //!
-//! A batch counts bytes of the object's canonical order. What is newer on this mount is brought out first, then the
+//! A batch counts bytes of the object's canonical order. What is newer on this mount is written back first, then the
 //! chunks within the span of the batch are found as for any read, and each server is told the batch and which parts of
 //! which chunks it is to go through; nobody lists pieces. Where lattices lie over other chunks, the bytes of what is newer
 //! are put over those of what is older when both have come.
@@ -110,7 +110,7 @@ impl Handle {
             if self.due(span.0, (span.1 - span.0) as usize) {
                 self.client.refresh(&self.object)?;
             }
-            if self.object.is_newer_here(span) {
+            if self.object.has_overlay(span) {
                 self.client.flush_object(&self.object, Scope::All)?;
             }
             let op = {
@@ -196,7 +196,7 @@ pub(super) struct Wanted<'a> {
 
 impl Object {
     /// Whether something of these bytes may be here that the servers have not got.
-    pub(super) fn is_newer_here(&self, (from, to): (u64, u64)) -> bool {
+    pub(super) fn has_overlay(&self, (from, to): (u64, u64)) -> bool {
         let state = self.state.lock();
         let taken = state.taken.as_ref();
         state.runs.overlaps(from, to)

@@ -103,7 +103,7 @@ impl Handle {
             self.write_needs(geometry, size, Some(span.0), span.1 - span.0)
         };
         loop {
-            let life = self.client.admit(&self.object)?;
+            let epoch = self.client.admit(&self.object)?;
             if self.client.over_budget() {
                 self.client.relieve(&self.object)?;
             }
@@ -115,7 +115,7 @@ impl Handle {
             )?;
             let covers = |geometry: &Geometry| {
                 let size = self.object.size(geometry);
-                life == self.client.life()
+                epoch == self.client.epoch()
                     && op.covers(geometry.form(size), || needs(geometry, size))
             };
             if let Step::Done(written) = self.write_batch_in(&covers, &request)? {
@@ -205,7 +205,7 @@ impl Handle {
                 let file = step(run.file, run.file_stride);
                 let piece = &request.from[memory..memory + run.bytes as usize];
                 state.runs.insert(file, piece, self.id);
-                state.beside.note(file, file + run.bytes);
+                state.overlaps.note(file, file + run.bytes);
                 self.object.grow(geometry, file + run.bytes);
             }
         }

@@ -175,7 +175,7 @@ impl Client {
         until: Instant,
         done: &mut Drained,
     ) -> Result<bool, FsError> {
-        // Copies go by a pass, which ends with the session.
+        // Copies go by a write permit, which ends with the session.
         let _attached = self.attached.read_recursive();
         let object = self.borrow(ino)?;
         self.refresh(&object)?;
@@ -358,18 +358,18 @@ impl Client {
         done: &mut Drained,
     ) -> Result<(), FsError> {
         let to = self.other_server(&geometry.info.stripe, server)?;
-        let Some((held, passed)) = self.exclusive(object.ino, to)? else {
+        let Some((held, permitted)) = self.exclusive(object.ino, to)? else {
             done.busy += 1;
             return Ok(());
         };
         // Nobody writes now: this is the form that counts.
-        let now = Geometry::new(&passed.entry)?;
+        let now = Geometry::new(&permitted.entry)?;
         let Some(grid) = now.grid.clone() else {
             return Err(FsError::Md(MdError::Stale));
         };
         if !now.info.stripe.contains(&server) {
             drop(held);
-            return self.take_moved(object, &passed.entry);
+            return self.take_moved(object, &permitted.entry);
         }
         let (mut copies, mut bytes) = (Vec::new(), 0);
         for name in self.chunks_of(&now, object.ino, server)? {
@@ -379,7 +379,7 @@ impl Client {
             if self.grid_chunk(object, &now, &grid, at.clone())?.server != server {
                 continue;
             }
-            let extent = extent_of(&now, &grid, at, passed.reach);
+            let extent = extent_of(&now, &grid, at, permitted.reach);
             bytes += self.copy_grid_chunk(object, &now, at, extent, (server, to))?;
             copies.push((to, name));
         }

@@ -29,7 +29,7 @@ use super::stream::Stream;
 use super::writer::HandleId;
 use super::{Client, FORM_TRIES};
 
-/// What a flush is to bring out.
+/// What a flush is to writes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// What one handle wrote.
@@ -54,7 +54,7 @@ pub(super) struct NewChunk<'a> {
 }
 
 impl Handle {
-    /// Brings out what this handle wrote, as `close(2)` does, and tells an error that waited.
+    /// writes back what this handle wrote, as `close(2)` does, and tells an error that waited.
     ///
     /// # Errors
     /// Of this flush, or of one in the background since the last call.
@@ -87,9 +87,9 @@ impl Handle {
         }
     }
 
-    /// Brings out everything of the object, and returns when it is on the servers' disks and in the
+    /// writes back everything of the object, and returns when it is on the servers' disks and in the
     /// metadata service's journal. Where the mount is not strict it looks at the object anew as well, so that
-    /// reads from here on have what other mounts brought out before.
+    /// reads from here on have what other mounts written back before.
     ///
     /// # Errors
     /// Of this flush, or of one in the background since the last call.
@@ -210,7 +210,7 @@ impl Client {
         let _alone = object.flushing.write();
         let streams = self.end_streams(object, geometry, scope)?;
         let taken = self.take_runs(object, geometry, scope);
-        let result = self.bring_out(object, geometry, &streams, &taken);
+        let result = self.write_back(object, geometry, &streams, &taken);
         let mut state = object.state.lock();
         state.taken = None;
         match &result {
@@ -273,7 +273,7 @@ impl Client {
     }
 
     /// Sends streams' ends and boxes of runs, and commits.
-    fn bring_out(
+    fn write_back(
         &self,
         object: &Object,
         geometry: &Geometry,

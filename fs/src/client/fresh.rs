@@ -46,15 +46,15 @@ impl Client {
             if asked > MOST_ASKS {
                 return Err(FsError::Md(MdError::Stale));
             }
-            let life = self.tilings.life();
-            let (known, near) = chunks.question(least, rank, need, self.tilings.most_along());
-            let reply = self.md().tiling_near(object.ino, known, near)?;
+            let epoch = self.tilings.epoch();
+            let (known, wanted) = chunks.question(least, rank, need, self.tilings.most_along());
+            let reply = self.md().tiling_part(object.ino, known, wanted)?;
             let answered = chunks.answered(known, rank, reply);
-            if answered.is_err() || life != self.tilings.life() {
+            if answered.is_err() || epoch != self.tilings.epoch() {
                 chunks.version = None;
             }
             answered.map_err(|error| FsError::Invalid(error.to_string()))?;
-            if life != self.tilings.life() {
+            if epoch != self.tilings.epoch() {
                 return Err(FsError::Md(MdError::SessionLost));
             }
         }

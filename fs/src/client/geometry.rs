@@ -101,7 +101,7 @@ impl Geometry {
     /// The most bytes the object may have: dims grow by writing only along an unlimited slowest axis.
     pub(super) fn size_limit(&self) -> u64 {
         if self.grows() {
-            // Whole rows only.
+            // RangeLocks rows only.
             let most = i64::MAX as u64;
             most - most % self.row.max(1)
         } else {

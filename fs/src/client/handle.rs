@@ -16,8 +16,8 @@ use super::Client;
 use super::ahead::Ahead;
 use super::error::FsError;
 use super::geometry::Geometry;
-use super::near::Place;
 use super::object::Object;
+use super::same_host::Place;
 use super::stream::Stream;
 use super::writer::{HandleId, Waiting};
 

@@ -4,11 +4,11 @@
 //! object's canonical order, or of a selection of it. What happens inside, by file:
 //!
 //! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
-//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `beside` where two of them meet; `flush` data first, then commit;
+//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `overlaps` where two of them meet; `flush` data first, then commit;
 //!   `behind` flushes before writers have to wait; `stream_end` seals streams, `slabs` what becomes a chunk
-//! - `place` which data server gets a new chunk; `drain` moves chunks off one, `pass` keeps writers apart
+//! - `place` which data server gets a new chunk; `drain` moves chunks off one, `permit` keeps writers apart
 //!   from that
-//! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps; `near` chunks whose files
+//! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps; `wanted` chunks whose files
 //!   are lent;
 //!   `batch`, `batch_write` read and write nested strided patterns
 //! - `transfer` regions between the caller's memory and objects, many under way at the same time
@@ -17,7 +17,7 @@
 //! - `find` searches
 //! - `locks` advisory locks: what is held, who waits
 //! - `rights` what other mounts must not do meanwhile, and what they may ask back
-//! - `session` attaching, heartbeats, what runs in the background; `life` what happens when the session
+//! - `session` attaching, heartbeats, what runs in the background; `epoch` what happens when the session
 //!   is not heard, or is over
 //!
 //! Invariants: a read that starts after a write has returned sees it; a flush never shows old bytes over
@@ -30,8 +30,6 @@ mod adopt;
 mod ahead;
 mod batch;
 mod batch_write;
-mod behind;
-mod beside;
 mod block_cache;
 mod committed;
 mod drain;
@@ -44,29 +42,31 @@ mod grid_io;
 mod handle;
 mod holes;
 mod layout;
-mod life;
+mod lease;
 mod locks;
 mod namespace;
-mod near;
-mod newer;
 mod object;
 mod open;
+mod overlap;
+mod overlay;
 mod part;
-mod pass;
 mod payload;
+mod permit;
 mod place;
+mod range_lock;
 mod read;
 mod resize;
 mod rights;
 mod runs;
+mod same_host;
 mod session;
 mod slabs;
 mod stream;
 mod stream_end;
 mod tilings;
 pub mod transfer;
-mod whole;
 mod write;
+mod write_back;
 mod writer;
 
 use std::sync::Arc;
@@ -86,21 +86,21 @@ pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
 pub use handle::{Handle, OpenMode, ReadSink, Written};
 pub use layout::{ChunkView, LayoutView};
-pub use life::Caches;
+pub use lease::Caches;
 pub use locks::{Locked, Then};
 pub use part::{Part, Wanted};
 pub use rights::Consistency;
 
 use ahead::Windows;
-use behind::Behind;
 use block_cache::BlockCache;
-use life::Life;
+use lease::Lease;
 use locks::Locks;
 use object::Object;
 use place::{Known, LeasedIds, Places};
 use rights::Rights;
 use tilings::Tilings;
 use transfer::Transfers;
+use write_back::Behind;
 
 /// How often a request looks at an object's form anew before it gives up.
 const FORM_TRIES: usize = 16;
@@ -108,7 +108,7 @@ const FORM_TRIES: usize = 16;
 /// Settings of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Bytes of unflushed data, all objects together, before writers wait; from half of it on it is brought out.
+    /// Bytes of unflushed data, all objects together, before writers wait; from half of it on it is written back.
     pub dirty_limit: u64,
     /// Bytes of the cache for small reads of far or coded chunks; half as much more may be read ahead.
     pub cache_bytes: u64,
@@ -186,7 +186,7 @@ pub struct Client {
     /// Bytes of unflushed data.
     dirty: AtomicI64,
     behind: Behind,
-    /// Flushes that had something to bring out.
+    /// Flushes that had something to writes back.
     flushes: AtomicU64,
     next_handle: AtomicU64,
     /// This machine, by name.
@@ -200,8 +200,8 @@ pub struct Client {
     /// that is gone by.
     elder: Mutex<Vec<std::sync::Weak<Known>>>,
     known_version: AtomicU64,
-    next_pass: AtomicU64,
-    lease: Mutex<LeasedIds>,
+    next_permit: AtomicU64,
+    leased_ids: Mutex<LeasedIds>,
     places: Mutex<Places>,
     /// Chunks of closed objects that are not known to be on disk yet.
     settling: Mutex<Vec<Settling>>,
@@ -217,7 +217,7 @@ pub struct Client {
     locks: Locks,
     rights: Rights,
     transfers: Transfers,
-    life: Life,
+    lease: Lease,
     /// The lease of the session; zero where it lives as long as this process.
     lease_time: Mutex<Duration>,
     /// Held shared by what must begin and end in one session, alone while another one is attached. Comes
@@ -289,7 +289,7 @@ impl Client {
     }
 
     /// Whether everything that operations may wait for is in this process: they may run on any thread.
-    pub fn is_near(&self) -> bool {
+    pub fn is_same_host(&self) -> bool {
         self.local && !self.rights.shared()
     }
 
@@ -305,7 +305,7 @@ impl Client {
             "flushes": self.flushes.load(Ordering::Relaxed),
             "commits": requests.commits,
             "metadata_requests": requests.all,
-            "names_from_memory": self.md.kept_hits(),
+            "names_from_memory": self.md.name_cache_hits(),
             "transfers": transfers,
             "transfers_running": under_way,
             "transfers_waiting": waiting,
@@ -324,7 +324,7 @@ impl Client {
             "rights_held": self.rights.held(),
             "sessions": self.md.session_count(),
             "session": self.md.session().0,
-            "sessions_lost": self.life(),
+            "sessions_lost": self.epoch(),
             "lapsed": self.lapsed(),
         })
     }

@@ -16,7 +16,7 @@ impl Client {
     /// As the metadata service says.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, FsError> {
         let entry = match self.rights.keeps_names() {
-            true => match self.kept_name(parent, name) {
+            true => match self.cached_name(parent, name) {
                 Some(found) => return found,
                 None => self.md().look(parent, name)?,
             },
@@ -34,7 +34,7 @@ impl Client {
     /// # Errors
     /// As the metadata service says.
     pub fn getattr(&self, ino: Ino) -> Result<Entry, FsError> {
-        if let Some(entry) = self.kept_directory(ino) {
+        if let Some(entry) = self.cached_directory(ino) {
             return Ok(entry);
         }
         let found = match self.shared() {
@@ -47,22 +47,22 @@ impl Client {
         }
     }
 
-    /// What has a name, where the home need not be asked: a directory, or nothing.
-    pub fn kept_name(&self, parent: Ino, name: &[u8]) -> Option<Result<Entry, FsError>> {
+    /// What has a name, where the lock server need not be asked: a directory, or nothing.
+    pub fn cached_name(&self, parent: Ino, name: &[u8]) -> Option<Result<Entry, FsError>> {
         let found = self
             .rights
             .keeps_names()
-            .then(|| self.md().kept(parent, name))??;
+            .then(|| self.md().cached_name(parent, name))??;
         // Looked at last: a session that has lapsed later had it when this was found.
         (!self.lapsed()).then(|| found.map_err(FsError::from))
     }
 
-    /// Attributes of a directory, where the home need not be asked.
-    pub fn kept_directory(&self, ino: Ino) -> Option<Entry> {
+    /// Attributes of a directory, where the lock server need not be asked.
+    pub fn cached_directory(&self, ino: Ino) -> Option<Entry> {
         let found = self
             .rights
             .keeps_names()
-            .then(|| self.md().kept_directory(ino))??;
+            .then(|| self.md().cached_directory(ino))??;
         (!self.lapsed()).then_some(found)
     }
 
@@ -104,7 +104,7 @@ impl Client {
         entry
     }
 
-    /// Brings out everything an inode has unflushed on this mount.
+    /// writes back everything an inode has unflushed on this mount.
     ///
     /// # Errors
     /// Of the flush.
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// Brings out everything of an inode and waits for the disks, as `fsync` without a handle.
+    /// writes back everything of an inode and waits for the disks, as `fsync` without a handle.
     ///
     /// # Errors
     /// Of the flush or the sync.

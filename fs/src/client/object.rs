@@ -25,14 +25,14 @@ use slabfs_mdserver::api::{Entry, Ino, Time};
 use slabfs_model::{Coords, Region, ServerId, Version};
 use slabfs_objstore::ChunkName;
 
-use super::beside::Beside;
 use super::error::FsError;
 use super::geometry::Geometry;
+use super::overlap::Overlaps;
+use super::range_lock::RangeLocks;
 use super::rights::Own;
 use super::runs::Runs;
 use super::stream::Stream;
 use super::tilings::Tiled;
-use super::whole::Whole;
 use super::writer::Waiting;
 
 /// The number of the next object.
@@ -75,7 +75,7 @@ pub(super) struct Object {
     /// It was removed while this mount had no session that held it.
     pub(super) gone: AtomicBool,
     /// Reads and writes of programs that run. Waited for before all locks above are taken.
-    pub(super) whole: Whole,
+    pub(super) range_locks: RangeLocks,
     /// What this mount may do with it while others have it open. Before all locks above.
     pub(super) own: Arc<Own>,
 }
@@ -90,7 +90,7 @@ pub(super) fn ends_of(region: &Region) -> Coords {
 pub(super) struct State {
     pub(super) runs: Runs,
     /// Direct writes that run.
-    pub(super) beside: Beside,
+    pub(super) overlaps: Overlaps,
     pub(super) taken: Option<Arc<Runs>>,
     pub(super) streams: Vec<Arc<Stream>>,
     pub(super) unsynced: BTreeSet<(ServerId, ChunkName)>,
@@ -127,7 +127,7 @@ impl Object {
             cached: AtomicBool::new(false),
             checked: Mutex::new(Instant::now()),
             gone: AtomicBool::new(false),
-            whole: Whole::default(),
+            range_locks: RangeLocks::default(),
             own,
         })
     }

@@ -1,7 +1,7 @@
 //! A selection of an object that is open as a whole: read and written without opening anything anew.
 //!
 //! A [`Part`] is its handle with another space: what is written through it counts as that handle's, so that the
-//! handle's flush brings it out, with its neighbours in one box, and errors of the background wait there.
+//! handle's flush writes back, with its neighbours in one box, and errors of the background wait there.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::ServerInfo;
-use slabfs_model::layout::placement::near_server;
+use slabfs_model::layout::placement::server_on_host;
 use slabfs_model::{ChunkId, Placement, Region, ServerId};
 use slabfs_objstore::StoreError;
 
@@ -45,7 +45,7 @@ pub(super) struct Known {
     /// Those that may get new chunks.
     pub(super) takers: Vec<ServerId>,
     /// Those of the takers on this machine.
-    pub(super) near: Vec<ServerId>,
+    pub(super) wanted: Vec<ServerId>,
     /// Those that are being emptied.
     pub(super) draining: Vec<ServerId>,
 }
@@ -62,14 +62,14 @@ impl Known {
             // All are full: they say so themselves.
             takers = those(&|server| server.online && !server.draining);
         }
-        let is_near = |id: &ServerId| {
+        let is_same_host = |id: &ServerId| {
             here(*id)
                 || list
                     .iter()
                     .any(|server| server.id == *id && server.host == host)
         };
         Known {
-            near: takers.iter().copied().filter(is_near).collect(),
+            wanted: takers.iter().copied().filter(is_same_host).collect(),
             all: those(&|_| true),
             draining: those(&|server| server.draining),
             takers,
@@ -187,7 +187,7 @@ impl Client {
     }
 
     fn chunk_id(&self) -> Result<ChunkId, FsError> {
-        let mut lease = self.lease.lock();
+        let mut lease = self.leased_ids.lock();
         if lease.next == lease.end {
             let fresh = self.md.lease_chunks(LEASE)?;
             lease.next = fresh.first.0;
@@ -221,9 +221,9 @@ impl Client {
         let stripe = &geometry.info.stripe;
         let mut places = self.places.lock();
         let takers = places.roomy(&takers);
-        let in_turn = |at: usize| {
-            let turn = (0..stripe.len()).map(|step| stripe[(at + step) % stripe.len()]);
-            turn.into_iter().find(|id| takers.contains(id))
+        let in_order = |at: usize| {
+            let order = (0..stripe.len()).map(|step| stripe[(at + step) % stripe.len()]);
+            order.into_iter().find(|id| takers.contains(id))
         };
         let chosen = match geometry.info.placement {
             Placement::Server(_) => {
@@ -236,24 +236,24 @@ impl Client {
                 None
             }
             Placement::Dynamic => None,
-            Placement::Object => in_turn(0),
+            Placement::Object => in_order(0),
             Placement::Region => {
                 let block = geometry
                     .blocks
                     .as_ref()
                     .map_or(0, |cut| cut.of_cell(&region.offset));
-                in_turn(block)
+                in_order(block)
             }
             Placement::Local => {
-                let near: Vec<ServerId> = known
-                    .near
+                let wanted: Vec<ServerId> = known
+                    .wanted
                     .iter()
                     .copied()
                     .filter(|id| takers.contains(id))
                     .collect();
                 places
-                    .most(&near)
-                    .or_else(|| near_server(&self.host, &takers))
+                    .most(&wanted)
+                    .or_else(|| server_on_host(&self.host, &takers))
             }
         };
         if let Some(id) = chosen {

@@ -22,9 +22,9 @@ use super::error::FsError;
 use super::fresh::FRESH_FOR;
 use super::geometry::Geometry;
 use super::handle::{Handle, ReadSink, Want};
-use super::near::AtOnce;
 use super::object::Object;
 use super::rights::{By, Cells, Op, Span};
+use super::same_host::AtOnce;
 use super::{Client, FORM_TRIES};
 
 /// Reads of chunks in this process up to this size are worth a block in memory once they come again:
@@ -111,7 +111,7 @@ impl Handle {
                 self.page(by, offset, len),
                 &needs,
             )?;
-            let _turn = self.begin_whole(by, false, Some(offset), len);
+            let _range = self.lock_range(by, false, Some(offset), len);
             let asked = Asked {
                 by,
                 offset,
@@ -152,7 +152,7 @@ impl Handle {
         ) else {
             return Ok(false);
         };
-        let Some(_turn) = self.try_begin_whole(by, false, Some(offset), len) else {
+        let Some(_range) = self.try_lock_range(by, false, Some(offset), len) else {
             return Ok(false);
         };
         let asked = Asked {
@@ -249,26 +249,26 @@ impl Handle {
         let held = len as u64 <= BLOCK && cache.holds(object, offset, end);
         // To look up a piece of a lattice costs more than to give it from a window.
         let ready = held || self.is_ahead(offset, len);
-        if at_once == Some(AtOnce::Near) {
+        if at_once == Some(AtOnce::SameHost) {
             let shown = !ready && self.show_at_once(&geometry, size, (by, offset, len), sink);
             if shown {
                 self.client.counters().read.transfer(len as u64);
             }
             return Ok(shown);
         }
-        let near = match ready {
+        let wanted = match ready {
             true => None,
-            false => self.near(&geometry, size, offset, len),
+            false => self.read_same_host(&geometry, size, offset, len),
         };
         self.client.counters().read.transfer(len as u64);
-        if near.is_none()
+        if wanted.is_none()
             && let Some((window, range)) = self.ahead(&geometry, size, offset, len)
         {
             sink.give(window.bytes(range));
             return Ok(true);
         }
         let wants = self.wants(&geometry, size, offset, len as u64)?;
-        let cached = near.is_none()
+        let cached = wanted.is_none()
             && self.selected.is_none()
             && self.client.is_for_cache(object, &geometry, offset, len);
         if !cached
@@ -276,7 +276,7 @@ impl Handle {
             && want.within.is_none()
             && self
                 .client
-                .show(object, &geometry, &want.slab, near, sink)?
+                .show(object, &geometry, &want.slab, wanted, sink)?
         {
             return Ok(true);
         }
@@ -333,16 +333,16 @@ impl Handle {
 
 impl Client {
     /// Gives the bytes of `slab` from where they lie, if they lie together in one chunk of this process
-    /// and nothing newer is here. `near`: that has been looked at, and where they are.
+    /// and nothing newer is here. `wanted`: that has been looked at, and where they are.
     fn show(
         &self,
         object: &Object,
         geometry: &Geometry,
         slab: &Hyperslab,
-        near: Option<Committed>,
+        wanted: Option<Committed>,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
-        let plan = match near {
+        let plan = match wanted {
             Some(plan) => plan,
             None => {
                 if !self.local() || !geometry.info.codec.is_none() {
@@ -389,11 +389,11 @@ impl Client {
         slab: &Hyperslab,
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        let newer = self.newer(object, geometry, size, slab);
-        if !newer.covers {
+        let overlay = self.overlay(object, geometry, size, slab);
+        if !overlay.covers {
             self.read_committed(object, geometry, slab, out)?;
         }
-        self.paint_newer(&newer, slab, out)
+        self.paint_overlay(&overlay, slab, out)
     }
 
     /// Reads small pieces by way of the block cache; false if this read is none of those.

@@ -99,14 +99,14 @@ impl Client {
 
     /// Sets the size.
     fn truncate(&self, object: &Object, size: u64) -> Result<(), FsError> {
-        let (_op, mut geometry) = self.enter_whole(object, By::Truncate, None)?;
+        let (_op, mut geometry) = self.enter_all(object, By::Truncate, None)?;
         self.renew(object, &mut geometry)?;
         self.set_size(object, &mut geometry, size)
     }
 
     /// Begins what changes an object's form, and locks that. With `pages` the kernel has none of it then: what is
     /// in them would come back at other places of the object, or none.
-    fn enter_whole<'a>(
+    fn enter_all<'a>(
         &self,
         object: &'a Object,
         by: By,
@@ -228,7 +228,7 @@ impl Client {
     pub fn set_dims(self: &Arc<Self>, ino: Ino, dims: Coords) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
-            let (_op, mut geometry) = self.enter_whole(&object, By::Program, Some(Span::ALL))?;
+            let (_op, mut geometry) = self.enter_all(&object, By::Program, Some(Span::ALL))?;
             self.renew(&object, &mut geometry)?;
             geometry
                 .info
@@ -260,7 +260,7 @@ impl Client {
     pub fn declare(self: &Arc<Self>, ino: Ino, change: SpecChange) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
-            let (_op, mut geometry) = self.enter_whole(&object, By::Program, Some(Span::ALL))?;
+            let (_op, mut geometry) = self.enter_all(&object, By::Program, Some(Span::ALL))?;
             let mut tries = 0;
             let entry = loop {
                 self.renew(&object, &mut geometry)?;
@@ -318,7 +318,7 @@ impl Client {
         let new = Geometry::new(&entry)?;
         let size = geometry.size();
         let step = self.chunk_limit().min(8 << 20);
-        // Whole rows of the new form where they fit, so that chunks are boxes.
+        // RangeLocks rows of the new form where they fit, so that chunks are boxes.
         let step = match new.row {
             0 => step,
             row if row <= step => step - step % row,
@@ -470,7 +470,7 @@ impl Handle {
 
     fn extend_to(&self, end: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
-        let (_op, mut geometry) = client.enter_whole(object, By::Program, None)?;
+        let (_op, mut geometry) = client.enter_all(object, By::Program, None)?;
         client.renew(object, &mut geometry)?;
         let size = object.size(&geometry);
         if end <= size {
@@ -488,7 +488,7 @@ impl Handle {
     /// Makes `[from, to)` read as zeros and gives its room back where that is possible.
     fn punch(&self, from: u64, to: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
-        let (_op, mut geometry) = client.enter_whole(object, By::Program, None)?;
+        let (_op, mut geometry) = client.enter_all(object, By::Program, None)?;
         if !geometry.info.fill.is_zero() {
             return Err(FsError::NotSupported(
                 "the object's fill value is not zero: a hole would read as the fill".into(),

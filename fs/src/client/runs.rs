@@ -35,7 +35,7 @@ struct DirtyRun {
 pub(super) struct Runs {
     map: BTreeMap<u64, DirtyRun>,
     cost: u64,
-    /// Writers some of whose bytes others have written over since. A flush for one of them brings out all: else
+    /// Writers some of whose bytes others have written over since. A flush for one of them writes back all: else
     /// other mounts would see neither what he wrote nor what came after it.
     covered: Vec<HandleId>,
 }
@@ -247,9 +247,9 @@ impl Runs {
 
     /// Puts back runs whose flush failed; what was written meanwhile is newer and stays on top.
     pub(super) fn put_back(&mut self, older: Runs) {
-        let newer = std::mem::replace(self, older);
-        self.covered.extend(newer.covered);
-        for (start, run) in newer.map {
+        let overlay = std::mem::replace(self, older);
+        self.covered.extend(overlay.covered);
+        for (start, run) in overlay.map {
             self.note_covered(start, start + run.bytes.len() as u64, run.writer);
             self.remove(start, start + run.bytes.len() as u64);
             self.place(start, run.bytes, run.writer, run.since);

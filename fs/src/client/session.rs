@@ -1,6 +1,6 @@
 //! A client's life: attaching, heartbeats, background flushes and syncs, stopping.
 //!
-//! One thread says that the session lives and learns of data servers (and what when it does not: `life`),
+//! One thread says that the session lives and learns of data servers (and what when it does not: `epoch`),
 //! one watches whether that is answered; another flushes what is old, tells
 //! the metadata service of closed objects, and brings what closed objects left unsynced onto the disks,
 //! so that replaced chunks may go; another waits for locks. All end in [`Client::stop`].
@@ -15,17 +15,17 @@ use slabfs_objstore::client::Servers;
 use slabfs_objstore::{Addr, Moment};
 
 use super::ahead::Windows;
-use super::behind::Behind;
 use super::block_cache::BlockCache;
 use super::error::FsError;
 use super::flush::Scope;
-use super::life::Life;
+use super::lease::Lease;
 use super::locks::Locks;
 use super::object::Object;
 use super::place::Known;
 use super::rights::{self, Consistency, Rights};
 use super::tilings::Tilings;
 use super::transfer::Transfers;
+use super::write_back::Behind;
 use super::{Client, ClientOptions, Settling};
 
 /// How often the metadata service is told that the session lives, and how often at most.
@@ -86,9 +86,9 @@ impl Client {
             known: Mutex::new(Arc::new(known)),
             elder: Mutex::default(),
             known_version: AtomicU64::new(attached.servers_version),
-            next_pass: AtomicU64::new(1),
+            next_permit: AtomicU64::new(1),
             host,
-            lease: Mutex::default(),
+            leased_ids: Mutex::default(),
             places: Mutex::default(),
             settling: Mutex::default(),
             settling_closed: Mutex::default(),
@@ -101,7 +101,7 @@ impl Client {
             locks: Locks::new(attached.locks),
             rights: Rights::new(attached.rights),
             transfers: Transfers::default(),
-            life: Life::new(sent, lease),
+            lease: Lease::new(sent, lease),
             lease_time: Mutex::new(lease),
             attached: RwLock::default(),
             options,
@@ -112,7 +112,7 @@ impl Client {
         };
         client.spawn("slabfs-beat", move |client| client.beat_every(beat))?;
         if !lease.is_zero() {
-            client.spawn("slabfs-life", |client| client.watch_life())?;
+            client.spawn("slabfs-lease", |client| client.watch_lease())?;
         }
         client.spawn("slabfs-flush", |client| client.tidy())?;
         if !client.read_only() {
@@ -174,7 +174,7 @@ impl Client {
             drop(one);
             match heard {
                 Ok(beat) => {
-                    self.locks_home(beat.locks);
+                    self.locks_lock_server(beat.locks);
                     late = sent.elapsed() > every;
                     match beat.lost {
                         true => self.recover(every),
@@ -379,7 +379,7 @@ impl Client {
     /// Ends the session: transfers that were started end, everything is flushed and synced, and the background threads are joined.
     ///
     /// # Errors
-    /// When something could not be brought out; it is lost then, and the log names the objects.
+    /// When something could not be written back; it is lost then, and the log names the objects.
     pub fn stop(&self) -> Result<(), FsError> {
         self.transfers.close();
         {
@@ -393,7 +393,7 @@ impl Client {
         self.behind.close();
         self.stop_locks();
         self.stop_rights();
-        self.life.close();
+        self.lease.close();
         let join = |thread: std::thread::JoinHandle<()>| {
             if thread.join().is_err() {
                 tracing::error!("a background thread of the client had panicked");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use slabfs_mdserver::api::{Ino, Near, Stored, TilingReply};
+use slabfs_mdserver::api::{Ino, Stored, TilingReply, WantedPart};
 use slabfs_model::layout::Tiling;
 use slabfs_model::layout::tiling::{Record, TilingError};
 use slabfs_model::{Region, Version};
@@ -91,10 +91,10 @@ impl Chunks {
         rank: usize,
         need: Need<'_>,
         most: u32,
-    ) -> (Version, Option<Near>) {
-        let near = match need {
+    ) -> (Version, Option<WantedPart>) {
+        let wanted = match need {
             Need::All => None,
-            Need::Within(region) => Some(Near {
+            Need::Within(region) => Some(WantedPart {
                 region: region.clone(),
                 most: most.min(FIRST_WINDOW << self.going_on.min(DOUBLINGS)),
             }),
@@ -104,7 +104,7 @@ impl Chunks {
             // Of this version, or of none, more is to be known.
             _ => Version(0),
         };
-        (known, near)
+        (known, wanted)
     }
 
     /// Takes over an answer to [`Chunks::question`].
@@ -242,14 +242,14 @@ impl Tiled {
 /// The tilings that have records here.
 #[derive(Debug)]
 pub(super) struct Tilings {
-    kept: Mutex<Kept>,
+    held: Mutex<Cached>,
     clock: AtomicU64,
-    life: AtomicU64,
+    epoch: AtomicU64,
     limit: usize,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Cached {
     by_ino: HashMap<Ino, Arc<Tiled>>,
     total: usize,
 }
@@ -258,16 +258,16 @@ impl Tilings {
     /// None yet; all together have about `limit` bytes at most.
     pub(super) fn new(limit: u64) -> Tilings {
         Tilings {
-            kept: Mutex::default(),
+            held: Mutex::default(),
             clock: AtomicU64::new(1),
-            life: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
         }
     }
 
     /// The tiling of an object that is being opened: what is known of it, or nothing yet.
     pub(super) fn of(&self, ino: Ino) -> Arc<Tiled> {
-        self.kept
+        self.held
             .lock()
             .by_ino
             .get(&ino)
@@ -287,8 +287,8 @@ impl Tilings {
     pub(super) fn weigh(&self, ino: Ino, tiled: &Arc<Tiled>, weight: usize) {
         let now = self.clock.fetch_add(1, Ordering::Relaxed) + 1;
         tiled.used.store(now, Ordering::Relaxed);
-        let mut kept = self.kept.lock();
-        let Kept { by_ino, total } = &mut *kept;
+        let mut held = self.held.lock();
+        let Cached { by_ino, total } = &mut *held;
         let known = by_ino
             .get(&ino)
             .is_some_and(|there| Arc::ptr_eq(there, tiled));
@@ -323,26 +323,26 @@ impl Tilings {
         u32::try_from(self.limit / RECORD_BYTES / 4).unwrap_or(u32::MAX)
     }
 
-    /// In which life what is asked for now is; see [`Tilings::clear`].
-    pub(super) fn life(&self) -> u64 {
-        self.life.load(Ordering::SeqCst)
+    /// In which epoch what is asked for now is; see [`Tilings::clear`].
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
     }
 
     /// Forgets all of closed objects: the metadata service may not be the one it was. Open ones are renewed one by one; an
-    /// answer that belongs to an earlier life does not count.
+    /// answer that belongs to an earlier epoch does not count.
     pub(super) fn clear(&self) {
-        self.life.fetch_add(1, Ordering::SeqCst);
-        let mut kept = self.kept.lock();
-        kept.total = 0;
-        for (_, tiled) in kept.by_ino.drain() {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        let mut held = self.held.lock();
+        held.total = 0;
+        for (_, tiled) in held.by_ino.drain() {
             tiled.weight.store(0, Ordering::Relaxed);
         }
     }
 
     /// Tilings with records, and their bytes.
     pub(super) fn gauges(&self) -> (usize, usize) {
-        let kept = self.kept.lock();
-        (kept.by_ino.len(), kept.total)
+        let held = self.held.lock();
+        (held.by_ino.len(), held.total)
     }
 }
 

@@ -20,13 +20,13 @@ use slabfs_objstore::client::{WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName};
 
 use super::Client;
-use super::beside::Running;
 use super::error::FsError;
 use super::flush::Scope;
 use super::fresh::FRESH_FOR;
 use super::geometry::Geometry;
 use super::handle::{Handle, Want, Written};
 use super::object::{Object, ends_of};
+use super::overlap::Running;
 use super::payload::Payload;
 use super::place::is_full;
 use super::rights::{By, Cells, Op, Span};
@@ -88,14 +88,14 @@ impl Handle {
         self.write_in(None, offset, data)
     }
 
-    /// The same without waiting for rights or servers; `life` says that it is the kernel that writes a page
+    /// The same without waiting for rights or servers; `epoch` says that it is the kernel that writes a page
     /// ([`Handle::write_page`]). Nothing, and nothing is done, where that is not possible.
     ///
     /// # Errors
     /// As [`Handle::write`] and [`Handle::write_page`].
     pub fn try_write(
         &self,
-        life: Option<u64>,
+        epoch: Option<u64>,
         offset: u64,
         data: &[u8],
     ) -> Result<Option<Written>, FsError> {
@@ -107,7 +107,7 @@ impl Handle {
         if self.client.over_budget() {
             return Ok(None);
         }
-        let by = writer(life);
+        let by = writer(epoch);
         let needs = self.needs_to_write(by, offset, data.len());
         let Some(op) = self.client.enter_now(
             &self.object,
@@ -119,12 +119,12 @@ impl Handle {
             return Ok(None);
         };
         let at = (!self.append).then_some(offset);
-        let Some(_turn) = self.try_begin_whole(by, true, at, data.len()) else {
+        let Some(_range) = self.try_lock_range(by, true, at, data.len()) else {
             return Ok(None);
         };
         let _appending = self.append.then(|| self.object.appending.lock());
-        let life = life.unwrap_or(admitted);
-        let written = self.write_following(&op, by, &needs, life, offset, data)?;
+        let epoch = epoch.unwrap_or(admitted);
+        let written = self.write_following(&op, by, &needs, epoch, offset, data)?;
         Ok(written.inspect(|_| self.note_written()))
     }
 
@@ -165,23 +165,23 @@ impl Handle {
         }
     }
 
-    /// The same for what the kernel writes of a page that a program changed in `life` of the mount. What was
+    /// The same for what the kernel writes of a page that a program changed in `epoch` of the mount. What was
     /// lost with an earlier one must not come back.
     ///
     /// # Errors
-    /// Also `Lost`, when that life is over.
-    pub fn write_page(&self, life: u64, offset: u64, data: &[u8]) -> Result<Written, FsError> {
-        self.write_in(Some(life), offset, data)
+    /// Also `Lost`, when that epoch is over.
+    pub fn write_page(&self, epoch: u64, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+        self.write_in(Some(epoch), offset, data)
     }
 
-    fn write_in(&self, life: Option<u64>, offset: u64, data: &[u8]) -> Result<Written, FsError> {
+    fn write_in(&self, epoch: Option<u64>, offset: u64, data: &[u8]) -> Result<Written, FsError> {
         self.check()?;
         if data.is_empty() {
             return Ok(Written {
                 size_changed: false,
             });
         }
-        let by = writer(life);
+        let by = writer(epoch);
         let needs = self.needs_to_write(by, offset, data.len());
         let written = loop {
             let admitted = self.client.admit(&self.object)?;
@@ -197,16 +197,16 @@ impl Handle {
                 &needs,
             )?;
             let at = (!self.append).then_some(offset);
-            let _turn = self.begin_whole(by, true, at, data.len());
+            let _range = self.lock_range(by, true, at, data.len());
             let _appending = self.append.then(|| self.object.appending.lock());
-            let begun = life.unwrap_or(admitted);
+            let begun = epoch.unwrap_or(admitted);
             match self.write_following(&op, by, &needs, begun, offset, data)? {
                 Some(written) => {
                     // Before the operation ends: others may be told of it then.
                     self.note_written();
                     break written;
                 }
-                None if life.is_some_and(|life| life != self.client.life()) => {
+                None if epoch.is_some_and(|epoch| epoch != self.client.epoch()) => {
                     return Err(FsError::Lost);
                 }
                 // Nothing of it was done before the session was lost, or the form has become another one: it
@@ -218,14 +218,14 @@ impl Handle {
     }
 
     /// Writes, and looks at the object's form anew when it turns out to have changed on the server. `None`
-    /// when `life` was over by the time the form was locked, or the operation has to begin anew: nothing was
+    /// when `epoch` was over by the time the form was locked, or the operation has to begin anew: nothing was
     /// done.
     fn write_following(
         &self,
         op: &Op,
         by: By,
         needs: &dyn Fn(&Geometry, u64) -> Cells,
-        life: u64,
+        epoch: u64,
         offset: u64,
         data: &[u8],
     ) -> Result<Option<Written>, FsError> {
@@ -239,7 +239,7 @@ impl Handle {
                 let geometry = self.object.geometry.read();
                 let size = self.object.size(&geometry);
                 // Under the lock: what is in before the session is lost is dropped with it.
-                if life != self.client.life()
+                if epoch != self.client.epoch()
                     || !op.covers(geometry.form(size), || needs(&geometry, size))
                 {
                     return Ok(None);
@@ -325,7 +325,7 @@ impl Handle {
     fn remember(&self, geometry: &Geometry, offset: u64, data: &[u8]) {
         let mut state = self.object.state.lock();
         state.runs.insert(offset, data, self.id);
-        state.beside.note(offset, offset + data.len() as u64);
+        state.overlaps.note(offset, offset + data.len() as u64);
         self.grow(geometry, offset + data.len() as u64);
         self.client.account(&mut state);
     }
@@ -399,7 +399,7 @@ impl Handle {
                 state
                     .runs
                     .insert(start as u64, &bytes[at..at + len], self.id);
-                state.beside.note(start as u64, (start + len) as u64);
+                state.overlaps.note(start as u64, (start + len) as u64);
                 at += len;
             });
         }
@@ -714,9 +714,9 @@ impl Want {
     }
 }
 
-/// Who writes: the kernel, if it says in which life of the mount.
-fn writer(life: Option<u64>) -> By {
-    match life {
+/// Who writes: the kernel, if it says in which epoch of the mount.
+fn writer(epoch: Option<u64>) -> By {
+    match epoch {
         Some(_) => By::PageBack,
         None => By::Program,
     }

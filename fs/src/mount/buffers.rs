@@ -30,7 +30,7 @@ struct Idle {
 #[derive(Debug)]
 pub(super) struct Copied {
     bytes: Vec<u8>,
-    home: Arc<Buffers>,
+    owner: Arc<Buffers>,
 }
 
 impl Buffers {
@@ -46,7 +46,7 @@ impl Buffers {
             .flatten();
         Copied {
             bytes: kept.unwrap_or_else(|| Vec::with_capacity(len)),
-            home: self.clone(),
+            owner: self.clone(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Deref for Copied {
 impl Drop for Copied {
     fn drop(&mut self) {
         let mut buffer = std::mem::take(&mut self.bytes);
-        let mut idle = self.home.idle.lock();
+        let mut idle = self.owner.idle.lock();
         if buffer.capacity() >= LEAST && idle.bytes + buffer.capacity() <= KEPT {
             buffer.clear();
             idle.bytes += buffer.capacity();

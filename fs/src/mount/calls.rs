@@ -41,7 +41,7 @@ pub(super) struct Calls {
     owner: u32,
     open: Arc<Mutex<HashMap<u64, Opened>>>,
     pool: Arc<Pool>,
-    turns: Arc<Mutex<Turns>>,
+    queue: Arc<Mutex<FairQueue>>,
 }
 
 struct Opened {
@@ -72,7 +72,7 @@ impl Drop for Place {
 /// Work that runs and work that waits for a thread. Users take turns: who has much that waits keeps nobody else waiting
 /// for all of it.
 #[derive(Default)]
-struct Turns {
+struct FairQueue {
     running: Running,
     /// Of each user who waits, in the order in which it came.
     waiting: HashMap<u32, VecDeque<Job>>,
@@ -94,7 +94,7 @@ impl Calls {
             owner,
             open: Arc::default(),
             pool: Arc::new(Pool::unbounded("slabfs-call", THREADS)),
-            turns: Arc::default(),
+            queue: Arc::default(),
         }
     }
 
@@ -133,12 +133,12 @@ impl Calls {
     /// Runs work for a user when it is his turn.
     pub(super) fn submit(&self, uid: u32, job: Job) {
         let next = {
-            let mut turns = self.turns.lock();
-            turns.wait(uid, job);
-            turns.next(self.owner)
+            let mut queue = self.queue.lock();
+            queue.wait(uid, job);
+            queue.next(self.owner)
         };
         for (uid, job) in next {
-            run(&self.pool, &self.turns, self.owner, uid, job);
+            run(&self.pool, &self.queue, self.owner, uid, job);
         }
     }
 
@@ -177,23 +177,23 @@ fn end_idle(open: &mut HashMap<u64, Opened>, of: Option<u32>) -> bool {
 }
 
 /// Runs a job that has its turn, and then those whose turn its end makes it.
-fn run(pool: &Arc<Pool>, turns: &Arc<Mutex<Turns>>, owner: u32, uid: u32, job: Job) {
-    let (next_pool, turns) = (pool.clone(), turns.clone());
+fn run(pool: &Arc<Pool>, queue: &Arc<Mutex<FairQueue>>, owner: u32, uid: u32, job: Job) {
+    let (next_pool, queue) = (pool.clone(), queue.clone());
     pool.submit(Box::new(move || {
         // Its end makes room also if it panics.
         guarded("slabfs-call", job);
         let next = {
-            let mut turns = turns.lock();
-            turns.running.end(uid, is_free(uid, owner));
-            turns.next(owner)
+            let mut queue = queue.lock();
+            queue.running.end(uid, is_free(uid, owner));
+            queue.next(owner)
         };
         for (uid, job) in next {
-            run(&next_pool, &turns, owner, uid, job);
+            run(&next_pool, &queue, owner, uid, job);
         }
     }));
 }
 
-impl Turns {
+impl FairQueue {
     fn wait(&mut self, uid: u32, job: Job) {
         let own = self.waiting.entry(uid).or_default();
         if own.is_empty() {
@@ -353,27 +353,27 @@ mod tests {
         ends.clear();
         assert_eq!(starts.iter().take(16).filter(|&uid| uid == 1).count(), 16);
         calls.stop();
-        let turns = calls.turns.lock();
-        assert!(turns.waiting.is_empty() && turns.users.is_empty());
-        assert_eq!((turns.running.shared, turns.running.by_user.len()), (0, 0));
+        let queue = calls.queue.lock();
+        assert!(queue.waiting.is_empty() && queue.users.is_empty());
+        assert_eq!((queue.running.shared, queue.running.by_user.len()), (0, 0));
     }
 
     /// Two users have all threads but those that are kept, and much that waits: a third one waits for one job of each.
     #[test]
     fn who_has_much_that_waits_keeps_nobody_waiting_for_it() {
-        let mut turns = Turns::default();
+        let mut queue = FairQueue::default();
         let mut begun = Vec::new();
         let mut go =
-            |turns: &mut Turns| begun.extend(turns.next(OWNER).into_iter().map(|(uid, _)| uid));
+            |queue: &mut FairQueue| begun.extend(queue.next(OWNER).into_iter().map(|(uid, _)| uid));
         for uid in [1, 2] {
-            (0..100).for_each(|_| turns.wait(uid, Box::new(|| ())));
-            go(&mut turns);
+            (0..100).for_each(|_| queue.wait(uid, Box::new(|| ())));
+            go(&mut queue);
         }
-        turns.wait(3, Box::new(|| ()));
-        go(&mut turns);
+        queue.wait(3, Box::new(|| ()));
+        go(&mut queue);
         for uid in [1, 2, 1] {
-            turns.running.end(uid, false);
-            go(&mut turns);
+            queue.running.end(uid, false);
+            go(&mut queue);
         }
         assert_eq!(begun[..6], [1, 1, 1, 1, 2, 2]);
         assert_eq!(begun.len(), 9);

@@ -36,7 +36,7 @@ impl SlabFs {
 
     /// Runs an operation here if all it may wait for is in this process, else on the pool.
     fn run(&self, what: &'static str, operation: impl FnOnce(&Arc<Shared>) + Send + 'static) {
-        if self.shared.client.is_near() {
+        if self.shared.client.is_same_host() {
             guarded(what, || operation(&self.shared));
         } else {
             self.hand_over(what, &self.shared.pool, operation);

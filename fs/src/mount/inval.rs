@@ -79,7 +79,7 @@ impl Inval {
 
     /// Drops the pages of an inode that have one of `bytes`; returns when they are gone. The kernel may wait for
     /// its own reads and writes of them meanwhile: for threads that those do not need (`client/rights/recall.rs`,
-    /// `client/rights/beside_pages.rs`).
+    /// `client/rights/page_overlap.rs`).
     pub(super) fn drop_now(&self, inode: u64, bytes: Range<u64>) {
         let Some(notifier) = self.notifier.get() else {
             return;

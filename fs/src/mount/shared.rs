@@ -135,7 +135,7 @@ impl Shared {
     }
 
     /// Where a request goes that touches bytes of an object and cannot be answered at once. Once a file was
-    /// mapped it may have to wait for the kernel (`client/rights/beside_pages.rs`), which may need a thread.
+    /// mapped it may have to wait for the kernel (`client/rights/page_overlap.rs`), which may need a thread.
     pub(super) fn for_bytes(&self) -> &Pool {
         match self.client.strict() || self.families.any_was_mapped() {
             true => &self.waits,

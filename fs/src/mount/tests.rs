@@ -4,11 +4,11 @@
 //! Each needs `/dev/fuse`. Where it is missing they say so and pass, except under `CI=true`.
 
 mod arrays;
-mod beside_pages;
 mod call;
 mod files;
 mod hidden;
 mod lifetime;
 mod mappings;
+mod page_overlap;
 mod stage;
 mod xattr;

@@ -90,7 +90,7 @@ impl ConnectOptions {
     }
 
     /// Bytes of written data that may wait in memory before writers wait, 1 MiB at least; 256 MiB if nothing is said.
-    /// From half of it on they are brought out.
+    /// From half of it on they are written back.
     #[must_use]
     pub fn dirty_limit(mut self, bytes: u64) -> ConnectOptions {
         self.client.dirty_limit = bytes;

@@ -196,7 +196,7 @@ impl Session {
     /// Brings everything this session has written onto the servers' disks.
     ///
     /// # Errors
-    /// The first one met; the other objects are brought out all the same.
+    /// The first one met; the other objects are written back all the same.
     pub fn sync(&self) -> Result<(), Error> {
         Ok(self.client()?.sync_all()?)
     }
@@ -210,7 +210,7 @@ impl Session {
     /// objects fail from then on. Doing it twice is nothing.
     ///
     /// # Errors
-    /// When something could not be brought out; it is lost then.
+    /// When something could not be written back; it is lost then.
     pub fn close(&self) -> Result<(), Error> {
         self.inner.close()
     }

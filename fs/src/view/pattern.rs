@@ -74,7 +74,7 @@ pub enum PatternError {
     #[error(
         "a part of a view that begins at node {first}, where {expected} is the next; set a view from one thread at a time"
     )]
-    OutOfTurn {
+    OutOfOrder {
         /// Where it begins.
         first: u32,
         /// Where it should.
@@ -109,7 +109,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Takes a part in; the pattern when it is the last one. The first part begins anew, and what is out of turn
+    /// Takes a part in; the pattern when it is the last one. The first part begins anew, and what is out of order
     /// ends what was begun.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Gathering {
         if self.of != Some(of) || part.first as usize != expected || all > part.total as usize {
             *self = Gathering::default();
             let first = part.first;
-            return Err(PatternError::OutOfTurn { first, expected });
+            return Err(PatternError::OutOfOrder { first, expected });
         }
         self.nodes.extend(part.nodes);
         if all < part.total as usize {

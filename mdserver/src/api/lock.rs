@@ -1,4 +1,4 @@
-//! Advisory locks, as they travel: what a mount asks its home, and what it hears.
+//! Advisory locks, as they travel: what a mount asks its lock server, and what it hears.
 //!
 //! What they mean is told in [`crate::locks`].
 
@@ -67,12 +67,12 @@ pub struct LockOwner(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LockTicket(pub u64);
 
-/// How long what home and session know of each other's locks holds: until the home is started anew, or the
+/// How long what lock server and session know of each other's locks holds: until the lock server is started anew, or the
 /// session tells it anew. Never used twice; a later one has a greater number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LockLife(pub u64);
+pub struct LockEpoch(pub u64);
 
-impl LockLife {
+impl LockEpoch {
     /// None that there ever was.
     pub const UNKNOWN: Self = Self(0);
 }
@@ -164,7 +164,7 @@ pub enum LockReply {
         /// As in `Decided`.
         change: Option<u64>,
     },
-    /// Nothing was done: it was asked in another life. The home wants to be told of the session's locks
+    /// Nothing was done: it was asked in another epoch. The lock server wants to be told of the session's locks
     /// ([`super::Op::ReclaimLocks`]) first.
     Reclaim,
 }
@@ -191,7 +191,7 @@ pub enum LockNews {
     Reclaim,
 }
 
-/// Of the locks that an owner had on a file, as its session told its home, those that are less now: others
+/// Of the locks that an owner had on a file, as its session told its lock server, those that are less now: others
 /// have got what goes against them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostLocks {
@@ -205,7 +205,7 @@ pub struct LostLocks {
     pub spans: Vec<(LockSpan, Option<LockMode>)>,
 }
 
-/// All locks of one owner on one file, as a session tells its home.
+/// All locks of one owner on one file, as a session tells its lock server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLocks {
     /// On what.

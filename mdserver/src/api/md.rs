@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::kept_names::KeptNames;
+use super::name_cache::NameCache;
 use super::{
     Attached, Beat, Commit, CommitReply, Create, Created, Defaults, DefaultsChange, DirEntry,
-    DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockLife, LockNews,
-    LockReply, LockTicket, LostLocks, MAX_RELEASE, MdError, Metadata, Near, NewObject, Op, Pass,
-    Passed, Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite,
-    RightAsk, RightGive, RightKept, RightNews, RightReply, RightTicket, RightsBegun, RightsLife,
+    DumpPage, Entry, Find, Found, HeldLocks, Holdings, Ino, Lease, LockAsk, LockEpoch, LockNews,
+    LockReply, LockTicket, LostLocks, MAX_RELEASE, MdError, Metadata, NewObject, Op, Permit,
+    Permitted, Relocated, RenameFlags, Reply, Request, ReserveReply, ResizeHow, Resized, Rewrite,
+    RightAsk, RightGive, RightHeld, RightNews, RightReply, RightTicket, RightsBegun, RightsEpoch,
     ServerInfo, SetAttr, Spare, SpecChange, StatFs, StoredChunk, TagChange, TagsPage, TilingReply,
-    Unflushed, XattrFlags,
+    Unflushed, WantedPart, XattrFlags,
 };
 
 /// Longest that others are waited for who keep names. The service itself gives up on them before.
@@ -40,8 +40,8 @@ struct Inner {
     servers_version: AtomicU64,
     requests: AtomicU64,
     commits: AtomicU64,
-    /// Names that may be kept, of a session that takes part in rights.
-    names: Option<KeptNames>,
+    /// Names that may be cached, of a session that takes part in rights.
+    names: Option<NameCache>,
 }
 
 /// Requests of one mount to its metadata service; they only grow. One that is sent again, because its reply
@@ -145,7 +145,7 @@ impl Md {
             servers_version: AtomicU64::new(attached.servers_version),
             requests: AtomicU64::new(0),
             commits: AtomicU64::new(0),
-            names: strict.then(KeptNames::default),
+            names: strict.then(NameCache::default),
         };
         Ok((
             Self {
@@ -294,7 +294,7 @@ impl Md {
 
     /// Finds a name as [`Md::lookup`]; keeps the answer if it may.
     pub fn look(&self, parent: Ino, name: &[u8]) -> Result<Entry, MdError> {
-        let asked = self.inner.names.as_ref().map(KeptNames::asked);
+        let asked = self.inner.names.as_ref().map(NameCache::asked);
         let op = Op::Look {
             parent,
             name: name.to_vec(),
@@ -306,42 +306,42 @@ impl Md {
         looked.found.ok_or(MdError::NotFound)
     }
 
-    /// What [`Md::look`] would answer, if that is kept.
+    /// What [`Md::look`] would answer, if that is cached.
     #[must_use]
-    pub fn kept(&self, parent: Ino, name: &[u8]) -> Option<Result<Entry, MdError>> {
+    pub fn cached_name(&self, parent: Ino, name: &[u8]) -> Option<Result<Entry, MdError>> {
         let found = self.inner.names.as_ref()?.find(parent, name)?;
         Some(found.ok_or(MdError::NotFound))
     }
 
-    /// What [`Md::stat`] would answer, if that is kept: of directories.
+    /// What [`Md::stat`] would answer, if that is cached: of directories.
     #[must_use]
-    pub fn kept_directory(&self, ino: Ino) -> Option<Entry> {
+    pub fn cached_directory(&self, ino: Ino) -> Option<Entry> {
         self.inner.names.as_ref()?.directory(ino)
     }
 
-    /// How often names and directories were answered from what is kept.
+    /// How often names and directories were answered from what is cached.
     #[must_use]
-    pub fn kept_hits(&self) -> u64 {
-        self.inner.names.as_ref().map_or(0, KeptNames::hits)
+    pub fn name_cache_hits(&self) -> u64 {
+        self.inner.names.as_ref().map_or(0, NameCache::hits)
     }
 
-    /// Forgets what is kept of directories.
+    /// Forgets what is cached of directories.
     pub fn forget_names(&self, directories: &[Ino]) {
         if let Some(names) = &self.inner.names {
             names.forget(directories);
         }
     }
 
-    /// Forgets all names that are kept.
+    /// Forgets all names that are cached.
     pub fn forget_all_names(&self) {
         if let Some(names) = &self.inner.names {
             names.forget_all();
         }
     }
 
-    /// Says that what somebody else changes is forgotten, or, without a change, that nothing is kept.
-    pub fn tell_forgot(&self, life: RightsLife, change: Option<u64>) -> Result<(), MdError> {
-        self.done(Op::TellForgot { life, change })
+    /// Says that what somebody else changes is forgotten, or, without a change, that nothing is cached.
+    pub fn tell_forgot(&self, epoch: RightsEpoch, change: Option<u64>) -> Result<(), MdError> {
+        self.done(Op::TellForgot { epoch, change })
     }
 
     /// Attributes of an inode.
@@ -550,18 +550,18 @@ impl Md {
 
     /// The tiling since the version `known` (`Version(0)` for none), pages put together.
     pub fn tiling(&self, ino: Ino, known: Version) -> Result<TilingReply, MdError> {
-        self.tiling_near(ino, known, None)
+        self.tiling_part(ino, known, None)
     }
 
-    /// The same; of a tiling with many records that is not known the part that is `near`.
-    pub fn tiling_near(
+    /// The same; of a tiling with many records that is not known the part that is `wanted`.
+    pub fn tiling_part(
         &self,
         ino: Ino,
         known: Version,
-        near: Option<Near>,
+        wanted: Option<WantedPart>,
     ) -> Result<TilingReply, MdError> {
         loop {
-            let first = self.tiling_page(ino, known, None, near.clone())?;
+            let first = self.tiling_page(ino, known, None, wanted.clone())?;
             if let Some(all) = self.tiling_pages(ino, first)? {
                 return Ok(all);
             }
@@ -575,7 +575,7 @@ impl Md {
         ino: Ino,
         mut first: TilingReply,
     ) -> Result<Option<TilingReply>, MdError> {
-        let (version, near, records, more) = match &mut first {
+        let (version, wanted, records, more) = match &mut first {
             TilingReply::Whole {
                 version,
                 records,
@@ -590,26 +590,31 @@ impl Md {
                 ..
             } => {
                 let region = region.clone();
-                (*version, Some(Near { region, most: 0 }), records, more)
+                (
+                    *version,
+                    Some(WantedPart { region, most: 0 }),
+                    records,
+                    more,
+                )
             }
             TilingReply::Unchanged { .. } | TilingReply::Changes { .. } => return Ok(Some(first)),
         };
         while *more {
             let after = records.last().map(|record| record.order);
             let (page_version, page, rest) =
-                match self.tiling_page(ino, Version(0), after, near.clone())? {
+                match self.tiling_page(ino, Version(0), after, wanted.clone())? {
                     TilingReply::Whole {
                         version,
                         records,
                         more,
                         ..
-                    } if near.is_none() => (version, records, more),
+                    } if wanted.is_none() => (version, records, more),
                     TilingReply::Part {
                         version,
                         records,
                         more,
                         ..
-                    } if near.is_some() => (version, records, more),
+                    } if wanted.is_some() => (version, records, more),
                     _ => return Ok(None),
                 };
             if page_version != version || page.is_empty() {
@@ -626,13 +631,13 @@ impl Md {
         ino: Ino,
         known: Version,
         after: Option<u64>,
-        near: Option<Near>,
+        wanted: Option<WantedPart>,
     ) -> Result<TilingReply, MdError> {
         let op = Op::Tiling {
             ino,
             known,
             after,
-            near,
+            wanted,
         };
         expect!(self.call(op)?, Reply::Tiling(tiling) => tiling)
     }
@@ -653,15 +658,15 @@ impl Md {
         expect!(self.call(op)?, Reply::Holdings(holdings) => holdings)
     }
 
-    /// Takes a pass of a grid object: [`Pass::Write`] or [`Pass::Move`].
-    pub fn take_pass(&self, ino: Ino, pass: Pass) -> Result<Passed, MdError> {
-        expect!(self.call(Op::Pass { ino, pass })?, Reply::Passed(passed) => *passed)
+    /// Takes a write permit of a grid object: [`Permit::Write`] or [`Permit::Move`].
+    pub fn take_permit(&self, ino: Ino, permit: Permit) -> Result<Permitted, MdError> {
+        expect!(self.call(Op::Permit { ino, permit })?, Reply::Permitted(permitted) => *permitted)
     }
 
-    /// Gives the pass of this number back.
-    pub fn give_pass(&self, ino: Ino, number: u64) -> Result<(), MdError> {
-        let pass = Pass::Back(number);
-        self.done(Op::Pass { ino, pass })
+    /// Gives the write permit of this number back.
+    pub fn give_permit(&self, ino: Ino, number: u64) -> Result<(), MdError> {
+        let permit = Permit::Back(number);
+        self.done(Op::Permit { ino, permit })
     }
 
     /// Puts `to` in the place of `from` in the stripe of a grid object.
@@ -751,8 +756,8 @@ impl Md {
     }
 
     /// Asks for a lock, or gives one up.
-    pub fn lock(&self, life: LockLife, ask: LockAsk) -> Result<LockReply, MdError> {
-        expect!(self.call(Op::Lock { life, ask })?, Reply::Lock(reply) => reply)
+    pub fn lock(&self, epoch: LockEpoch, ask: LockAsk) -> Result<LockReply, MdError> {
+        expect!(self.call(Op::Lock { epoch, ask })?, Reply::Lock(reply) => reply)
     }
 
     /// Takes a request that waits for a lock back; false when it does not wait any more.
@@ -763,66 +768,66 @@ impl Md {
     /// What became of requests that waited, after event number `seen`; waits for it up to `wait`.
     pub fn lock_events(
         &self,
-        life: LockLife,
+        epoch: LockEpoch,
         seen: u64,
         wait: Duration,
     ) -> Result<LockNews, MdError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         let op = Op::LockEvents {
-            life,
+            epoch,
             seen,
             wait_ms,
         };
         expect!(self.call(op)?, Reply::LockNews(news) => news)
     }
 
-    /// Tells the home which locks the session has, in one call or in several. Gives back what others have
-    /// got of them meanwhile, and the life that begins with the last call: in that life the session has what
+    /// Tells the lock server which locks the session has, in one call or in several. Gives back what others have
+    /// got of them meanwhile, and the epoch that begins with the last call: in that epoch the session has what
     /// it has told, less that.
     pub fn reclaim_locks(
         &self,
         held: Vec<HeldLocks>,
         first: bool,
         last: bool,
-    ) -> Result<(Vec<LostLocks>, LockLife), MdError> {
+    ) -> Result<(Vec<LostLocks>, LockEpoch), MdError> {
         let op = Op::ReclaimLocks { held, first, last };
-        expect!(self.call(op)?, Reply::LocksReclaimed { lost, life } => (lost, life))
+        expect!(self.call(op)?, Reply::LocksReclaimed { lost, epoch } => (lost, epoch))
     }
 
     /// Asks for a right.
-    pub fn ask_right(&self, life: RightsLife, ask: RightAsk) -> Result<RightReply, MdError> {
-        expect!(self.call(Op::AskRight { life, ask })?, Reply::Right(reply) => reply)
+    pub fn ask_right(&self, epoch: RightsEpoch, ask: RightAsk) -> Result<RightReply, MdError> {
+        expect!(self.call(Op::AskRight { epoch, ask })?, Reply::Right(reply) => reply)
     }
 
     /// Takes an ask that waits back; if it was granted meanwhile, that holds.
-    pub fn cancel_right(&self, life: RightsLife, ticket: RightTicket) -> Result<(), MdError> {
-        self.done(Op::CancelRight { life, ticket })
+    pub fn cancel_right(&self, epoch: RightsEpoch, ticket: RightTicket) -> Result<(), MdError> {
+        self.done(Op::CancelRight { epoch, ticket })
     }
 
     /// Gives rights back.
-    pub fn give_rights(&self, life: RightsLife, gives: Vec<RightGive>) -> Result<(), MdError> {
-        self.done(Op::GiveRights { life, gives })
+    pub fn give_rights(&self, epoch: RightsEpoch, gives: Vec<RightGive>) -> Result<(), MdError> {
+        self.done(Op::GiveRights { epoch, gives })
     }
 
-    /// What the home has to say about rights after event number `seen`; waits for it up to `wait`.
+    /// What the lock server has to say about rights after event number `seen`; waits for it up to `wait`.
     pub fn right_events(
         &self,
-        life: RightsLife,
+        epoch: RightsEpoch,
         seen: u64,
         wait: Duration,
     ) -> Result<RightNews, MdError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         let op = Op::RightEvents {
-            life,
+            epoch,
             seen,
             wait_ms,
         };
         expect!(self.call(op)?, Reply::RightNews(news) => news)
     }
 
-    /// Says that the session has no rights and keeps nothing that would need one, but for `kept`.
-    pub fn reset_rights(&self, kept: Vec<RightKept>) -> Result<RightsBegun, MdError> {
-        expect!(self.call(Op::ResetRights { kept })?, Reply::RightsBegun(begun) => begun)
+    /// Says that the session has no rights and keeps nothing that would need one, but for `held`.
+    pub fn reset_rights(&self, held: Vec<RightHeld>) -> Result<RightsBegun, MdError> {
+        expect!(self.call(Op::ResetRights { held })?, Reply::RightsBegun(begun) => begun)
     }
 
     /// Attributes of an inode, with what other sessions have written and not flushed; `keep`s those of a directory if it
@@ -833,7 +838,7 @@ impl Md {
             .names
             .as_ref()
             .filter(|_| keep)
-            .map(KeptNames::asked);
+            .map(NameCache::asked);
         let looked = expect!(self.call(Op::Stat { ino, keep })?, Reply::Looked(looked) => looked)?;
         if let (Some(names), Some(asked)) = (&self.inner.names, asked) {
             names.take(asked, None, &looked);

@@ -14,9 +14,9 @@ mod defaults;
 mod error;
 mod find;
 mod info;
-pub(crate) mod kept_names;
 mod lock;
 mod md;
+pub(crate) mod name_cache;
 mod op;
 mod reply;
 mod right;
@@ -30,26 +30,26 @@ pub use error::MdError;
 pub use find::{Caller, Find, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
 pub use info::{ArrayInfo, Given, SharedInfo, Truncate};
 pub use lock::{
-    HeldLocks, LockAsk, LockConflict, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
+    HeldLocks, LockAsk, LockConflict, LockEpoch, LockEvent, LockFile, LockKind, LockMode, LockNews,
     LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks,
 };
 pub use md::{Md, Requests};
 pub use op::{
-    Commit, Create, NewObject, Op, Pass, RenameFlags, Request, ResizeHow, Rewrite, SetAttr,
+    Commit, Create, NewObject, Op, Permit, RenameFlags, Request, ResizeHow, Rewrite, SetAttr,
     SetTime, XattrFlags,
 };
 pub use reply::{
-    Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Holdings, Lease, Passed,
+    Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Holdings, Lease, Permitted,
     Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare, StatFs,
 };
 pub use right::{
-    Looked, MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, MAX_RIGHTS_KEPT, NAMES_KEPT_FOR, RightArea, RightAsk,
-    RightEvent, RightEventKind, RightGive, RightGrant, RightKept, RightMode, RightNews,
-    RightRecall, RightReply, RightSerial, RightTicket, RightsBegun, RightsLife, Unflushed,
+    Looked, MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, MAX_RIGHTS_KEPT, NAMES_CACHED_FOR, RightArea,
+    RightAsk, RightEvent, RightEventKind, RightGive, RightGrant, RightHeld, RightMode, RightNews,
+    RightRecall, RightReply, RightSerial, RightTicket, RightsBegun, RightsEpoch, Unflushed,
 };
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TAGS_PAGE, TagChange, TagsPage};
-pub use tiling::{Near, Stored, StoredChunk, TilingReply};
+pub use tiling::{Stored, StoredChunk, TilingReply, WantedPart};
 pub use types::{Attr, Ino, Kind, ROOT, Time};
 
 /// Longest name of a directory entry or an extended attribute, in bytes.

@@ -7,11 +7,11 @@ use slabfs_objstore::server::ServerReport;
 use super::bounded;
 use super::defaults::DefaultsChange;
 use super::find::Find;
-use super::lock::{HeldLocks, LockAsk, LockLife, LockTicket};
-use super::right::{RightAsk, RightGive, RightKept, RightTicket, RightsLife, Unflushed};
+use super::lock::{HeldLocks, LockAsk, LockEpoch, LockTicket};
+use super::right::{RightAsk, RightGive, RightHeld, RightTicket, RightsEpoch, Unflushed};
 use super::spec::SpecChange;
 use super::tags::TagChange;
-use super::tiling::{Near, Stored, StoredChunk};
+use super::tiling::{Stored, StoredChunk, WantedPart};
 use super::types::{Ino, Kind, Time};
 
 /// One request of a session.
@@ -132,9 +132,9 @@ pub enum ResizeHow {
     SetDims,
 }
 
-/// A pass of a grid object; the number is the session's own, new for each.
+/// A write permit of a grid object; the number is the session's own, new for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Pass {
+pub enum Permit {
     /// To write into its chunks, beside others.
     Write(u64),
     /// To copy chunks to this server, alone.
@@ -180,7 +180,7 @@ pub enum Op {
         servers_version: u64,
         /// Version that all it does goes by: no write is under way that began before.
         knows: u64,
-        /// It attached as strict; which a home that was started anew does not know.
+        /// It attached as strict; which a lock server that was started anew does not know.
         strict: bool,
     },
     /// Ends the session.
@@ -345,7 +345,7 @@ pub enum Op {
         /// The page after the record of this order is wanted.
         after: Option<u64>,
         /// Where it is wanted, if not everywhere; with `after` the box of the page before.
-        near: Option<Near>,
+        wanted: Option<WantedPart>,
     },
     /// Chunk ids that nobody else gets, ever. Reply `Lease`.
     LeaseChunks {
@@ -375,18 +375,18 @@ pub enum Op {
         /// Objects with greater numbers are wanted; 0 for all.
         after: Ino,
     },
-    /// Takes or gives back a pass of a grid object, one of whose servers is being emptied. Replies
-    /// `Passed`, and `Done`; [`super::MdError::Busy`] while others have theirs, and of
-    /// [`Pass::Back`] [`super::MdError::Stale`] when it was void and what was done under it has to
+    /// Takes or gives back a write permit of a grid object, one of whose servers is being emptied. Replies
+    /// `Permitted`, and `Done`; [`super::MdError::Busy`] while others have theirs, and of
+    /// [`Permit::Back`] [`super::MdError::Stale`] when it was void and what was done under it has to
     /// be done again.
-    Pass {
+    Permit {
         /// Object.
         ino: Ino,
         /// Which.
-        pass: Pass,
+        permit: Permit,
     },
     /// Puts a server in the place of another in the stripe of a grid object; its chunks were copied under
-    /// a [`Pass::Move`] and are on the disk. Reply `Entry`.
+    /// a [`Permit::Move`] and are on the disk. Reply `Entry`.
     Restripe {
         /// Object.
         ino: Ino,
@@ -476,8 +476,8 @@ pub enum Op {
     RegisterServer(ServerReport),
     /// Asks for a lock, or gives one up; see [`crate::locks`]. Reply `Lock`.
     Lock {
-        /// The life it is for.
-        life: LockLife,
+        /// The epoch it is for.
+        epoch: LockEpoch,
         /// What is asked.
         ask: LockAsk,
     },
@@ -488,15 +488,15 @@ pub enum Op {
     },
     /// What became of requests that waited for locks; waits for it. Reply `LockNews`.
     LockEvents {
-        /// The life they are waiting in.
-        life: LockLife,
+        /// The epoch they are waiting in.
+        epoch: LockEpoch,
         /// Number of the last event that the session has; those up to it are forgotten.
         seen: u64,
         /// How long to wait for one; cut to ten seconds.
         wait_ms: u32,
     },
-    /// Tells the home which locks the session has; it has no others then, waits for none, and begins a new
-    /// life. Reply `LocksReclaimed`.
+    /// Tells the lock server which locks the session has; it has no others then, waits for none, and begins a new
+    /// epoch. Reply `LocksReclaimed`.
     ReclaimLocks {
         /// Its locks, or some of them.
         held: Vec<HeldLocks>,
@@ -507,42 +507,42 @@ pub enum Op {
     },
     /// Asks for a right; see [`crate::rights`]. Reply `Right`.
     AskRight {
-        /// The life it is for.
-        life: RightsLife,
+        /// The epoch it is for.
+        epoch: RightsEpoch,
         /// What is asked.
         ask: RightAsk,
     },
     /// Takes an ask that waits back; if it was granted meanwhile, that holds.
     CancelRight {
-        /// The life it was for.
-        life: RightsLife,
+        /// The epoch it was for.
+        epoch: RightsEpoch,
         /// Which.
         ticket: RightTicket,
     },
-    /// Gives rights back. In a life that is over it does nothing.
+    /// Gives rights back. In an epoch that is over it does nothing.
     GiveRights {
-        /// The life they were granted in.
-        life: RightsLife,
+        /// The epoch they were granted in.
+        epoch: RightsEpoch,
         /// What.
         #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHT_GIVES }>")]
         gives: Vec<RightGive>,
     },
-    /// What the home has to say about rights; waits for it. Reply `RightNews`.
+    /// What the lock server has to say about rights; waits for it. Reply `RightNews`.
     RightEvents {
-        /// The life the session is in.
-        life: RightsLife,
+        /// The epoch the session is in.
+        epoch: RightsEpoch,
         /// Number of the last event that the session has; those up to it are forgotten.
         seen: u64,
         /// How long to wait for one; cut to ten seconds.
         wait_ms: u32,
     },
-    /// Says that the session has no rights, and keeps nothing that would need one, but for these; a new life begins,
+    /// Says that the session has no rights, and keeps nothing that would need one, but for these; a new epoch begins,
     /// and in it has them, as if they had been granted before its first grant. Reply `RightsBegun`.
     ResetRights {
-        /// All of them: the session had a right to each in the life that is over. None where it is not known
+        /// All of them: the session had a right to each in the epoch that is over. None where it is not known
         /// whether it had.
         #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHTS_KEPT }>")]
-        kept: Vec<RightKept>,
+        held: Vec<RightHeld>,
     },
     /// Attributes of an inode, with what other sessions have written and not flushed. Reply `Looked`: those of a
     /// directory may be kept.
@@ -569,8 +569,8 @@ pub enum Op {
     },
     /// Answers a [`super::RightEventKind::Names`]; or says, unasked, that the session keeps no names at all.
     TellForgot {
-        /// The life that the session is in.
-        life: RightsLife,
+        /// The epoch that the session is in.
+        epoch: RightsEpoch,
         /// Which; none: all.
         change: Option<u64>,
     },
@@ -633,7 +633,7 @@ impl Op {
                 | Self::LeasePlaces { .. }
                 | Self::SetDraining { .. }
                 | Self::Holdings { .. }
-                | Self::Pass { .. }
+                | Self::Permit { .. }
                 | Self::Sync
                 | Self::StatFs
                 | Self::Servers

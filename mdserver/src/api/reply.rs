@@ -7,7 +7,7 @@ use slabfs_objstore::server::ServerOrders;
 use super::defaults::Defaults;
 use super::find::Found;
 use super::info::SharedInfo;
-use super::lock::{LockLife, LockNews, LockReply, LostLocks};
+use super::lock::{LockEpoch, LockNews, LockReply, LostLocks};
 use super::right::{Looked, RightNews, RightReply, RightsBegun};
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
@@ -45,9 +45,9 @@ pub struct Attached {
     /// A session that is not heard for so many milliseconds is lost; heartbeat at a third of it, or each
     /// second if that is sooner. 0: it lives as long as this process, which is the service's.
     pub lease_ms: u64,
-    /// The life that requests for locks are for: that of the home.
-    pub locks: LockLife,
-    /// The life of the session's rights; none if it did not attach as strict.
+    /// The epoch that requests for locks are for: that of the lock server.
+    pub locks: LockEpoch,
+    /// The epoch of the session's rights; none if it did not attach as strict.
     pub rights: Option<RightsBegun>,
 }
 
@@ -62,8 +62,8 @@ pub struct Beat {
     pub servers_version: u64,
     /// The session is not known any more: what was not flushed is lost.
     pub lost: bool,
-    /// The home's life; when it is a new one, it has to be told which locks the session has.
-    pub locks: LockLife,
+    /// The lock server's epoch; when it is a new one, it has to be told which locks the session has.
+    pub locks: LockEpoch,
 }
 
 /// Reply of [`super::Op::Create`].
@@ -115,9 +115,9 @@ pub struct Holdings {
     pub ready: bool,
 }
 
-/// Reply of [`super::Op::Pass`].
+/// Reply of [`super::Op::Permit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Passed {
+pub struct Permitted {
     /// What the object is.
     pub entry: Entry,
     /// How far somebody may have written: its bytes, or beyond where that was reserved.
@@ -255,8 +255,8 @@ pub enum Reply {
     Spare(Spare),
     /// Of `Holdings`.
     Holdings(Holdings),
-    /// Of `Pass`, where one is taken.
-    Passed(Box<Passed>),
+    /// Of `Permit`, where one is taken.
+    Permitted(Box<Permitted>),
     /// Of `Relocate`.
     Relocated(Box<Relocated>),
     /// Of `LeasePlaces`: bytes that may go to each server.
@@ -279,8 +279,8 @@ pub enum Reply {
     LocksReclaimed {
         /// What of them the session does not have any more: others had got it meanwhile.
         lost: Vec<LostLocks>,
-        /// The life that begins with the last of them.
-        life: LockLife,
+        /// The epoch that begins with the last of them.
+        epoch: LockEpoch,
     },
     /// Of `AskRight`.
     Right(RightReply),

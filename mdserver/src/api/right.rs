@@ -1,4 +1,4 @@
-//! Rights, as they travel: what a mount asks its home, what it is asked, what it gives back.
+//! Rights, as they travel: what a mount asks its lock server, what it is asked, what it gives back.
 //!
 //! What they mean is told in `docs/decisions/rights.md` and in [`crate::rights`].
 
@@ -18,8 +18,8 @@ pub const MAX_RIGHT_GIVES: usize = 1024;
 /// Most areas in one [`super::Op::ResetRights`].
 pub const MAX_RIGHTS_KEPT: usize = 1024;
 
-/// How long a session keeps what it may keep of a directory, from when it asked; the home reckons with more.
-pub const NAMES_KEPT_FOR: Duration = Duration::from_secs(50);
+/// How long a session keeps what it may keep of a directory, from when it asked; the lock server reckons with more.
+pub const NAMES_CACHED_FOR: Duration = Duration::from_secs(50);
 
 /// What a right lets a mount do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,21 +39,21 @@ pub enum RightArea {
     Boxes(#[serde(deserialize_with = "bounded::list::<_, _, { MAX_RIGHT_BOXES }>")] Vec<Region>),
 }
 
-/// How long what home and session know of each other's rights holds. Never used twice.
+/// How long what lock server and session know of each other's rights holds. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RightsLife(pub u64);
+pub struct RightsEpoch(pub u64);
 
-impl RightsLife {
+impl RightsEpoch {
     /// None that there ever was: the session has to reset.
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// A life of a session's rights, as it begins.
+/// An epoch of a session's rights, as it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RightsBegun {
     /// Which.
-    pub life: RightsLife,
-    /// No other strict session is there: nothing has to be asked for as long as this life lasts.
+    pub epoch: RightsEpoch,
+    /// No other strict session is there: nothing has to be asked for as long as this epoch lasts.
     pub alone: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct RightsBegun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RightTicket(pub u64);
 
-/// Counts the grants of a session, without a gap, from 1 in each life.
+/// Counts the grants of a session, without a gap, from 1 in each epoch.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
@@ -102,7 +102,7 @@ pub enum RightReply {
     Granted(RightGrant),
     /// It waits: an event will tell.
     Queued,
-    /// Nothing was done: it was asked in a life that is over.
+    /// Nothing was done: it was asked in an epoch that is over.
     Reset,
 }
 
@@ -119,7 +119,7 @@ pub struct RightRecall {
     pub area: RightArea,
 }
 
-/// What a session hears from its home.
+/// What a session hears from its lock server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightEventKind {
     /// A queued ask is granted.
@@ -159,7 +159,7 @@ pub struct RightEvent {
 pub enum RightNews {
     /// What came after the events that the caller has; nothing when the time was over.
     Events(Vec<RightEvent>),
-    /// The life is over: the session has to give up everything but what it needs for what still runs, and then
+    /// The epoch is over: the session has to give up everything but what it needs for what still runs, and then
     /// say so ([`super::Op::ResetRights`]).
     Reset,
 }
@@ -178,10 +178,10 @@ pub struct RightGive {
     pub area: RightArea,
 }
 
-/// What a session takes along into its next life: it had a right to it in the one that is over, and something runs
+/// What a session takes along into its next epoch: it had a right to it in the one that is over, and something runs
 /// there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RightKept {
+pub struct RightHeld {
     /// Object.
     pub ino: Ino,
     /// What it may do.

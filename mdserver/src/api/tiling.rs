@@ -48,7 +48,7 @@ pub enum Stored {
 
 /// Which part of a large tiling is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Near {
+pub struct WantedPart {
     /// The cells that are read. All of a tiling of few records is sent all the same.
     pub region: Region,
     /// About so many records around them may come along.

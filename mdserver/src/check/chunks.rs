@@ -2,7 +2,7 @@
 //!
 //! What a data server has beyond that is explained by a lease (a mount is writing it), by a generation
 //! that was set apart, or by an order to delete; or nobody names it: garbage. Garbage may go, but what
-//! is newer than the metadata, an old copy then, or may be of a life after the dump they were loaded from,
+//! is newer than the metadata, an old copy then, or may be of an incarnation after the dump they were loaded from,
 //! is told apart: there may be metadata elsewhere that name it.
 
 use serde::Serialize;
@@ -13,7 +13,7 @@ use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 use super::{CheckError, Class, Facts, Finding, PAGE, Walk};
 use crate::api::Stored;
-use crate::dump::LIFE;
+use crate::dump::INCARNATION;
 use crate::keys;
 use crate::kv::MetaKv;
 use crate::records::{Body, Inode, Object, Tile, decode};
@@ -79,15 +79,17 @@ impl Facts {
         self.inodes.get(above).is_none_or(|row| row.ino >= end)
     }
 
-    /// Notes for each life which chunk ids it may have given that nothing names.
+    /// Notes for each incarnation which chunk ids it may have given that nothing names.
     fn find_later_chunks(&mut self) {
         let mut begin = 0;
         for later in &self.limits.later {
-            let life = begin..later.chunk;
+            let incarnation = begin..later.chunk;
             let claimed = self.claims.iter().map(|claim| claim.chunk.0 + 1);
             let leased = self.leased.iter();
             let leased = leased.map(|part| part.first + u64::from(part.count));
-            let known = claimed.chain(leased).filter(|next| life.contains(next));
+            let known = claimed
+                .chain(leased)
+                .filter(|next| incarnation.contains(next));
             let from = known.max().unwrap_or(begin);
             self.later_chunks.push((from, later.chunk));
             begin = later.chunk;
@@ -368,8 +370,8 @@ impl Look<'_, '_> {
             return Ok(());
         };
         let info = &object.info;
-        // Of a load: this life begins where the greatest generation was set to.
-        let earlier = generation / LIFE < object.spare / LIFE;
+        // Of a load: this incarnation begins where the greatest generation was set to.
+        let earlier = generation / INCARNATION < object.spare / INCARNATION;
         if generation > object.spare || generation > info.generation && earlier {
             self.newer(name);
         } else if generation < info.generation || generation == info.generation && !info.is_grid() {

@@ -101,7 +101,7 @@ pub struct Facts {
     purges: BTreeMap<u64, u32>,
     claims: Vec<Claim>,
     leased: Vec<LeasedPart>,
-    /// Chunk ids that a life which is over may have given, and nothing names: from, and below.
+    /// Chunk ids that an incarnation which is over may have given, and nothing names: from, and below.
     later_chunks: Vec<(u64, u64)>,
     /// Grid chunks ordered away: those of generations below.
     grids: BTreeMap<(ServerId, u64), u64>,

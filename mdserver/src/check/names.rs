@@ -3,7 +3,7 @@
 use super::{CheckError, Class, Facts, PAGE, Walk, inodes};
 use crate::api::{Ino, Kind, MAX_NAME, ROOT};
 use crate::keys;
-use crate::namespace::home;
+use crate::namespace::first_slot;
 use crate::records::{Body, Slot, decode};
 
 /// The longest chain a search follows.
@@ -132,7 +132,7 @@ fn entry(
     {
         walk.tell(Class::Name, subject(), "is no name");
     }
-    let own = home(&name);
+    let own = first_slot(&name);
     let found =
         at == own || here.collided && own < at && here.run.0 <= own && at - own <= MAX_CHAIN;
     if !found {

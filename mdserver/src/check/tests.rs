@@ -12,7 +12,7 @@ use crate::api::{
 };
 use crate::keys;
 use crate::kv::{Batch, Key, KvError, Lsn, MemoryKv, MetaKv, Pair};
-use crate::namespace::home;
+use crate::namespace::first_slot;
 use crate::records::{Body, Inode, Slot, Tile, decode, encode};
 use crate::tests::support::*;
 use crate::{LocalMd, Service};
@@ -47,7 +47,7 @@ impl MetaKv for Shared {
 
 /// A service over a store that can be looked into, with one data server and a session of another
 /// process.
-fn life() -> (Shared, Arc<Service>, Md) {
+fn running() -> (Shared, Arc<Service>, Md) {
     let kv = Shared(Arc::new(MemoryKv::new()));
     let service = Service::over(Box::new(kv.clone()), quiet()).unwrap().0;
     beat(&service, vec![]);
@@ -76,7 +76,7 @@ impl Metadata for Remote {
 
 /// Some of everything.
 fn busy() -> (Shared, Arc<Service>, Md) {
-    let (kv, service, md) = life();
+    let (kv, service, md) = running();
     let dir = make(&md, ROOT, "dir", Kind::Directory).unwrap();
     let sub = make(&md, dir, "sub", Kind::Directory).unwrap();
     make(&md, sub, "link", Kind::Symlink).unwrap();
@@ -156,13 +156,13 @@ fn what_the_service_makes_is_right_at_every_step() {
 
 #[test]
 fn an_empty_store_is_right() {
-    let (kv, _service, _md) = life();
+    let (kv, _service, _md) = running();
     clean(&kv);
 }
 
 #[test]
 fn another_format_is_not_looked_into() {
-    let (kv, _service, _md) = life();
+    let (kv, _service, _md) = running();
     kv.commit(with(keys::FORMAT.to_vec(), encode(&1u32).unwrap()))
         .unwrap();
     let error = metadata(&kv, &mut |finding| panic!("{finding}")).unwrap_err();
@@ -287,7 +287,7 @@ fn names_and_links() {
         with_inode(kv, ino(md, "a"), |inode| inode.attr.nlink = 3)
     });
     names(&[Class::Links, Class::Directory], &[], |_, _| {
-        without(keys::slot(ROOT, home(b"a")))
+        without(keys::slot(ROOT, first_slot(b"a")))
     });
     names(&[Class::Links], &["a wrong path"], |kv, md| {
         with_inode(kv, ino(md, "a"), |inode| {
@@ -310,22 +310,22 @@ fn names_and_links() {
             name: b"a".to_vec(),
             ino: ObjectId(9999),
         };
-        with(keys::slot(ROOT, home(b"a")), encode(&slot).unwrap())
+        with(keys::slot(ROOT, first_slot(b"a")), encode(&slot).unwrap())
     });
     // At another place than it is looked for.
     names(
         &[Class::Name, Class::Links],
         &["nobody can find it"],
         |kv, _| {
-            let key = keys::slot(ROOT, home(b"a"));
+            let key = keys::slot(ROOT, first_slot(b"a"));
             let value = kv.get(&key).unwrap().unwrap();
             let mut batch = without(key);
-            batch.put(keys::slot(ROOT, home(b"a") + 1), value);
+            batch.put(keys::slot(ROOT, first_slot(b"a") + 1), value);
             batch
         },
     );
     names(&[Class::Name, Class::Links], &["is no name"], |kv, _| {
-        let key = keys::slot(ROOT, home(b"a"));
+        let key = keys::slot(ROOT, first_slot(b"a"));
         let Slot::Entry { ino, .. } = decode(&key, &kv.get(&key).unwrap().unwrap()).unwrap() else {
             panic!("a name")
         };
@@ -334,7 +334,7 @@ fn names_and_links() {
             ino,
         };
         let mut batch = without(key);
-        batch.put(keys::slot(ROOT, home(b"x/y")), encode(&slot).unwrap());
+        batch.put(keys::slot(ROOT, first_slot(b"x/y")), encode(&slot).unwrap());
         batch
     });
     names(&[Class::Name], &["remains of a chain"], |_, _| {
@@ -378,15 +378,15 @@ fn directories() {
                 name: b"dir".to_vec(),
                 ino: dir,
             };
-            batch.delete(keys::slot(ROOT, home(b"dir")));
-            batch.put(keys::slot(sub, home(b"dir")), encode(&slot).unwrap());
+            batch.delete(keys::slot(ROOT, first_slot(b"dir")));
+            batch.put(keys::slot(sub, first_slot(b"dir")), encode(&slot).unwrap());
             batch
         },
     );
     names(
         &[Class::Directory, Class::Links],
         &["cannot be reached"],
-        |_, _| without(keys::slot(ROOT, home(b"dir"))),
+        |_, _| without(keys::slot(ROOT, first_slot(b"dir"))),
     );
 }
 
@@ -601,7 +601,7 @@ fn store_in(dir: &std::path::Path) -> LocalStore {
 }
 
 fn filled() -> Filled {
-    let (kv, service, md) = life();
+    let (kv, service, md) = running();
     let dir = tempfile::tempdir().unwrap();
     let store = store_in(dir.path());
     let rows = 1 << 14;
@@ -855,7 +855,7 @@ fn grid_chunk(store: &LocalStore, object: ObjectId, generation: u32) -> ChunkNam
 }
 
 #[test]
-fn what_a_later_life_stored_is_told_and_not_garbage() {
+fn what_a_later_incarnation_stored_is_told_and_not_garbage() {
     let dir = tempfile::tempdir().unwrap();
     let (old, dump, new) = (
         dir.path().join("old"),
@@ -877,7 +877,7 @@ fn what_a_later_life_stored_is_told_and_not_garbage() {
     let md = attach(&service);
     crate::tests::dumps::taken(&md, &dump);
 
-    // The later life: chunks of an array, of an object that was emptied, of one that was new.
+    // The later incarnation: chunks of an array, of an object that was emptied, of one that was new.
     let (later, _) = put(&md, a, &[8, 0], &[8, 8]).unwrap();
     store_chunk(&store, &md, &ChunkName::Free(later), 8);
     let generation = info(md.clear(g).unwrap()).generation;
@@ -893,7 +893,7 @@ fn what_a_later_life_stored_is_told_and_not_garbage() {
     store_chunk_of(&store, garbage, &[8, 8]);
 
     crate::dump::load(&dump, &new).unwrap();
-    for life in 0..2 {
+    for incarnation in 0..2 {
         let (looked, found) = all_of(&new, &store);
         let mut newer: Vec<String> = Vec::new();
         for one in &found {
@@ -913,11 +913,11 @@ fn what_a_later_life_stored_is_told_and_not_garbage() {
         let mut sorted = wanted.clone();
         sorted.sort();
         assert_eq!(newer, sorted);
-        // What is new after the load is not of that life.
+        // What is new after the load is not of that incarnation.
         let service = service_in(&new);
         beat(&service, vec![]);
         let md = attach(&service);
-        let made = file(&md, &format!("made{life}"));
+        let made = file(&md, &format!("made{incarnation}"));
         grid_chunk(&store, made, info(md.getattr(made).unwrap()).generation);
         md.detach(true).unwrap();
         service.close().unwrap();

@@ -118,7 +118,7 @@ impl Metadata for RemoteMd {
     }
 
     fn unanswered(&self) -> u64 {
-        self.pool.turn()
+        self.pool.epoch()
     }
 }
 

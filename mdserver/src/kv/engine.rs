@@ -160,23 +160,23 @@ impl Engine {
             return Ok(None);
         }
         loop {
-            let turns = {
+            let changes = {
                 let tables = brief::read(&self.tables);
                 if let Some(value) = tables.get(key) {
                     return Ok(value);
                 }
-                tables.turns()
+                tables.changes()
             };
             // Not remembered: this is as quick as that.
             if self.base.read().surely_lacks(key) {
                 // What lies under the tables may have changed over, and what it had be in them.
-                if brief::read(&self.tables).turns() == turns {
+                if brief::read(&self.tables).changes() == changes {
                     return Ok(None);
                 }
                 continue;
             }
             let value = self.with_base(|base| base.get(key))?;
-            if self.tables.read().remember(key, value.as_deref(), turns) {
+            if self.tables.read().remember(key, value.as_deref(), changes) {
                 return Ok(value);
             }
         }

@@ -154,7 +154,7 @@ impl Engine {
 
     /// While the index is dumped: moves a part of what is pending, if that is much and leaves room for the `rest` of the dump.
     /// False when there is none: the dump goes on alone then, for it is what makes room.
-    fn move_beside(&self, index: &Index, before: &mut Before, rest: u64) -> Result<bool, KvError> {
+    fn move_aside(&self, index: &Index, before: &mut Before, rest: u64) -> Result<bool, KvError> {
         if !self.much_pending() || before.is_full() {
             return Ok(true);
         }
@@ -293,7 +293,7 @@ impl Engine {
                 told = writer.written();
                 self.grant(told);
                 let rest = about.saturating_sub(told);
-                moves = moves && self.move_beside(index, &mut before, rest)?;
+                moves = moves && self.move_aside(index, &mut before, rest)?;
             }
         }
         while let Some((kept, value)) = before.next() {

@@ -11,7 +11,7 @@
 //!
 //! One thread changes it while any number read. A page that is cut is put in from behind: first the new pages, then what
 //! is left under the old fence. So a row is found at every moment, by who looks for the page once more when it finds nothing
-//! and pages came or went meanwhile (`turns`). Whoever is killed between the two leaves rows behind the fence of the next
+//! and pages came or went meanwhile (`page_changes`). Whoever is killed between the two leaves rows behind the fence of the next
 //! page: nobody reads them there, and the comparison at the next start takes them away.
 
 use super::Lsn;
@@ -67,7 +67,7 @@ pub(super) struct Index {
     /// Of all pages.
     fences: RwLock<BTreeSet<Key>>,
     /// How often pages came or went.
-    turns: AtomicU64,
+    page_changes: AtomicU64,
 }
 
 /// What sled says; a panic of it is a fault too.
@@ -153,7 +153,7 @@ impl Index {
             log,
             filter: Filter::default(),
             fences: RwLock::new(fences),
-            turns: AtomicU64::new(0),
+            page_changes: AtomicU64::new(0),
         })
     }
 
@@ -207,7 +207,7 @@ impl Index {
             return Ok(None);
         }
         loop {
-            let turns = self.turns.load(Ordering::SeqCst);
+            let page_changes = self.page_changes.load(Ordering::SeqCst);
             let place = self.place_of(key);
             let db = self.db()?;
             let stored = guarded(|| db.get(&place))?;
@@ -218,7 +218,7 @@ impl Index {
                     return Ok(Some(page[value].to_vec()));
                 }
             }
-            if self.turns.load(Ordering::SeqCst) == turns {
+            if self.page_changes.load(Ordering::SeqCst) == page_changes {
                 return match stored {
                     Some(_) => Ok(None),
                     None => Err(wrong_page(&place)),
@@ -355,7 +355,7 @@ impl Index {
         if !behind.is_empty() {
             let mut fences = self.fences.write();
             fences.extend(behind.iter().filter_map(|(fence, _)| fence.map(Key::new)));
-            self.turns.fetch_add(1, Ordering::SeqCst);
+            self.page_changes.fetch_add(1, Ordering::SeqCst);
         }
         if page.is_empty() && at != [PAGE] {
             return self.remove_page(at);
@@ -389,7 +389,7 @@ impl Index {
         {
             let mut fences = self.fences.write();
             fences.remove(fence);
-            self.turns.fetch_add(1, Ordering::SeqCst);
+            self.page_changes.fetch_add(1, Ordering::SeqCst);
         }
         guarded(|| db.remove(at)).map(|_| ())
     }

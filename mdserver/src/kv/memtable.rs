@@ -135,7 +135,7 @@ pub(super) struct Tables {
     last: Lsn,
     /// How often the sealed table went, or all was replaced: whoever read the index in between
     /// must not trust what he read.
-    turns: u64,
+    changes: u64,
     cache: Arc<ReadCache>,
 }
 
@@ -147,7 +147,7 @@ impl Tables {
             sealed: None,
             moved: Arc::default(),
             last,
-            turns: 0,
+            changes: 0,
             cache: Arc::new(ReadCache::new(cache_bytes)),
         }
     }
@@ -179,10 +179,10 @@ impl Tables {
         }
     }
 
-    /// Remembers what the index said of `key`; `turns` is from before it was asked. False when it
+    /// Remembers what the index said of `key`; `changes` is from before it was asked. False when it
     /// may be outdated and has to be asked again.
-    pub(super) fn remember(&self, key: &[u8], value: Option<&[u8]>, turns: u64) -> bool {
-        if turns != self.turns {
+    pub(super) fn remember(&self, key: &[u8], value: Option<&[u8]>, changes: u64) -> bool {
+        if changes != self.changes {
             return false;
         }
         let newer = self.active.get(key).is_some()
@@ -197,8 +197,8 @@ impl Tables {
     }
 
     /// See [`Tables::remember`].
-    pub(super) fn turns(&self) -> u64 {
-        self.turns
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The active and the sealed table.
@@ -237,7 +237,7 @@ impl Tables {
     pub(super) fn unseal(&mut self) {
         self.sealed = None;
         self.moved.store(0, Relaxed);
-        self.turns += 1;
+        self.changes += 1;
     }
 
     /// Everything is in the index except for `active`.
@@ -245,7 +245,7 @@ impl Tables {
         self.active = active;
         self.sealed = None;
         self.moved.store(0, Relaxed);
-        self.turns += 1;
+        self.changes += 1;
         self.cache.clear();
     }
 
@@ -255,7 +255,7 @@ impl Tables {
         if !older.is_empty() {
             self.sealed = Some((Arc::new(older), last));
         }
-        self.turns += 1;
+        self.changes += 1;
     }
 
     /// The memory of what is in both tables and not in the index, roughly.

@@ -63,7 +63,7 @@ struct Wanted {
 }
 
 /// So many keys are compared between two looks whether the store is being closed.
-const TURNS: u64 = 4096;
+const STEPS: u64 = 4096;
 
 /// Compares and repairs.
 pub(super) fn reconcile(
@@ -86,8 +86,8 @@ pub(super) fn reconcile(
     let mut wanted = Merge::new(truth)?;
     let mut entries: Entries = index.all()?;
     let (mut want, mut have) = (wanted.next()?, entries.next()?);
-    for turn in 0u64.. {
-        if turn % TURNS == 0 && around.stopping() {
+    for step in 0u64.. {
+        if step % STEPS == 0 && around.stopping() {
             return Err(Failure::Truth(KvError::Closed));
         }
         let order = match (&want, &have) {

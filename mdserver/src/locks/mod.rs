@@ -1,7 +1,7 @@
-//! Advisory locks, `fcntl` and `flock`, of all mounts of the filesystem: they meet here, at the home.
+//! Advisory locks, `fcntl` and `flock`, of all mounts of the filesystem: they meet here, at the lock server.
 //!
 //! ```text
-//!   mount                                  home
+//!   mount                                  lock server
 //!   Lock { ask } ------------------------> granted, refused, a deadlock: Decided
 //!                                          somebody is in the way: Queued, in order of arrival
 //!   LockEvents { seen, wait } -----------> (one poll a mount, for all that waits there)
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A lock that nobody is in the way of costs one message, and so does giving it up. Nothing of a lock is
-//! stored: when the home begins a new life, each mount tells what it holds.
+//! stored: when the lock server begins a new epoch, each mount tells what it holds.
 //!
 //! # A lock whose file is being closed
 //!
@@ -33,11 +33,11 @@
 //!   number. So the mount, to which they come on several connections and in any order, knows at any time
 //!   what it holds, in the order in which it happened here.
 //! - A session that ends has no locks and waits for none, from the same moment on.
-//! - **Lives.** Each start of the service begins a life with a number of its own. A request names the life it
+//! - **Lives.** Each start of the service begins an epoch with a number of its own. A request names the epoch it
 //!   is made for; in another it does nothing, and the answer is `Reclaim`. The mount then tells all it holds
-//!   ([`crate::api::Op::ReclaimLocks`]), which begins a life of that session, and what waited asks anew. It
-//!   does the same when it cannot know what became of a request, as when the home was away for too long.
-//! - **After it was told, home and mount have the same of the session's locks, byte for byte.** The mount tells
+//!   ([`crate::api::Op::ReclaimLocks`]), which begins an epoch of that session, and what waited asks anew. It
+//!   does the same when it cannot know what became of a request, as when the lock server was away for too long.
+//! - **After it was told, lock server and mount have the same of the session's locks, byte for byte.** The mount tells
 //!   what programs know that they have. That may be more than there is: an unlock whose reply was lost was
 //!   done, and another mount has the bytes by now. So of what is told, the session gets each byte as far as
 //!   others' locks allow it (of an exclusive lock that meets shared ones, a shared one), and the reply names
@@ -45,7 +45,7 @@
 //!   one byte of it, the session would lose bytes that it was never in doubt of, and another mount would be
 //!   given what a program here holds. Were the mount not told which, it would claim those bytes once more the
 //!   next time, when their owner has given them up, for a program that has long unlocked them; and an unlock
-//!   would find nothing at the home to number, so that the mount never forgot them.
+//!   would find nothing at the lock server to number, so that the mount never forgot them.
 //! - What was told before is not taken in after what was told later, however long a copy was on its way.
 //! - **Grace.** After a start nothing is given to anybody until every session that was attached before has
 //!   told what it holds or has ended, at most for one lease: requests are queued, and decided in their order
@@ -55,20 +55,20 @@
 //!
 //! - `spans`: the locks of one owner on one file. Mounts use it to keep what they hold.
 //! - `table`: who holds what, who waits, who goes first, deadlocks; pure.
-//! - `home`: the table behind a lock, with sessions, lives, events and resends; `ending`: whose files are being closed;
+//! - `lock_server`: the table behind a lock, with sessions, lives, events and resends; `ending`: whose files are being closed;
 //!   `tries`: who does not want to wait; `ops`: the operations.
 //!
 //! Deliberately elsewhere: what `close` lets go and what a signal interrupts (the mount's, which hears of
 //! both from its kernel); flushing what was written under a lock.
 
 mod ending;
-mod home;
 mod ops;
+mod server;
 mod spans;
 mod table;
 mod tries;
 
 pub use spans::Spans;
 
-pub(crate) use home::Home;
 pub(crate) use ops::{cancel, events, lock, reclaim};
+pub(crate) use server::LockServer;

@@ -1,19 +1,24 @@
-//! The operations of locks: from a request to the home.
+//! The operations of locks: from a request to the lock server.
 
 use std::time::Duration;
 
 use slabfs_model::SessionId;
 
-use super::home::{Inside, Number, check};
-use crate::api::{HeldLocks, LockAsk, LockLife, LockTicket, MdError, Reply};
+use super::server::{Inside, Number, check};
+use crate::api::{HeldLocks, LockAsk, LockEpoch, LockTicket, MdError, Reply};
 use crate::core::{Core, Ctx};
 use crate::sessions::session_of;
 
 /// [`crate::api::Op::Lock`].
-pub(crate) fn lock(core: &Core, ctx: &Ctx, life: LockLife, ask: LockAsk) -> Result<Reply, MdError> {
+pub(crate) fn lock(
+    core: &Core,
+    ctx: &Ctx,
+    epoch: LockEpoch,
+    ask: LockAsk,
+) -> Result<Reply, MdError> {
     check(&ask.span)?;
     let session = session_of(ctx)?;
-    enter(core, session)?.ask(session, number(ctx), life, ask)
+    enter(core, session)?.ask(session, number(ctx), epoch, ask)
 }
 
 /// [`crate::api::Op::CancelLock`].
@@ -26,13 +31,13 @@ pub(crate) fn cancel(core: &Core, ctx: &Ctx, ticket: LockTicket) -> Result<Reply
 pub(crate) fn events(
     core: &Core,
     ctx: &Ctx,
-    life: LockLife,
+    epoch: LockEpoch,
     seen: u64,
     wait_ms: u32,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let wait = Duration::from_millis(u64::from(wait_ms));
-    let news = core.locks.news(session, life, seen, wait);
+    let news = core.locks.news(session, epoch, seen, wait);
     // It may have ended meanwhile.
     core.state().session(session)?;
     Ok(Reply::LockNews(news))
@@ -60,7 +65,7 @@ fn number(ctx: &Ctx) -> Number {
     }
 }
 
-/// The home, for a session that lives as long as it is entered.
+/// The lock server, for a session that lives as long as it is entered.
 fn enter(core: &Core, session: SessionId) -> Result<Inside<'_>, MdError> {
     let mut state = core.state();
     state.session(session)?;

@@ -80,7 +80,7 @@ pub(super) struct Lost {
     pub(super) left: Option<LockMode>,
 }
 
-/// All locks of one home.
+/// All locks of one lock server.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     places: HashMap<Place, Locks>,

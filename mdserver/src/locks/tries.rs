@@ -6,7 +6,7 @@ use std::time::Instant;
 use slabfs_model::SessionId;
 
 use super::ending::Try;
-use super::home::State;
+use super::server::State;
 use super::table::{Holder, Place, Wanted};
 use crate::api::{LockKind, LockOutcome, LockReply};
 

@@ -19,7 +19,7 @@ const FIRST_SLOT: u64 = 16;
 const MAX_CHAIN: u64 = 4096;
 
 /// A name's own slot.
-pub(crate) fn home(name: &[u8]) -> u64 {
+pub(crate) fn first_slot(name: &[u8]) -> u64 {
     FIRST_SLOT + (xxh3_64(name) >> 2)
 }
 
@@ -39,9 +39,13 @@ pub(super) fn find_with(
     let Body::Directory { collided, .. } = directory.body else {
         return Err(MdError::NotDirectory);
     };
-    let home = home(name);
-    let last = if collided { home + MAX_CHAIN } else { home };
-    for at in home..=last {
+    let first_slot = first_slot(name);
+    let last = if collided {
+        first_slot + MAX_CHAIN
+    } else {
+        first_slot
+    };
+    for at in first_slot..=last {
         match slot(at)?.as_deref() {
             None => return Ok(None),
             Some(Slot::Entry { name: there, ino }) if there == name => {
@@ -78,15 +82,15 @@ impl Txn<'_> {
         else {
             return Err(MdError::NotDirectory);
         };
-        let home = home(name);
-        let mut at = home;
+        let first_slot = first_slot(name);
+        let mut at = first_slot;
         while let Some(Slot::Entry { .. }) = self.slot(parent, at)?.as_deref() {
             at += 1;
-            if at > home + MAX_CHAIN {
+            if at > first_slot + MAX_CHAIN {
                 return Err(MdError::Invalid("too many names of one hash".to_owned()));
             }
         }
-        *collided |= at != home;
+        *collided |= at != first_slot;
         *entries += 1;
         dir.attr.mtime = mtime;
         self.set_slot(

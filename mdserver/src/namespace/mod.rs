@@ -25,7 +25,7 @@ pub(crate) use attributes::{check_time, get_attr, lookup, read_link, set_attr};
 pub(crate) use create::{DIRECTORY_SIZE, byte_layout, create, link};
 pub(crate) use create_many::create_many;
 pub(crate) use defaults::{get_defaults, set_defaults};
-pub(crate) use directory::home;
+pub(crate) use directory::first_slot;
 pub(crate) use listing::read_dir;
 pub(crate) use open::{close, open, release};
 pub(crate) use remove::{rmdir, unlink};

@@ -77,7 +77,7 @@ impl Servers {
             Placement::Object => {
                 return Ok(object_server(ino, &ids).into_iter().collect());
             }
-            Placement::Local => return Ok(self.near(&ids, host).into_iter().collect()),
+            Placement::Local => return Ok(self.on_host(&ids, host).into_iter().collect()),
             Placement::Region => ids.truncate(MAX_STRIPE),
             Placement::Dynamic => {
                 let emptiest = self.emptiest(&ids);
@@ -111,7 +111,7 @@ impl Servers {
     }
 
     /// The emptiest server on a machine; if there is none, the same one for all that is asked from it.
-    fn near(&self, ids: &[ServerId], host: &str) -> Option<ServerId> {
+    fn on_host(&self, ids: &[ServerId], host: &str) -> Option<ServerId> {
         let there = |id: &&ServerId| {
             let server = self.by_id.get(id);
             server.is_some_and(|server| server.record.host == host)
@@ -119,7 +119,7 @@ impl Servers {
         let here: Vec<ServerId> = ids.iter().filter(there).copied().collect();
         match here.get(self.emptiest(&here)) {
             Some(&id) => Some(id),
-            None => slabfs_model::layout::placement::near_server(host, ids),
+            None => slabfs_model::layout::placement::server_on_host(host, ids),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!    a time ([`holdings`]), copies the chunks and says where they are now.
 //! 3. Chunks of an `aligned` object are immutable: a record is changed if it is still the same
 //!    (`tilings::relocate`). Those of a grid are written in place, so they are copied under an exclusive
-//!    *pass* (`passes`), and then the server's place in the stripe is another one's ([`restripe`]).
+//!    *pass* (`permits`), and then the server's place in the stripe is another one's ([`restripe`]).
 //!
 //! Killed at any point, nothing is lost: what was copied and not told of is garbage, and the next mover
 //! begins where the last one was.
@@ -144,7 +144,7 @@ pub(crate) fn restripe(
     (from, to): (ServerId, ServerId),
 ) -> Result<Reply, MdError> {
     let mut txn = core.begin(ctx)?;
-    if !txn.state.passes.is_exclusive(ino, ctx.session) {
+    if !txn.state.permits.is_exclusive(ino, ctx.session) {
         return Err(MdError::Stale);
     }
     txn.state.servers.named(to)?;

@@ -12,13 +12,13 @@ mod choose;
 mod drain;
 mod lease;
 mod load;
-mod passes;
+mod permits;
 mod register;
 mod retire;
 
 pub(crate) use drain::{holdings, restripe, set_draining};
 pub(crate) use lease::{Places, lease_places, return_places, void_places};
-pub(crate) use passes::{Passes, pass};
+pub(crate) use permits::{Permits, permit};
 pub(crate) use register::register;
 pub(crate) use retire::{RetireKey, Retired};
 
@@ -91,7 +91,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// No servers yet. The version begins at the clock, so that a client of an earlier life of the
+    /// No servers yet. The version begins at the clock, so that a client of an earlier epoch of the
     /// service takes the list anew.
     pub(crate) fn new() -> Self {
         let since = SystemTime::now()

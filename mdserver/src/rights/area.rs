@@ -254,14 +254,14 @@ pub(super) struct Unfit;
 fn widened(one: &Region, obstacles: &[&Region]) -> Region {
     let mut wide = one.clone();
     for axis in 0..one.rank() {
-        let beside = |other: &Region| {
+        let with_it = |other: &Region| {
             (0..wide.rank())
                 .filter(|&at| at != axis)
                 .all(|at| wide.offset[at].max(other.offset[at]) < wide.end(at).min(other.end(at)))
         };
         let (from, to) = (wide.offset[axis], wide.end(axis));
         let (mut least, mut most) = (0, u64::MAX);
-        for other in obstacles.iter().filter(|other| beside(other)) {
+        for other in obstacles.iter().filter(|other| with_it(other)) {
             if other.offset[axis] < from {
                 least = least.max(other.end(axis).min(from));
             }

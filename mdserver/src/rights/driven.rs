@@ -1,12 +1,12 @@
-//! The home without a service around it, to be driven step by step: for the model of rights, which lies with
+//! The lock server without a service around it, to be driven step by step: for the model of rights, which lies with
 //! the mount's side of them (`fs/src/client/rights/model`), since that is where both can be seen.
 //!
 //! What is here of the service besides rights is the least that they rest on: which sessions live, which have
-//! ended, what of that is on disk, and what the home is told about fences. Everything else is the real thing:
-//! `Home` with its table, lives, events and kept replies. A state can be cloned, compared by its hash, and
+//! ended, what of that is on disk, and what the lock server is told about fences. Everything else is the real thing:
+//! `LockServer` with its table, lives, events and kept replies. A state can be cloned, compared by its hash, and
 //! started anew from what would have been on disk.
 //!
-//! [`Flaw`]s are mistakes that the home could have been written with. The model has to see each of them.
+//! [`Flaw`]s are mistakes that the lock server could have been written with. The model has to see each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -15,15 +15,15 @@ use std::time::Duration;
 use slabfs_model::{Coords, SessionId};
 
 use super::area::Area;
-use super::home::Home;
 use super::ops;
+use super::server::LockServer;
 use super::session::{Number, Pending};
 use crate::api::{
-    Entry, Ino, MdError, Reply, RightAsk, RightEventKind, RightGive, RightKept, RightNews,
-    RightReply, RightTicket, RightsBegun, RightsLife,
+    Entry, Ino, MdError, Reply, RightAsk, RightEventKind, RightGive, RightHeld, RightNews,
+    RightReply, RightTicket, RightsBegun, RightsEpoch,
 };
 
-/// A mistake of the home.
+/// A mistake of the lock server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flaw {
     /// What was recalled counts as given when the recall is sent.
@@ -45,14 +45,14 @@ pub enum Flaw {
 /// See the module's head.
 #[derive(Debug)]
 pub struct Driven {
-    home: Home,
+    lock_server: LockServer,
     flaw: Option<Flaw>,
     /// What would be on disk: sessions, and which of them have ended with writes on their way.
     sessions: BTreeMap<SessionId, bool>,
-    /// The next session and the next life.
+    /// The next session and the next epoch.
     next: u64,
-    life: u64,
-    /// The home was started with ends that are not closed.
+    epoch: u64,
+    /// The lock server was started with ends that are not closed.
     earlier: bool,
     entry: Entry,
 }
@@ -60,11 +60,11 @@ pub struct Driven {
 impl Clone for Driven {
     fn clone(&self) -> Self {
         Self {
-            home: self.home.fork(),
+            lock_server: self.lock_server.fork(),
             flaw: self.flaw,
             sessions: self.sessions.clone(),
             next: self.next,
-            life: self.life,
+            epoch: self.epoch,
             earlier: self.earlier,
             entry: self.entry.clone(),
         }
@@ -73,37 +73,37 @@ impl Clone for Driven {
 
 impl Hash for Driven {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.home.hash(state);
+        self.lock_server.hash(state);
         self.sessions.hash(state);
-        (self.next, self.life, self.earlier, self.rank()).hash(state);
+        (self.next, self.epoch, self.earlier, self.rank()).hash(state);
     }
 }
 
 impl Driven {
-    /// A home that was never started before. `entry`: of all objects there are.
+    /// A lock server that was never started before. `entry`: of all objects there are.
     #[must_use]
     pub fn new(entry: Entry, flaw: Option<Flaw>) -> Self {
         Self {
-            home: Home::new(RightsLife(1), BTreeSet::new(), false),
+            lock_server: LockServer::new(RightsEpoch(1), BTreeSet::new(), false),
             flaw,
             sessions: BTreeMap::new(),
             next: 1,
-            life: 1,
+            epoch: 1,
             earlier: false,
             entry,
         }
     }
 
-    /// The home is started anew.
+    /// The lock server is started anew.
     pub fn restart(&mut self) {
-        self.life += 1000;
+        self.epoch += 1000;
         let before = self.sessions.iter().filter(|(_, ended)| !**ended);
         let before: BTreeSet<SessionId> = match self.flaw {
             Some(Flaw::ForgetsHoldersAtRestart) => BTreeSet::new(),
             _ => before.map(|(&session, _)| session).collect(),
         };
         self.earlier = self.sessions.values().any(|&ended| ended);
-        self.home = Home::new(RightsLife(self.life), before, self.earlier);
+        self.lock_server = LockServer::new(RightsEpoch(self.epoch), before, self.earlier);
     }
 
     /// Dims that objects have.
@@ -138,17 +138,17 @@ impl Driven {
         self.next += 1;
         self.sessions.insert(session, false);
         if self.flaw == Some(Flaw::LeavesAloneTheFirst) {
-            self.home.enter().state.forget_alone();
+            self.lock_server.enter().state.forget_alone();
         }
-        (session, self.home.attach(session))
+        (session, self.lock_server.attach(session))
     }
 
     /// A session ends: nothing of it is heard any more. `clean`: nor is anything on its way.
     pub fn end(&mut self, session: SessionId, clean: bool) {
         self.sessions.insert(session, true);
-        self.home.ended(session);
+        self.lock_server.ended(session);
         if clean || self.flaw == Some(Flaw::GivesAwayWithoutFence) {
-            self.home.end_session(session);
+            self.lock_server.end_session(session);
         }
         if clean || self.flaw == Some(Flaw::ForgetsTheDeadAtRestart) {
             self.sessions.remove(&session);
@@ -159,20 +159,22 @@ impl Driven {
     pub fn close_fences(&mut self) {
         let ended = self.sessions.iter().filter(|(_, ended)| **ended);
         let ended: Vec<SessionId> = ended.map(|(&session, _)| session).collect();
-        for session in self.home.dead() {
-            self.home.end_session(session);
+        for session in self.lock_server.dead() {
+            self.lock_server.end_session(session);
         }
         for session in ended {
             self.sessions.remove(&session);
         }
         self.earlier = false;
-        self.home.earlier_closed();
+        self.lock_server.earlier_closed();
     }
 
     /// Whether somebody's end is not closed.
     #[must_use]
     pub fn has_open_ends(&self) -> bool {
-        self.earlier || self.sessions.values().any(|&ended| ended) || !self.home.dead().is_empty()
+        self.earlier
+            || self.sessions.values().any(|&ended| ended)
+            || !self.lock_server.dead().is_empty()
     }
 
     /// [`crate::api::Op::AskRight`].
@@ -182,15 +184,22 @@ impl Driven {
     pub fn ask(
         &mut self,
         (session, seq, done_below): (SessionId, u64, u64),
-        life: RightsLife,
+        epoch: RightsEpoch,
         ask: &RightAsk,
     ) -> Result<RightReply, MdError> {
         self.check(session)?;
         let number = Number { seq, done_below };
         let entry = || Ok(self.entry.clone());
-        let reply = ops::ask_in(&mut self.home.enter(), session, number, life, ask, entry)?;
+        let reply = ops::ask_in(
+            &mut self.lock_server.enter(),
+            session,
+            number,
+            epoch,
+            ask,
+            entry,
+        )?;
         if self.flaw == Some(Flaw::GrantsBeforeItIsGiven) {
-            self.home.enter().give_recalled();
+            self.lock_server.enter().give_recalled();
         }
         match reply {
             Reply::Right(reply) => Ok(reply),
@@ -202,7 +211,7 @@ impl Driven {
     pub fn give(
         &mut self,
         (session, seq, done_below): (SessionId, u64, u64),
-        life: RightsLife,
+        epoch: RightsEpoch,
         mut gives: Vec<RightGive>,
     ) -> Result<(), MdError> {
         self.check(session)?;
@@ -212,7 +221,14 @@ impl Driven {
         let areas = gives.iter().map(|give| Area::from_wire(&give.area));
         let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
         let number = Number { seq, done_below };
-        ops::give_in(&mut self.home.enter(), session, number, life, gives, areas)?;
+        ops::give_in(
+            &mut self.lock_server.enter(),
+            session,
+            number,
+            epoch,
+            gives,
+            areas,
+        )?;
         Ok(())
     }
 
@@ -220,13 +236,20 @@ impl Driven {
     pub fn reset(
         &mut self,
         (session, seq, done_below): (SessionId, u64, u64),
-        kept: Vec<RightKept>,
+        kept: Vec<RightHeld>,
     ) -> Result<RightsBegun, MdError> {
         self.check(session)?;
         let number = Number { seq, done_below };
         let areas = kept.iter().map(|kept| Area::from_wire(&kept.area));
         let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
-        match ops::reset_in(&mut self.home.enter(), session, number, seq, kept, areas)? {
+        match ops::reset_in(
+            &mut self.lock_server.enter(),
+            session,
+            number,
+            seq,
+            kept,
+            areas,
+        )? {
             Reply::RightsBegun(begun) => Ok(begun),
             other => Err(MdError::Protocol(format!("{other:?}"))),
         }
@@ -236,36 +259,36 @@ impl Driven {
     pub fn cancel(
         &mut self,
         session: SessionId,
-        life: RightsLife,
+        epoch: RightsEpoch,
         ticket: RightTicket,
     ) -> Result<(), MdError> {
         self.check(session)?;
-        self.home.enter().cancel(session, life, ticket);
+        self.lock_server.enter().cancel(session, epoch, ticket);
         Ok(())
     }
 
     /// A session releases an object for the last time.
     pub fn close(&mut self, session: SessionId, ino: Ino) -> Result<(), MdError> {
         self.check(session)?;
-        self.home.close(session, &[ino]);
+        self.lock_server.close(session, &[ino]);
         Ok(())
     }
 
     /// Whether a poll would be told something.
     #[must_use]
-    pub fn has_news(&self, session: SessionId, life: RightsLife, seen: u64) -> bool {
-        !self.lives(session) || self.home.has_news(session, life, seen)
+    pub fn has_news(&self, session: SessionId, epoch: RightsEpoch, seen: u64) -> bool {
+        !self.lives(session) || self.lock_server.has_news(session, epoch, seen)
     }
 
     /// [`crate::api::Op::RightEvents`], without waiting.
     pub fn news(
         &mut self,
         session: SessionId,
-        life: RightsLife,
+        epoch: RightsEpoch,
         seen: u64,
     ) -> Result<RightNews, MdError> {
         self.check(session)?;
-        let heard = self.home.news(session, life, seen, Duration::ZERO);
+        let heard = self.lock_server.news(session, epoch, seen, Duration::ZERO);
         let mut news = ops::tell(heard, |_| Ok(self.entry.clone()))?;
         if let (RightNews::Events(events), Some(Flaw::RecallsNothing)) = (&mut news, self.flaw) {
             for event in events {
@@ -278,10 +301,10 @@ impl Driven {
     }
 }
 
-impl Home {
+impl LockServer {
     /// A copy, of which nobody waits for anything.
-    fn fork(&self) -> Home {
-        Home {
+    fn fork(&self) -> LockServer {
+        LockServer {
             state: parking_lot::Mutex::new(self.enter().state.clone()),
             sized: parking_lot::Condvar::new(),
         }
@@ -297,51 +320,51 @@ impl Home {
             .collect()
     }
 
-    fn has_news(&self, session: SessionId, life: RightsLife, seen: u64) -> bool {
+    fn has_news(&self, session: SessionId, epoch: RightsEpoch, seen: u64) -> bool {
         let inside = self.enter();
         let Some(mine) = inside.state.sessions.get(&session) else {
             return inside.state.before.contains(&session);
         };
         let newest = mine.news.back().map_or(0, |(number, _)| *number);
-        mine.over || mine.life != life || newest > seen
+        mine.over || mine.epoch != epoch || newest > seen
     }
 }
 
-impl Hash for Home {
+impl Hash for LockServer {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let inside = self.enter();
-        let home = &*inside.state;
-        home.latest.hash(state);
-        home.table.hash(state);
-        (&home.before, home.earlier).hash(state);
-        for (session, mine) in &home.sessions {
-            (session, mine.life, mine.alone, mine.over, mine.ended).hash(state);
+        let lock_server = &*inside.state;
+        lock_server.latest.hash(state);
+        lock_server.table.hash(state);
+        (&lock_server.before, lock_server.earlier).hash(state);
+        for (session, mine) in &lock_server.sessions {
+            (session, mine.epoch, mine.alone, mine.over, mine.ended).hash(state);
             mine.hash_rest(state);
         }
     }
 }
 
-impl super::home::State {
+impl super::server::State {
     /// For [`Flaw::LeavesAloneTheFirst`].
     fn forget_alone(&mut self) {
         for mine in self.sessions.values_mut().filter(|mine| mine.alone) {
-            mine.end_life();
+            mine.end_epoch();
             mine.alone = false;
         }
     }
 }
 
-impl super::home::Inside<'_> {
+impl super::server::Inside<'_> {
     /// For [`Flaw::GrantsBeforeItIsGiven`].
     fn give_recalled(&mut self) {
         let recalled = self.state.sessions.iter().flat_map(|(&session, mine)| {
             mine.news.iter().filter_map(move |(_, what)| match what {
-                Pending::Recall(recall) => Some((session, mine.life, recall.clone())),
+                Pending::Recall(recall) => Some((session, mine.epoch, recall.clone())),
                 _ => None,
             })
         });
         let recalled: Vec<_> = recalled.collect();
-        for (session, life, recall) in recalled {
+        for (session, epoch, recall) in recalled {
             let Ok(area) = Area::from_wire(&recall.area) else {
                 continue;
             };
@@ -351,7 +374,7 @@ impl super::home::Inside<'_> {
                 keep: recall.keep,
                 area: recall.area,
             };
-            self.give(session, life, [(give, area)].into_iter());
+            self.give(session, epoch, [(give, area)].into_iter());
         }
     }
 }

@@ -108,7 +108,7 @@ impl Held {
         self.lost = true;
         self.read = Area::All;
         self.write = Area::All;
-        // It will hear of the end of its life instead.
+        // It will hear of the end of its epoch instead.
         self.recalled = Area::All;
         self.recalled_write = Area::All;
     }

@@ -10,7 +10,7 @@
 //!   that begins meanwhile waits for it too, and it is told once.
 //! - A permission ends by itself ([`KEEP`]): what a session looked at once does not stay on the list for ever. A session
 //!   counts from when it asked, so it stops before.
-//! - It holds for a life of the session's rights. Who begins anew has forgotten everything before it says so.
+//! - It holds for an epoch of the session's rights. Who begins anew has forgotten everything before it says so.
 //! - Who changes a directory keeps what it has of it, since it knows what it changes; but not what it has of a
 //!   directory that is moved or removed by its name.
 //! - A directory that others had to forget is not kept again for a moment ([`BUSY`]): else two that work in one
@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 
 use slabfs_model::SessionId;
 
-use super::home::{Home, State};
+use super::server::{LockServer, State};
 use super::session::Pending;
-use crate::api::{Ino, MdError, NAMES_KEPT_FOR, RightsLife};
+use crate::api::{Ino, MdError, NAMES_CACHED_FOR, RightsEpoch};
 
-/// How long a permission holds. A session keeps a little less: see [`NAMES_KEPT_FOR`].
-const KEEP: Duration = NAMES_KEPT_FOR.saturating_add(Duration::from_secs(10));
+/// How long a permission holds. A session keeps a little less: see [`NAMES_CACHED_FOR`].
+const KEEP: Duration = NAMES_CACHED_FOR.saturating_add(Duration::from_secs(10));
 /// How long nobody keeps a directory of which somebody had to forget something.
 const BUSY: Duration = Duration::from_secs(1);
 /// How long a mount that was alone may keep names after the end of that: its kernel keeps them for a second.
@@ -51,10 +51,10 @@ const SILENT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy)]
 struct Keeper {
     session: SessionId,
-    life: RightsLife,
+    epoch: RightsEpoch,
     until: Instant,
     /// It has to forget: since when, and by the event of which number.
-    told: Option<(Instant, u64)>,
+    events: Option<(Instant, u64)>,
 }
 
 /// Who keeps what; see the module's head.
@@ -65,7 +65,7 @@ pub(super) struct Names {
     changing: HashMap<Ino, u32>,
     busy: HashMap<Ino, Instant>,
     /// What sessions were told to forget, and have not said that they did.
-    told: BTreeMap<u64, (SessionId, Vec<Ino>)>,
+    events: BTreeMap<u64, (SessionId, Vec<Ino>)>,
     /// Number of the last of them.
     last: u64,
     /// Changes that wait, by who makes them.
@@ -75,14 +75,14 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// A list whose numbers begin where no other one's do, which was kept before a restart: `life` is later.
-    pub(super) fn new(RightsLife(life): RightsLife) -> Self {
+    /// A list whose numbers begin where no other one's do, which was kept before a restart: `epoch` is later.
+    pub(super) fn new(RightsEpoch(epoch): RightsEpoch) -> Self {
         Self {
             keepers: HashMap::new(),
             changing: HashMap::new(),
             busy: HashMap::new(),
-            told: BTreeMap::new(),
-            last: life << 32,
+            events: BTreeMap::new(),
+            last: epoch << 32,
             waiting: HashMap::new(),
             look_through: (FEW, None),
         }
@@ -92,7 +92,7 @@ impl Names {
     pub(super) fn keep(
         &mut self,
         session: SessionId,
-        life: RightsLife,
+        epoch: RightsEpoch,
         ino: Ino,
         now: Instant,
     ) -> bool {
@@ -106,13 +106,13 @@ impl Names {
         let keepers = self.keepers.entry(ino).or_default();
         let keeper = Keeper {
             session,
-            life,
+            epoch,
             until: now + KEEP,
-            told: None,
+            events: None,
         };
         match keepers.iter_mut().find(|other| other.session == session) {
             // It has not said yet that it has forgotten what it was told before.
-            Some(known) if known.life == life && known.told.is_some() => return false,
+            Some(known) if known.epoch == epoch && known.events.is_some() => return false,
             Some(known) => *known = keeper,
             None => keepers.push(keeper),
         }
@@ -154,14 +154,14 @@ impl Names {
         for (ino, own_too) in touched.all() {
             for keeper in self.keepers.get_mut(&ino).into_iter().flatten() {
                 let own = Some(keeper.session) == session;
-                if own && !own_too || keeper.told.is_some() || keeper.until <= now {
+                if own && !own_too || keeper.events.is_some() || keeper.until <= now {
                     continue;
                 }
                 let (number, inos) = news.entry(keeper.session).or_insert_with(|| {
                     self.last += 1;
                     (self.last, Vec::new())
                 });
-                keeper.told = Some((now, *number));
+                keeper.events = Some((now, *number));
                 inos.push(ino);
                 if !own {
                     self.busy.insert(ino, now + BUSY);
@@ -169,18 +169,18 @@ impl Names {
             }
         }
         for (&session, (number, inos)) in &news {
-            self.told.insert(*number, (session, inos.clone()));
+            self.events.insert(*number, (session, inos.clone()));
         }
         news
     }
 
-    /// Whether a change by `session` has to wait for somebody; `lives`: whether a session lives, and in this life.
+    /// Whether a change by `session` has to wait for somebody; `lives`: whether a session lives, and in this epoch.
     fn has_to_wait(
         &mut self,
         session: Option<SessionId>,
         touched: &Touched,
         now: Instant,
-        lives: impl Fn(SessionId, RightsLife) -> bool,
+        lives: impl Fn(SessionId, RightsEpoch) -> bool,
     ) -> bool {
         let mut waits = false;
         for (ino, own_too) in touched.all() {
@@ -188,14 +188,14 @@ impl Names {
                 continue;
             };
             keepers.retain(|keeper| {
-                if keeper.until <= now || !lives(keeper.session, keeper.life) {
+                if keeper.until <= now || !lives(keeper.session, keeper.epoch) {
                     return false;
                 }
                 if Some(keeper.session) == session && !own_too {
                     return true;
                 }
                 let silent = |since| now.saturating_duration_since(since) > SILENT;
-                if keeper.told.is_some_and(|(since, _)| silent(since)) {
+                if keeper.events.is_some_and(|(since, _)| silent(since)) {
                     let session = keeper.session;
                     tracing::warn!(%session, %ino, "it does not forget names; they change without it");
                     return false;
@@ -247,13 +247,17 @@ impl Names {
 
     /// A session has forgotten what it was told to; says whether that is news.
     fn forgot(&mut self, session: SessionId, number: u64) -> bool {
-        if self.told.get(&number).is_none_or(|(by, _)| *by != session) {
+        if self
+            .events
+            .get(&number)
+            .is_none_or(|(by, _)| *by != session)
+        {
             return false;
         }
-        let (_, inos) = self.told.remove(&number).unwrap_or((session, Vec::new()));
+        let (_, inos) = self.events.remove(&number).unwrap_or((session, Vec::new()));
         for ino in inos {
             self.take_out(ino, |keeper| {
-                keeper.session == session && keeper.told.is_some_and(|(_, by)| by == number)
+                keeper.session == session && keeper.events.is_some_and(|(_, by)| by == number)
             });
         }
         true
@@ -268,7 +272,7 @@ impl Names {
         }
     }
 
-    /// A session keeps nothing any more, in the life that it is in.
+    /// A session keeps nothing any more, in the epoch that it is in.
     fn forgot_all(&mut self, session: SessionId) {
         self.keepers.retain(|_, keepers| {
             keepers.retain(|keeper| keeper.session != session);
@@ -277,9 +281,9 @@ impl Names {
         self.leave(session);
     }
 
-    /// The life of a session is over: what it kept does not count.
+    /// The epoch of a session is over: what it kept does not count.
     pub(super) fn leave(&mut self, session: SessionId) {
-        self.told.retain(|_, (by, _)| *by != session);
+        self.events.retain(|_, (by, _)| *by != session);
     }
 }
 
@@ -307,17 +311,17 @@ impl Touched {
 /// A change of directories that has begun: nobody else keeps anything of them until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Changing<'a> {
-    home: &'a Home,
+    lock_server: &'a LockServer,
     touched: Touched,
 }
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.home.enter().state.names.end(&self.touched);
+        self.lock_server.enter().state.names.end(&self.touched);
     }
 }
 
-impl Home {
+impl LockServer {
     /// Whether a session may keep what it is about to be told of a directory. To be asked before that is read.
     pub(super) fn keep_names(&self, session: SessionId, ino: Ino) -> bool {
         let mut inside = self.enter();
@@ -328,8 +332,8 @@ impl Home {
         if mine.over || mine.ended || mine.alone || !mine.listens() {
             return false;
         }
-        let life = mine.life;
-        state.names.keep(session, life, ino, Instant::now())
+        let epoch = mine.epoch;
+        state.names.keep(session, epoch, ino, Instant::now())
     }
 
     /// Begins a change of directories: returns when nobody else keeps anything of them. The change is to be made while
@@ -349,14 +353,14 @@ impl Home {
         let mut inside = self.enter();
         inside.state.names.begin(&touched);
         let changing = Changing {
-            home: self,
+            lock_server: self,
             touched,
         };
         let touched = &changing.touched;
-        let told = inside.state.names.tell(session, touched, Instant::now());
-        for (keeper, (number, inos)) in told {
-            // One whose life is over hears that instead, and forgets everything.
-            if let Some(keeper) = inside.state.in_life(keeper) {
+        let events = inside.state.names.tell(session, touched, Instant::now());
+        for (keeper, (number, inos)) in events {
+            // One whose epoch is over hears that instead, and forgets everything.
+            if let Some(keeper) = inside.state.in_epoch(keeper) {
                 let change = number;
                 keeper.tell(Pending::Names { inos, change });
             }
@@ -387,20 +391,20 @@ impl Home {
                 free
             }
         };
-        // Giving it up locks the home.
+        // Giving it up locks the lock server.
         drop(inside);
         free.map(|()| Some(changing))
     }
 
-    /// A session has forgotten what it was told to, or, in this life, everything.
-    pub(super) fn forgot(&self, session: SessionId, life: RightsLife, number: Option<u64>) {
+    /// A session has forgotten what it was told to, or, in this epoch, everything.
+    pub(super) fn forgot(&self, session: SessionId, epoch: RightsEpoch, number: Option<u64>) {
         let state = &mut *self.enter().state;
         let news = match number {
             Some(number) => state.names.forgot(session, number),
             // A copy that comes late is not about what was kept since.
             None => {
                 let mine = state.sessions.get(&session);
-                let current = mine.is_some_and(|mine| mine.life == life);
+                let current = mine.is_some_and(|mine| mine.epoch == epoch);
                 if current {
                     state.names.forgot_all(session);
                 }
@@ -420,19 +424,19 @@ impl State {
         let State {
             names, sessions, ..
         } = &mut *self;
-        let lives = |id: SessionId, life: RightsLife| {
+        let lives = |id: SessionId, epoch: RightsEpoch| {
             let mine = sessions.get(&id);
-            mine.is_some_and(|mine| !mine.ended && mine.life == life)
+            mine.is_some_and(|mine| !mine.ended && mine.epoch == epoch)
         };
         let waits = names.has_to_wait(session, touched, now, lives);
-        match self.names_unknown_beside(session) {
+        match self.names_unknown_others(session) {
             None => waits.then_some(now + TRY),
             Some(until) => Some(until.unwrap_or(now + TRY)),
         }
     }
 
-    /// Whether somebody else may keep names that this home does not know of, and until when at most if that is known.
-    fn names_unknown_beside(&self, session: Option<SessionId>) -> Option<Option<Instant>> {
+    /// Whether somebody else may keep names that this lock server does not know of, and until when at most if that is known.
+    fn names_unknown_others(&self, session: Option<SessionId>) -> Option<Option<Instant>> {
         if self.before.iter().any(|&id| Some(id) != session) {
             return Some(None);
         }

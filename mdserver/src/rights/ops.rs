@@ -1,4 +1,4 @@
-//! The operations of rights: from a request to the home.
+//! The operations of rights: from a request to the lock server.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use parking_lot::MutexGuard;
 use slabfs_model::SessionId;
 
 use super::area::Area;
-use super::home::{Asked, Inside};
+use super::server::{Asked, Inside};
 use super::session::{Heard, Number, Pending};
 use super::sizes::merge;
 use super::table::{Ask, Granted, Kept};
 use crate::api::{
     Entry, Ino, Kind, Looked, MdError, Reply, RightAsk, RightEvent, RightEventKind, RightGive,
-    RightGrant, RightKept, RightNews, RightReply, RightTicket, RightsLife, Unflushed,
+    RightGrant, RightHeld, RightNews, RightReply, RightTicket, RightsEpoch, Unflushed,
 };
 use crate::core::{Core, Ctx, State};
 use crate::namespace::{check_name, lookup};
@@ -25,27 +25,27 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) fn ask(
     core: &Core,
     ctx: &Ctx,
-    life: RightsLife,
+    epoch: RightsEpoch,
     ask: &RightAsk,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     // The state stays locked: what a grant tells of the object is what was committed when it was granted.
-    let (mut state, mut home) = enter(core, session)?;
+    let (mut state, mut lock_server) = enter(core, session)?;
     let entry = || Ok(state.inode(&*core.kv, ask.ino)?.entry());
-    ask_in(&mut home, session, number(ctx), life, ask, entry)
+    ask_in(&mut lock_server, session, number(ctx), epoch, ask, entry)
 }
 
-/// The same at a home. `entry`: the object as it is now.
+/// The same at a lock server. `entry`: the object as it is now.
 pub(super) fn ask_in(
-    home: &mut Inside<'_>,
+    lock_server: &mut Inside<'_>,
     session: SessionId,
     number: Number,
-    life: RightsLife,
+    epoch: RightsEpoch,
     ask: &RightAsk,
     entry: impl FnOnce() -> Result<Entry, MdError>,
 ) -> Result<Reply, MdError> {
     let area = Area::from_wire(&ask.area)?.bounded();
-    if let Some(reply) = home.answered(session, number)? {
+    if let Some(reply) = lock_server.answered(session, number)? {
         return Ok(reply);
     }
     let entry = entry()?;
@@ -56,13 +56,13 @@ pub(super) fn ask_in(
         area,
         ticket: ask.ticket,
     };
-    let reply = match home.ask(session, life, ask)? {
+    let reply = match lock_server.ask(session, epoch, ask)? {
         Asked::Granted(granted) => RightReply::Granted(grant(granted, entry)),
         Asked::Queued => RightReply::Queued,
         Asked::Reset => RightReply::Reset,
     };
     let reply = Reply::Right(reply);
-    home.keep(session, number, &reply);
+    lock_server.keep(session, number, &reply);
     Ok(reply)
 }
 
@@ -95,11 +95,11 @@ fn grant(granted: Granted, entry: Entry) -> RightGrant {
 pub(crate) fn cancel(
     core: &Core,
     ctx: &Ctx,
-    life: RightsLife,
+    epoch: RightsEpoch,
     ticket: RightTicket,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    enter(core, session)?.1.cancel(session, life, ticket);
+    enter(core, session)?.1.cancel(session, epoch, ticket);
     Ok(Reply::Done)
 }
 
@@ -107,54 +107,54 @@ pub(crate) fn cancel(
 pub(crate) fn give(
     core: &Core,
     ctx: &Ctx,
-    life: RightsLife,
+    epoch: RightsEpoch,
     gives: Vec<RightGive>,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let areas = gives.iter().map(|give| Area::from_wire(&give.area));
     let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
-    let (state, mut home) = enter(core, session)?;
+    let (state, mut lock_server) = enter(core, session)?;
     drop(state);
-    give_in(&mut home, session, number(ctx), life, gives, areas)
+    give_in(&mut lock_server, session, number(ctx), epoch, gives, areas)
 }
 
-/// The same at a home. `areas`: those of `gives`.
+/// The same at a lock server. `areas`: those of `gives`.
 pub(super) fn give_in(
-    home: &mut Inside<'_>,
+    lock_server: &mut Inside<'_>,
     session: SessionId,
     number: Number,
-    life: RightsLife,
+    epoch: RightsEpoch,
     gives: Vec<RightGive>,
     areas: Vec<Area>,
 ) -> Result<Reply, MdError> {
-    if let Some(reply) = home.answered(session, number)? {
+    if let Some(reply) = lock_server.answered(session, number)? {
         return Ok(reply);
     }
-    home.give(session, life, gives.into_iter().zip(areas));
-    home.keep(session, number, &Reply::Done);
+    lock_server.give(session, epoch, gives.into_iter().zip(areas));
+    lock_server.keep(session, number, &Reply::Done);
     Ok(Reply::Done)
 }
 
 /// [`crate::api::Op::ResetRights`].
-pub(crate) fn reset(core: &Core, ctx: &Ctx, kept: Vec<RightKept>) -> Result<Reply, MdError> {
+pub(crate) fn reset(core: &Core, ctx: &Ctx, kept: Vec<RightHeld>) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let areas = kept.iter().map(|kept| Area::from_wire(&kept.area));
     let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
-    let (_state, mut home) = enter(core, session)?;
-    reset_in(&mut home, session, number(ctx), ctx.seq, kept, areas)
+    let (_state, mut lock_server) = enter(core, session)?;
+    reset_in(&mut lock_server, session, number(ctx), ctx.seq, kept, areas)
 }
 
-/// The same at a home. `seq`: the number of the request, also of one of which no reply is kept; `areas`: those of
+/// The same at a lock server. `seq`: the number of the request, also of one of which no reply is kept; `areas`: those of
 /// `kept`.
 pub(super) fn reset_in(
-    home: &mut Inside<'_>,
+    lock_server: &mut Inside<'_>,
     session: SessionId,
     number: Number,
     seq: u64,
-    kept: Vec<RightKept>,
+    kept: Vec<RightHeld>,
     areas: Vec<Area>,
 ) -> Result<Reply, MdError> {
-    if let Some(reply) = home.answered(session, number)? {
+    if let Some(reply) = lock_server.answered(session, number)? {
         return Ok(reply);
     }
     let kept = kept.into_iter().zip(areas).map(|(kept, area)| Kept {
@@ -162,8 +162,8 @@ pub(super) fn reset_in(
         mode: kept.mode,
         area,
     });
-    let reply = Reply::RightsBegun(home.reset(session, seq, kept.collect())?);
-    home.keep(session, number, &reply);
+    let reply = Reply::RightsBegun(lock_server.reset(session, seq, kept.collect())?);
+    lock_server.keep(session, number, &reply);
     Ok(reply)
 }
 
@@ -171,13 +171,13 @@ pub(super) fn reset_in(
 pub(crate) fn events(
     core: &Core,
     ctx: &Ctx,
-    life: RightsLife,
+    epoch: RightsEpoch,
     seen: u64,
     wait_ms: u32,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let wait = Duration::from_millis(u64::from(wait_ms));
-    let heard = core.rights.news(session, life, seen, wait);
+    let heard = core.rights.news(session, epoch, seen, wait);
     // It may have ended meanwhile.
     core.state().session(session)?;
     let entry = |ino| Ok(core.inode(ino)?.entry());
@@ -293,10 +293,10 @@ pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<R
 pub(crate) fn forgot(
     core: &Core,
     ctx: &Ctx,
-    life: RightsLife,
+    epoch: RightsEpoch,
     change: Option<u64>,
 ) -> Result<Reply, MdError> {
-    core.rights.forgot(session_of(ctx)?, life, change);
+    core.rights.forgot(session_of(ctx)?, epoch, change);
     Ok(Reply::Done)
 }
 
@@ -318,7 +318,7 @@ fn number(ctx: &Ctx) -> Number {
     }
 }
 
-/// The home, for a session that lives as long as the state is locked.
+/// The lock server, for a session that lives as long as the state is locked.
 fn enter(core: &Core, session: SessionId) -> Result<(MutexGuard<'_, State>, Inside<'_>), MdError> {
     let mut state = core.state();
     state.session(session)?;

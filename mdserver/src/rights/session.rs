@@ -1,4 +1,4 @@
-//! What is kept of one session: its life, its events, and the replies to requests that may come again.
+//! What is kept of one session: its epoch, its events, and the replies to requests that may come again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -8,7 +8,7 @@ use std::time::Instant;
 use parking_lot::Condvar;
 
 use super::table::Granted;
-use crate::api::{Ino, MdError, Reply, RightRecall, RightReply, RightTicket, RightsLife};
+use crate::api::{Ino, MdError, Reply, RightRecall, RightReply, RightTicket, RightsEpoch};
 
 /// Most events in one reply.
 const MOST_EVENTS: usize = 256;
@@ -31,7 +31,7 @@ pub(super) enum Pending {
 #[derive(Debug)]
 pub(super) enum Heard {
     Events(Vec<(u64, Pending)>),
-    /// The life is over.
+    /// The epoch is over.
     Reset,
 }
 
@@ -45,12 +45,12 @@ pub(super) struct Number {
 /// A strict session.
 #[derive(Debug, Clone)]
 pub(super) struct Mine {
-    /// The life it is in, or that is over, and whether it was alone when that began.
-    pub(super) life: RightsLife,
+    /// The epoch it is in, or that is over, and whether it was alone when that began.
+    pub(super) epoch: RightsEpoch,
     pub(super) alone: bool,
     /// It has to begin anew.
     pub(super) over: bool,
-    /// Since when, if it was in a life here.
+    /// Since when, if it was in an epoch here.
     pub(super) over_since: Option<Instant>,
     /// The session has ended, and may have writes on their way.
     pub(super) ended: bool,
@@ -66,9 +66,9 @@ pub(super) struct Mine {
 }
 
 impl Mine {
-    pub(super) fn new(life: RightsLife, alone: bool) -> Self {
+    pub(super) fn new(epoch: RightsEpoch, alone: bool) -> Self {
         Self {
-            life,
+            epoch,
             alone,
             over: false,
             over_since: None,
@@ -86,13 +86,13 @@ impl Mine {
     pub(super) fn unknown() -> Self {
         Self {
             over: true,
-            ..Self::new(RightsLife::UNKNOWN, true)
+            ..Self::new(RightsEpoch::UNKNOWN, true)
         }
     }
 
-    /// Begins a life.
-    pub(super) fn begin(&mut self, life: RightsLife, alone: bool) {
-        self.life = life;
+    /// Begins an epoch.
+    pub(super) fn begin(&mut self, epoch: RightsEpoch, alone: bool) {
+        self.epoch = epoch;
         self.alone = alone;
         self.over = false;
         self.over_since = None;
@@ -101,8 +101,8 @@ impl Mine {
         self.wake.notify_all();
     }
 
-    /// Ends its life, until it begins anew.
-    pub(super) fn end_life(&mut self) {
+    /// Ends its epoch, until it begins anew.
+    pub(super) fn end_epoch(&mut self) {
         self.over = true;
         self.over_since.get_or_insert_with(Instant::now);
         self.news.clear();
@@ -182,7 +182,7 @@ impl Mine {
                 Reply::Right(RightReply::Granted(grant)) => {
                     (grant.ticket, grant.serial, grant.mode, &grant.area).hash(state);
                 }
-                Reply::RightsBegun(begun) => (begun.life, begun.alone).hash(state),
+                Reply::RightsBegun(begun) => (begun.epoch, begun.alone).hash(state),
                 other => std::mem::discriminant(other).hash(state),
             }
         }

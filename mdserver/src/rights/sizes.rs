@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use slabfs_model::SessionId;
 
-use super::home::Home;
+use super::server::LockServer;
 use super::session::Pending;
 use crate::api::{Entry, Ino, Unflushed};
 
@@ -40,13 +40,13 @@ impl Questions {
     }
 
     /// Takes in an answer; says whether it was waited for.
-    fn answer(&mut self, question: u64, session: SessionId, told: Option<Unflushed>) -> bool {
+    fn answer(&mut self, question: u64, session: SessionId, events: Option<Unflushed>) -> bool {
         let Some(question) = self.open.get_mut(&question) else {
             return false;
         };
         let missing = question.missing.remove(&session);
         if missing {
-            question.answers.extend(told);
+            question.answers.extend(events);
         }
         missing
     }
@@ -69,7 +69,7 @@ impl Questions {
     }
 }
 
-impl Home {
+impl LockServer {
     /// What sessions other than `session` have written to an object and not flushed. Waits for that, not
     /// longer than `patience`.
     pub(super) fn unflushed(
@@ -83,7 +83,7 @@ impl Home {
         let state = &mut inside.state;
         // One that was alone may have written without a right. Before it begins anew it flushes all but what it
         // keeps, and of that it is asked.
-        while state.in_life(session).is_some() && state.unknown_beside(session) {
+        while state.in_epoch(session).is_some() && state.unknown_others(session) {
             if state.closing() || Instant::now() >= until {
                 tracing::warn!(%session, %ino, "sizes are told without sessions that do not begin anew");
                 break;
@@ -96,7 +96,7 @@ impl Home {
         }
         let question = state.questions.ask(ino, missing.clone());
         for &writer in &missing {
-            if let Some(writer) = state.in_life(writer) {
+            if let Some(writer) = state.in_epoch(writer) {
                 writer.tell(Pending::Size { ino, question });
             }
         }
@@ -117,8 +117,13 @@ impl Home {
     }
 
     /// Takes in an answer.
-    pub(super) fn tell_size(&self, session: SessionId, question: u64, told: Option<Unflushed>) {
-        if self.enter().state.questions.answer(question, session, told) {
+    pub(super) fn tell_size(&self, session: SessionId, question: u64, events: Option<Unflushed>) {
+        if self
+            .enter()
+            .state
+            .questions
+            .answer(question, session, events)
+        {
             self.sized.notify_all();
         }
     }
@@ -127,15 +132,15 @@ impl Home {
 /// Puts what is not flushed into attributes: an object is as long as the longest of all say, and as young as
 /// the youngest.
 pub(super) fn merge(entry: &mut Entry, unflushed: &[Unflushed]) {
-    for told in unflushed {
-        if told.size > entry.attr.size
+    for events in unflushed {
+        if events.size > entry.attr.size
             && let Some(info) = &mut entry.info
-            && let Ok(Some(dims)) = info.grown_to(told.size)
+            && let Ok(Some(dims)) = info.grown_to(events.size)
         {
             info.dims = dims;
-            entry.attr.size = info.size().unwrap_or(told.size);
+            entry.attr.size = info.size().unwrap_or(events.size);
         }
-        if let Some(mtime) = told.mtime {
+        if let Some(mtime) = events.mtime {
             entry.attr.mtime = entry.attr.mtime.max(mtime);
             entry.attr.ctime = entry.attr.ctime.max(mtime);
         }

@@ -11,7 +11,7 @@
 //!   is about to give. Less would be given twice. So holdings are exact, and a giving takes nothing that came with
 //!   a grant which its sender did not know yet. One that takes very many
 //!   boxes is recalled as a whole; one that cannot be kept exactly (far too many, or boxes of two ranks) counts
-//!   as all of the object, and its session has to begin anew ([`Told::Lost`]).
+//!   as all of the object, and its session has to begin anew ([`Event::Lost`]).
 //! - An object of which nobody has or wants anything is not here.
 //!
 //! A session's asks do not collide with what it has itself, nor with each other.
@@ -60,7 +60,7 @@ pub(super) struct Granted {
 
 /// What a session has to hear.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Told {
+pub(super) enum Event {
     /// An ask that waited is granted.
     Granted(Granted),
     /// An ask that waited is not to be granted any more.
@@ -77,7 +77,7 @@ pub(super) struct Table {
     frozen: bool,
     objects: BTreeMap<Ino, Object>,
     sessions: BTreeMap<SessionId, Present>,
-    told: Vec<(SessionId, Told)>,
+    events: Vec<(SessionId, Event)>,
 }
 
 /// Where a session has or wants something.
@@ -133,12 +133,12 @@ impl Table {
         let object = self.objects.entry(ino).or_default();
         object.queue.push_back((session, ask));
         self.settle(ino);
-        let mine = |(by, told): &(SessionId, Told)| {
-            *by == session && matches!(told, Told::Granted(granted) if granted.ticket == ticket)
+        let mine = |(by, events): &(SessionId, Event)| {
+            *by == session && matches!(events, Event::Granted(granted) if granted.ticket == ticket)
         };
-        let at = self.told.iter().position(mine)?;
-        match self.told.remove(at) {
-            (_, Told::Granted(granted)) => Some(granted),
+        let at = self.events.iter().position(mine)?;
+        match self.events.remove(at) {
+            (_, Event::Granted(granted)) => Some(granted),
             _ => None,
         }
     }
@@ -189,7 +189,7 @@ impl Table {
             if let Some(present) = self.sessions.get_mut(&session) {
                 present.tickets.remove(&ask.ticket);
             }
-            self.told.push((session, Told::Refused(ask.ticket)));
+            self.events.push((session, Event::Refused(ask.ticket)));
         }
         if let Some(object) = self.objects.get_mut(&ino) {
             object.held.remove(&session);
@@ -208,7 +208,7 @@ impl Table {
                 present.tickets.remove(&ask.ticket);
                 present.inos.remove(&ino);
             }
-            self.told.push((session, Told::Refused(ask.ticket)));
+            self.events.push((session, Event::Refused(ask.ticket)));
         }
         for session in object.held.into_keys() {
             if let Some(present) = self.sessions.get_mut(&session) {
@@ -253,7 +253,7 @@ impl Table {
     /// known, and not before: they may wait for just what it keeps.
     pub(super) fn begin_anew(&mut self, session: SessionId, kept: Vec<Kept>) {
         let present = self.sessions.remove(&session).unwrap_or_default();
-        self.told.retain(|(by, _)| *by != session);
+        self.events.retain(|(by, _)| *by != session);
         let mut inos = present.inos;
         for ino in &inos {
             if let Some(object) = self.objects.get_mut(ino) {
@@ -314,8 +314,8 @@ impl Table {
     }
 
     /// What is to be told since the last time.
-    pub(super) fn take_told(&mut self) -> Vec<(SessionId, Told)> {
-        std::mem::take(&mut self.told)
+    pub(super) fn take_events(&mut self) -> Vec<(SessionId, Event)> {
+        std::mem::take(&mut self.events)
     }
 
     /// Grants what can be granted, in order, and recalls what is in the way of those that are next.
@@ -346,7 +346,7 @@ impl Table {
                     RightMode::Write => None,
                 };
                 tell_recall(
-                    &mut self.told,
+                    &mut self.events,
                     holder,
                     ino,
                     held.serial,
@@ -384,7 +384,7 @@ impl Table {
             mode: ask.mode,
             area: sent,
         };
-        self.told.push((session, Told::Granted(granted)));
+        self.events.push((session, Event::Granted(granted)));
         self.watch(session, ino);
     }
 
@@ -401,7 +401,7 @@ impl Table {
             held.lose_track();
         }
         if held.lost {
-            self.told.push((session, Told::Lost));
+            self.events.push((session, Event::Lost));
         } else if held.len() <= MANY_BOXES {
             held.shrinks = false;
         } else if !held.shrinks {
@@ -409,7 +409,7 @@ impl Table {
             held.recalled = held.read.clone();
             held.recalled_write = held.write.clone();
             let serial = held.serial;
-            tell_recall(&mut self.told, session, ino, serial, None, &Area::All);
+            tell_recall(&mut self.events, session, ino, serial, None, &Area::All);
         }
     }
 
@@ -462,7 +462,7 @@ impl Table {
 
 /// Tells a session to give something back, in as many recalls as it takes.
 fn tell_recall(
-    told: &mut Vec<(SessionId, Told)>,
+    events: &mut Vec<(SessionId, Event)>,
     session: SessionId,
     ino: Ino,
     serial: RightSerial,
@@ -476,7 +476,7 @@ fn tell_recall(
             keep,
             area,
         };
-        told.push((session, Told::Recall(recall)));
+        events.push((session, Event::Recall(recall)));
     }
 }
 

@@ -77,7 +77,7 @@ fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdEr
         } else {
             core.options.lease.as_millis() as u64
         },
-        locks: core.locks.life(),
+        locks: core.locks.epoch(),
         rights,
     }))
 }
@@ -119,6 +119,6 @@ pub(crate) fn heartbeat(
         servers,
         servers_version: state.servers.version,
         lost,
-        locks: core.locks.life(),
+        locks: core.locks.epoch(),
     }))
 }

@@ -76,7 +76,7 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
 
 /// Lets others have what kept them from writing.
 fn give_away(core: &Core, state: &mut State, session: SessionId) {
-    state.passes.end(session);
+    state.permits.end(session);
     core.locks.end_session(session);
     core.rights.end_session(session);
 }

@@ -49,7 +49,7 @@ pub(super) struct Posting {
     /// Whether it is worth to look at the next entry before seeking: always in the first, which has the fewest entries,
     /// so that what is wanted is its next one most of the time; in others while what is sought is close. Objects that have
     /// a rare tag in common often follow one another, and so do their entries for a common one.
-    near: bool,
+    wanted: bool,
     /// Whether it is the first of the join.
     first: bool,
 }
@@ -85,7 +85,7 @@ impl<'a> Candidates<'a> {
                 to: to.clone(),
                 key: [&from[..], &[0; INO]].concat(),
                 last: None,
-                near: true,
+                wanted: true,
                 first: postings.is_empty(),
             });
         }
@@ -135,8 +135,8 @@ fn gathered<'a>(live: &'a Live, range: &Range, at: u64) -> Result<Candidates<'a>
 fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdError> {
     let mut same = 0;
     for step in 0.. {
-        let turn = step % postings.len();
-        let Some(found) = postings[turn].from(live, *at)? else {
+        let step_at = step % postings.len();
+        let Some(found) = postings[step_at].from(live, *at)? else {
             return Ok(Step::End);
         };
         same = if found == *at { same + 1 } else { 1 };
@@ -158,7 +158,7 @@ impl Posting {
         if self.last.is_some_and(|last| last >= at) {
             return Ok(self.last);
         }
-        if self.near && self.last.is_some() {
+        if self.wanted && self.last.is_some() {
             let next = self.next(live)?;
             if next.is_none_or(|next| next >= at) {
                 return Ok(next);
@@ -173,7 +173,7 @@ impl Posting {
         }
         let found = self.next(live)?;
         if let (false, Some(before), Some(found)) = (self.first, before, found) {
-            self.near = found.saturating_sub(before) <= NEAR;
+            self.wanted = found.saturating_sub(before) <= NEAR;
         }
         Ok(found)
     }

@@ -165,7 +165,7 @@ pub fn suffix(key: &str, suffix: &str) -> Range {
     below(reversed(key.as_bytes(), suffix, false), false)
 }
 
-/// Texts that may contain `infix` are in **all** of these, or in [`untold`]. Nothing if it is empty.
+/// Texts that may contain `infix` are in **all** of these, or in [`unseen`]. Nothing if it is empty.
 pub fn infix(key: &str, infix: &str) -> Vec<Range> {
     let within = |part: &[u8]| {
         let mut from = table(b'g', key.as_bytes());
@@ -190,7 +190,7 @@ pub fn infix(key: &str, infix: &str) -> Vec<Range> {
 }
 
 /// Texts that have too many windows for the index to tell: candidates for every infix.
-pub fn untold(key: &str) -> Range {
+pub fn unseen(key: &str) -> Range {
     Range {
         unsure: true,
         ..below(table(b'l', key.as_bytes()), true)

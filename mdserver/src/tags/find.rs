@@ -7,7 +7,7 @@
 //!
 //! The cursor has what was decided when the search was planned, and the place; each page plans anew.
 //! An inode may stand at several places of a plan: within a page it is told once, and in later pages
-//! only if none before had it (`told`).
+//! only if none before had it (`seen`).
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{ObjectId, Tag};
@@ -20,8 +20,8 @@ use super::candidates::{Candidates, Step};
 use super::paths::Paths;
 use super::plan::{Choices, Join, Plan, Reads, begin_anew, plan};
 use super::query::{Builtin, Query, Subject};
+use super::seen::Seen;
 use super::subject::{Candidate, is_object};
-use super::told::Told;
 use crate::api::{Find, Found, Hit, Ino, MAX_HIT_TAGS, MAX_HITS, MdError, Reply, Time};
 use crate::core::Core;
 use crate::keys as stored;
@@ -158,15 +158,15 @@ impl Search<'_> {
             (Plan::Scan, Some(At::Inode(ino))) => self.scan(*ino),
             (Plan::Reads(reads), None | Some(At::Entry(_) | At::Join(..))) => {
                 self.precise = reads.whole && self.query.is_precise();
-                let told = at.map(|at| Told::before(reads, at));
+                let seen = at.map(|at| Seen::before(reads, at));
                 let next = match at {
                     Some(At::Join(..)) => None,
-                    Some(At::Entry(entry)) => self.ranges(reads, entry, told.as_ref())?,
-                    _ => self.ranges(reads, &[], told.as_ref())?,
+                    Some(At::Entry(entry)) => self.ranges(reads, entry, seen.as_ref())?,
+                    _ => self.ranges(reads, &[], seen.as_ref())?,
                 };
                 match next {
                     Some(entry) => Ok(Some(At::Entry(entry))),
-                    None => self.joins(&reads.joins, at, told.as_ref()),
+                    None => self.joins(&reads.joins, at, seen.as_ref()),
                 }
             }
             _ => Err(begin_anew()),
@@ -183,14 +183,14 @@ impl Search<'_> {
         &mut self,
         reads: &Reads,
         from: &[u8],
-        told: Option<&Told<'_>>,
+        seen: Option<&Seen<'_>>,
     ) -> Result<Option<Vec<u8>>, MdError> {
         let first = reads.ranges.partition_point(|range| range.to[..] <= *from);
         let mut entry = Vec::new();
         for (index, range) in reads.ranges.iter().enumerate().skip(first) {
             let mut candidates = Candidates::range(&self.core.tags, range, from)?;
             while let Step::Candidate(ino) = candidates.next(&mut entry)? {
-                self.look_at(ino, &entry, told, !range.unsure)?;
+                self.look_at(ino, &entry, seen, !range.unsure)?;
                 if self.full() {
                     return Ok(Some(stored::after(&entry)));
                 }
@@ -209,7 +209,7 @@ impl Search<'_> {
         &mut self,
         joins: &[Join],
         at: Option<&At>,
-        told: Option<&Told<'_>>,
+        seen: Option<&Seen<'_>>,
     ) -> Result<Option<At>, MdError> {
         let (number, from) = match at {
             Some(At::Join(number, ino)) => (*number, *ino),
@@ -228,7 +228,7 @@ impl Search<'_> {
                     Step::End => break,
                     Step::Pause(next) => next,
                     Step::Candidate(ino) => {
-                        self.look_at(ino, &[], told, true)?;
+                        self.look_at(ino, &[], seen, true)?;
                         ObjectId(ino.0.saturating_add(1))
                     }
                 };
@@ -250,7 +250,7 @@ impl Search<'_> {
         &mut self,
         ino: Ino,
         entry: &[u8],
-        told: Option<&Told<'_>>,
+        seen: Option<&Seen<'_>>,
         sure: bool,
     ) -> Result<(), MdError> {
         if !self.mine(ino) || !self.seen.insert(ino) {
@@ -260,7 +260,7 @@ impl Search<'_> {
             return Ok(());
         };
         self.consider(inode, sure && self.trusts(ino), |candidate| {
-            told.is_some_and(|told| told.has(candidate, entry))
+            seen.is_some_and(|seen| seen.has(candidate, entry))
         })
     }
 
@@ -304,7 +304,7 @@ impl Search<'_> {
         &mut self,
         (inode, bytes): (InodeHead, Vec<u8>),
         trusted: bool,
-        told: impl Fn(&Candidate<'_, '_>) -> bool,
+        seen: impl Fn(&Candidate<'_, '_>) -> bool,
     ) -> Result<(), MdError> {
         if !self.kinds && !is_object(&inode) || inode.attr.nlink == 0 {
             return Ok(());
@@ -313,7 +313,7 @@ impl Search<'_> {
         let candidate = Candidate::new(self.core, &self.paths, (inode, bytes), now);
         let hit = (trusted && candidate.readable || self.query.matches(&candidate))
             && candidate.path().is_some()
-            && !told(&candidate);
+            && !seen(&candidate);
         candidate.check()?;
         if !hit {
             return Ok(());

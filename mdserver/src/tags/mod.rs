@@ -5,7 +5,7 @@
 //!
 //! A search (`find`) reads what `plan` says from the index (`candidates`), asks each inode (`subject`) and
 //! tells its path (`paths`), once
-//! (`told`). `live` is the index in the service.
+//! (`seen`). `live` is the index in the service.
 //!
 //! [`entry`] says what of an inode's tags is in the index, and where in it to look for something;
 //! [`index`] is the ordered set of bytes that holds that; [`query`] is the language of searches.
@@ -22,8 +22,8 @@ mod live;
 mod paths;
 mod plan;
 pub(crate) mod rows;
+mod seen;
 mod subject;
-mod told;
 
 pub(crate) use catchup::each_row;
 pub(crate) use change::{tag, tags};

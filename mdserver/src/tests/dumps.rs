@@ -191,17 +191,17 @@ fn no_generation_is_given_twice() {
     let dir = tempfile::tempdir().unwrap();
     let mut path = dir.path().join("md");
     let mut later = Vec::new();
-    for life in 0..3 {
+    for incarnation in 0..3 {
         let service = service_in(&path);
         beat(&service, vec![]);
         let md = attach(&service);
-        let inos = match life {
+        let inos = match incarnation {
             0 => ["g", "h", "i"].map(|name| file(&md, name)),
             _ => ["g", "h", "i"].map(|name| md.lookup(ROOT, name.as_bytes()).unwrap().attr.ino),
         };
-        let dump = dir.path().join(format!("dump{life}"));
+        let dump = dir.path().join(format!("dump{incarnation}"));
         taken(&md, &dump);
-        // Of a life that is over in a moment: one emptied often, one once, one with a spare one.
+        // Of an incarnation that is over in a moment: one emptied often, one once, one with a spare one.
         let given = [
             (0..50).map(|_| emptied(&md, inos[0])).max().unwrap(),
             emptied(&md, inos[1]),
@@ -218,7 +218,7 @@ fn no_generation_is_given_twice() {
         later.push(given);
         drop(md);
         service.close().unwrap();
-        path = dir.path().join(format!("life{life}"));
+        path = dir.path().join(format!("incarnation{incarnation}"));
         dump::load(&dump, &path).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::support::*;
 use crate::Service;
-use crate::api::{Md, MdError, Pass, ROOT};
+use crate::api::{Md, MdError, Permit, ROOT};
 use crate::core::Ctx;
 use crate::placement;
 
@@ -59,7 +59,7 @@ fn a_session_of_this_process_that_has_ended_is_refused() {
 
 /// A request may be looked over before the end of its session and done after it.
 #[test]
-fn no_pass_is_given_to_a_session_that_has_ended_meanwhile() {
+fn no_permit_is_given_to_a_session_that_has_ended_meanwhile() {
     let (service, md) = ready();
     let ino = file(&md, "f");
     let ctx = Ctx {
@@ -67,13 +67,13 @@ fn no_pass_is_given_to_a_session_that_has_ended_meanwhile() {
         ..Ctx::SERVICE
     };
     md.detach(true).unwrap();
-    for pass in [Pass::Write(1), Pass::Move(1, ServerId(1))] {
-        let given = placement::pass(service.core(), &ctx, ino, pass);
-        assert_eq!(given.err(), Some(MdError::SessionLost), "{pass:?}");
+    for permit in [Permit::Write(1), Permit::Move(1, ServerId(1))] {
+        let given = placement::permit(service.core(), &ctx, ino, permit);
+        assert_eq!(given.err(), Some(MdError::SessionLost), "{permit:?}");
     }
     // Nobody waits for it.
     let next = attach(&service);
-    next.take_pass(ino, Pass::Write(1)).unwrap();
+    next.take_permit(ino, Permit::Write(1)).unwrap();
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn chunks_are_moved_after_a_restart_when_all_servers_know_who_is_over() {
     beats(&service, &uuids);
     let md = attach(&service);
     let ino = file(&md, "f");
-    let mover = |md: &Md, number| md.take_pass(ino, Pass::Move(number, ServerId(2)));
+    let mover = |md: &Md, number| md.take_permit(ino, Permit::Move(number, ServerId(2)));
     let lost: SessionId = md.session();
     mover(&md, 1).unwrap();
     drop(md);

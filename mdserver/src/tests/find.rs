@@ -585,7 +585,7 @@ fn the_index_lives_through_kills_and_damage() {
 }
 
 #[test]
-fn an_index_beside_the_rows_of_another_store_is_built_anew() {
+fn an_index_with_the_rows_of_another_store_is_built_anew() {
     let dir = tempfile::tempdir().unwrap();
     let stores = ["one", "other"].map(|name| dir.path().join(name));
     for (value, store) in stores.iter().enumerate() {

@@ -9,7 +9,7 @@ use slabfs_model::SessionId;
 use super::support::*;
 use crate::Service;
 use crate::api::{
-    HeldLocks, Ino, LockAsk, LockEvent, LockFile, LockKind, LockLife, LockMode, LockNews,
+    HeldLocks, Ino, LockAsk, LockEpoch, LockEvent, LockFile, LockKind, LockMode, LockNews,
     LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks, Md, MdError,
     Metadata, Op, Reply, Request,
 };
@@ -20,7 +20,7 @@ const NOW: Duration = Duration::ZERO;
 /// A mount that asks for locks.
 struct Mount {
     md: Md,
-    life: LockLife,
+    epoch: LockEpoch,
 }
 
 fn mount(service: &Arc<Service>) -> Mount {
@@ -28,7 +28,7 @@ fn mount(service: &Arc<Service>) -> Mount {
     let (md, attached) = Md::attach(remote, "there", 1, false).unwrap();
     Mount {
         md,
-        life: attached.locks,
+        epoch: attached.locks,
     }
 }
 
@@ -53,13 +53,13 @@ fn ask(owner: u64, span: (u64, u64), want: LockWant) -> LockAsk {
 
 impl Mount {
     fn lock(&self, owner: u64, span: (u64, u64), want: LockWant) -> LockReply {
-        self.md.lock(self.life, ask(owner, span, want)).unwrap()
+        self.md.lock(self.epoch, ask(owner, span, want)).unwrap()
     }
 
     fn events(&self, seen: u64, wait: Duration) -> Vec<LockEvent> {
-        match self.md.lock_events(self.life, seen, wait).unwrap() {
+        match self.md.lock_events(self.epoch, seen, wait).unwrap() {
             LockNews::Events(events) => events,
-            LockNews::Reclaim => panic!("another life"),
+            LockNews::Reclaim => panic!("another epoch"),
         }
     }
 }
@@ -111,7 +111,7 @@ fn locks_of_two_mounts_exclude_each_other() {
         change: None,
     };
     assert_eq!(one.lock(5, (0, 4), LockWant::Unlock), nothing);
-    let wrong = one.md.lock(one.life, ask(1, (5, 4), TRY));
+    let wrong = one.md.lock(one.epoch, ask(1, (5, 4), TRY));
     assert!(matches!(wrong, Err(MdError::Invalid(_))));
 }
 
@@ -147,7 +147,7 @@ fn a_wait_that_is_cancelled_makes_room_for_the_next() {
     let (one, two) = (mount(&service), mount(&service));
     one.lock(1, (0, 9), LockWant::Try(LockMode::Shared));
     let writer = ask(2, (0, 9), WAIT);
-    assert_eq!(two.md.lock(two.life, writer.clone()).unwrap(), QUEUED);
+    assert_eq!(two.md.lock(two.epoch, writer.clone()).unwrap(), QUEUED);
     let shared = LockWant::Wait(LockMode::Shared);
     assert_eq!(two.lock(3, (0, 9), shared), QUEUED);
     assert!(!one.md.cancel_lock(writer.ticket).unwrap(), "not its own");
@@ -187,9 +187,9 @@ fn a_session_that_ends_lets_go_and_gets_nothing_more() {
     two.md.detach(true).unwrap();
     one.md.detach(true).unwrap();
     assert_eq!(three.events(0, NOW).len(), 1);
-    let late = one.md.lock(one.life, ask(1, (20, 29), TRY));
+    let late = one.md.lock(one.epoch, ask(1, (20, 29), TRY));
     assert_eq!(late, Err(MdError::SessionLost));
-    let late = one.md.lock_events(one.life, 0, NOW);
+    let late = one.md.lock_events(one.epoch, 0, NOW);
     assert_eq!(late, Err(MdError::SessionLost));
 }
 
@@ -211,7 +211,7 @@ fn a_request_that_comes_again_does_nothing_again() {
         seq,
         done_below,
         op: Op::Lock {
-            life: one.life,
+            epoch: one.epoch,
             ask: ask(1, (0, 9), want),
         },
     };
@@ -234,7 +234,7 @@ fn a_whole_file_lock_is_given_up_before_it_is_changed() {
     let whole = |mount: &Mount, owner, want| {
         let mut ask = ask(owner, (0, 99), want);
         ask.kind = LockKind::Whole;
-        mount.md.lock(mount.life, ask).unwrap()
+        mount.md.lock(mount.epoch, ask).unwrap()
     };
     let shared = LockWant::Try(LockMode::Shared);
     assert_eq!(whole(&one, 1, shared), done(1));
@@ -266,7 +266,7 @@ fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
         move |mount: &Mount, owner, want| {
             let mut ask = ask(owner, (0, 99), want);
             ask.kind = kind;
-            mount.md.lock(mount.life, ask).unwrap()
+            mount.md.lock(mount.epoch, ask).unwrap()
         }
     };
     let whole = of(LockKind::Whole);
@@ -313,7 +313,7 @@ fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
     assert_eq!(whole(&one, 4, LockWant::Ending), nothing);
     let mut tried = ask(3, (0, 99), TRY);
     tried.kind = LockKind::Whole;
-    assert_eq!(one.md.lock(one.life, tried.clone()).unwrap(), QUEUED);
+    assert_eq!(one.md.lock(one.epoch, tried.clone()).unwrap(), QUEUED);
     assert!(one.md.cancel_lock(tried.ticket).unwrap());
     assert_eq!(whole(&one, 3, TRY), QUEUED);
     assert_eq!(whole(&one, 4, LockWant::Unlock), done(4));
@@ -406,12 +406,12 @@ fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
     let service = service_in(dir.path());
     let (one, two) = (mount(&service), mount(&service));
     one.lock(1, (0, 9), TRY);
-    let old = one.life;
+    let old = one.epoch;
     let service = again(service, dir.path());
     let (one, two) = (one.with(&service), two.with(&service));
 
-    let lock = |life, owner, span, want| Op::Lock {
-        life,
+    let lock = |epoch, owner, span, want| Op::Lock {
+        epoch,
         ask: ask(owner, span, want),
     };
     let reclaim = |held| Op::ReclaimLocks {
@@ -423,20 +423,20 @@ fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
         send(&two, 10, lock(old, 2, (5, 6), TRY)),
         Ok(Reply::Lock(LockReply::Reclaim))
     );
-    let Ok(Reply::LocksReclaimed { lost, life }) = send(&two, 11, reclaim(vec![])) else {
+    let Ok(Reply::LocksReclaimed { lost, epoch }) = send(&two, 11, reclaim(vec![])) else {
         panic!("not told");
     };
     assert_eq!(lost, []);
-    assert!(life > old);
+    assert!(epoch > old);
     // Not decided as long as the other has not said what it holds.
     let queued = Ok(Reply::Lock(QUEUED));
-    assert_eq!(send(&two, 12, lock(life, 2, (5, 6), TRY)), queued);
-    assert_eq!(send(&two, 13, lock(life, 2, (50, 60), TRY)), queued);
+    assert_eq!(send(&two, 12, lock(epoch, 2, (5, 6), TRY)), queued);
+    assert_eq!(send(&two, 13, lock(epoch, 2, (50, 60), TRY)), queued);
     let test = LockWant::Test(LockMode::Shared);
-    assert_eq!(send(&two, 14, lock(life, 2, (70, 80), test)), queued);
-    assert_eq!(send(&two, 15, lock(life, 2, (0, 9), WAIT)), queued);
+    assert_eq!(send(&two, 14, lock(epoch, 2, (70, 80), test)), queued);
+    assert_eq!(send(&two, 15, lock(epoch, 2, (0, 9), WAIT)), queued);
     let told = send(&one, 10, reclaim(all_of(1, (0, 9))));
-    let Ok(Reply::LocksReclaimed { lost, life: ones }) = told else {
+    let Ok(Reply::LocksReclaimed { lost, epoch: ones }) = told else {
         panic!("{told:?}");
     };
     assert_eq!(lost, []);
@@ -444,7 +444,7 @@ fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
         &two,
         0,
         Op::LockEvents {
-            life,
+            epoch,
             seen: 0,
             wait_ms: 0,
         },
@@ -460,7 +460,7 @@ fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
     let unlock = send(&one, 11, lock(ones, 1, (0, 9), LockWant::Unlock));
     assert_eq!(unlock, Ok(Reply::Lock(done(1))));
     let news = Op::LockEvents {
-        life,
+        epoch,
         seen: 3,
         wait_ms: 0,
     };
@@ -499,7 +499,7 @@ fn a_lock_that_was_tried_in_the_grace_is_refused_in_time() {
     };
     let shared = LockWant::Try(LockMode::Shared);
     for (mount, owner) in [(&one, 1), (&two, 2)] {
-        mount.md.lock(mount.life, whole(owner, shared)).unwrap();
+        mount.md.lock(mount.epoch, whole(owner, shared)).unwrap();
     }
     let service = again(service, dir.path());
     let (one, two, three) = (one.with(&service), two.with(&service), three.with(&service));
@@ -514,12 +514,12 @@ fn a_lock_that_was_tried_in_the_grace_is_refused_in_time() {
         }];
         let (first, last) = (true, true);
         match send(session, 10, Op::ReclaimLocks { held, first, last }) {
-            Ok(Reply::LocksReclaimed { life, .. }) => life,
+            Ok(Reply::LocksReclaimed { epoch, .. }) => epoch,
             other => panic!("{other:?}"),
         }
     };
     let (ones, twos) = (tell(&one, 1), tell(&two, 2));
-    let lock = |life, ask| Op::Lock { life, ask };
+    let lock = |epoch, ask| Op::Lock { epoch, ask };
     send(&one, 11, lock(ones, whole(1, LockWant::Ending))).unwrap();
     let queued = Ok(Reply::Lock(QUEUED));
     assert_eq!(send(&two, 11, lock(twos, whole(2, TRY))), queued);
@@ -528,9 +528,9 @@ fn a_lock_that_was_tried_in_the_grace_is_refused_in_time() {
         Ok(Reply::Done)
     );
     let news = |seen, wait_ms| {
-        let life = twos;
+        let epoch = twos;
         let news = Op::LockEvents {
-            life,
+            epoch,
             seen,
             wait_ms,
         };
@@ -565,19 +565,19 @@ fn telling_replaces_what_was_known() {
     one.lock(1, (20, 29), TRY);
     assert_eq!(two.lock(2, (20, 29), WAIT), QUEUED);
     assert_eq!(two.lock(2, (0, 9), WAIT), QUEUED);
-    let (lost, life) = one.md.reclaim_locks(all_of(1, (0, 9)), true, true).unwrap();
+    let (lost, epoch) = one.md.reclaim_locks(all_of(1, (0, 9)), true, true).unwrap();
     assert_eq!(lost, []);
     assert_eq!(two.events(0, NOW).len(), 1, "of bytes 20 to 29");
     // What was asked before counts for nothing.
     assert_eq!(one.lock(1, (40, 49), TRY), LockReply::Reclaim);
-    assert_eq!(one.md.lock_events(one.life, 0, NOW), Ok(LockNews::Reclaim));
+    assert_eq!(one.md.lock_events(one.epoch, 0, NOW), Ok(LockNews::Reclaim));
     let (lost, _) = one
         .md
         .reclaim_locks(all_of(1, (25, 26)), true, true)
         .unwrap();
     assert_eq!(lost, less(1, (25, 26), None), "others have it");
     assert_eq!(
-        one.md.lock(life, ask(1, (0, 0), TRY)),
+        one.md.lock(epoch, ask(1, (0, 0), TRY)),
         Ok(LockReply::Reclaim)
     );
 }
@@ -597,10 +597,10 @@ fn of_a_lock_that_is_told_only_what_others_have_is_lost() {
     assert!(held(two.lock(2, (5, 9), TRY)), "never given up");
     // An exclusive lock that was made a shared one is that at least.
     assert_eq!(two.lock(2, (3, 4), LockWant::Unlock), done(2));
-    let (lost, life) = told();
+    let (lost, epoch) = told();
     assert_eq!(lost, []);
     let shared = LockWant::Try(LockMode::Shared);
-    let reply = one.md.lock(life, ask(1, (6, 7), shared)).unwrap();
+    let reply = one.md.lock(epoch, ask(1, (6, 7), shared)).unwrap();
     assert_eq!(reply, done(1));
     assert_eq!(two.lock(2, (7, 7), shared), done(3));
     let (lost, _) = told();
@@ -628,7 +628,7 @@ fn what_was_told_long_ago_is_not_taken_for_news() {
         assert_eq!(service.call_remote(late.clone()), Err(MdError::Stale));
     }
     let told = of(5, all_of(1, (6, 9)), false, true);
-    let Ok(Reply::LocksReclaimed { lost, life }) = service.call_remote(told) else {
+    let Ok(Reply::LocksReclaimed { lost, epoch }) = service.call_remote(told) else {
         panic!("not told");
     };
     assert_eq!(lost, []);
@@ -641,32 +641,32 @@ fn what_was_told_long_ago_is_not_taken_for_news() {
     }
     assert_eq!(two.lock(2, (5, 5), TRY), done(1));
     let unlock = Op::Lock {
-        life,
+        epoch,
         ask: ask(1, (0, 9), LockWant::Unlock),
     };
     let remote = Arc::new(Remote(service));
     let reply = send(&(one.md.session(), remote), 6, unlock);
-    assert_eq!(reply, Ok(Reply::Lock(done(1))), "the life goes on");
+    assert_eq!(reply, Ok(Reply::Lock(done(1))), "the epoch goes on");
 }
 
 #[test]
 fn a_session_in_this_process_ends_with_its_locks_as_others_do() {
     let service = service();
     let local = attach(&service);
-    let life = local.heartbeat(0).unwrap().locks;
+    let epoch = local.heartbeat(0).unwrap().locks;
     let one = mount(&service);
-    assert_eq!(local.lock(life, ask(1, (0, 9), TRY)), Ok(done(1)));
+    assert_eq!(local.lock(epoch, ask(1, (0, 9), TRY)), Ok(done(1)));
     assert_eq!(one.lock(1, (10, 19), TRY), done(1));
     assert_eq!(one.lock(1, (0, 9), WAIT), QUEUED);
     std::thread::scope(|scope| {
-        assert_eq!(local.lock(life, ask(2, (10, 19), WAIT)), Ok(QUEUED));
-        let poll = scope.spawn(|| local.lock_events(life, 0, Duration::from_secs(10)));
+        assert_eq!(local.lock(epoch, ask(2, (10, 19), WAIT)), Ok(QUEUED));
+        let poll = scope.spawn(|| local.lock_events(epoch, 0, Duration::from_secs(10)));
         local.detach(true).unwrap();
         assert_eq!(poll.join().unwrap(), Err(MdError::SessionLost));
     });
     assert_eq!(one.events(0, NOW).len(), 1);
     assert_eq!(one.lock(1, (0, 19), LockWant::Unlock), done(3));
-    let late = local.lock(life, ask(1, (0, 9), TRY));
+    let late = local.lock(epoch, ask(1, (0, 9), TRY));
     assert_eq!(late, Err(MdError::SessionLost));
     let late = local.reclaim_locks(all_of(1, (0, 9)), true, true);
     assert_eq!(late, Err(MdError::SessionLost));
@@ -678,14 +678,14 @@ fn no_lock_of_a_session_in_this_process_outlives_it() {
     for _ in 0..50 {
         let service = service();
         let local = attach(&service);
-        let life = local.heartbeat(0).unwrap().locks;
+        let epoch = local.heartbeat(0).unwrap().locks;
         std::thread::scope(|scope| {
             for owner in 0..2 {
                 let local = &local;
                 scope.spawn(move || {
                     for byte in (owner..).step_by(2) {
                         let ask = ask(owner, (2 * byte, 2 * byte), TRY);
-                        match local.lock(life, ask) {
+                        match local.lock(epoch, ask) {
                             Ok(LockReply::Decided { .. }) => {}
                             Err(MdError::SessionLost) => break,
                             other => panic!("{other:?}"),

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod bounds;
+mod cached;
 mod clocks;
 mod cuts;
 mod defaults;
@@ -9,7 +10,6 @@ pub(crate) mod dumps;
 mod fencing;
 mod find;
 mod glances;
-mod kept;
 mod locks;
 mod million;
 mod moving;

@@ -5,7 +5,7 @@ use slabfs_objstore::server::ServerReport;
 use slabfs_objstore::store::Space;
 
 use super::support::*;
-use crate::api::{MdError, Pass, ROOT, SpecChange};
+use crate::api::{MdError, Permit, ROOT, SpecChange};
 use crate::service::Service;
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ fn stripes_are_what_placements_say() {
 }
 
 #[test]
-fn a_grid_moves_only_under_its_pass() {
+fn a_grid_moves_only_under_its_permit() {
     let (service, md) = three();
     let ino = file(&md, "f");
     let (from, to) = (ServerId(1), ServerId(3));
@@ -153,19 +153,25 @@ fn a_grid_moves_only_under_its_pass() {
     let moved = || md.restripe(ino, now.generation, from, to);
     assert_eq!(moved(), Err(MdError::Stale));
     let writer = attach(&service);
-    writer.take_pass(ino, Pass::Write(1)).unwrap();
-    assert_eq!(md.take_pass(ino, Pass::Move(1, to)), Err(MdError::Busy));
-    writer.give_pass(ino, 1).unwrap();
-    assert_eq!(writer.give_pass(ino, 1), Err(MdError::Stale));
-    md.take_pass(ino, Pass::Move(2, to)).unwrap();
-    assert_eq!(writer.take_pass(ino, Pass::Write(2)), Err(MdError::Busy));
+    writer.take_permit(ino, Permit::Write(1)).unwrap();
+    assert_eq!(md.take_permit(ino, Permit::Move(1, to)), Err(MdError::Busy));
+    writer.give_permit(ino, 1).unwrap();
+    assert_eq!(writer.give_permit(ino, 1), Err(MdError::Stale));
+    md.take_permit(ino, Permit::Move(2, to)).unwrap();
+    assert_eq!(
+        writer.take_permit(ino, Permit::Write(2)),
+        Err(MdError::Busy)
+    );
     let before = md.getattr(ino).unwrap().attr;
     let entry = moved().unwrap();
     assert!(entry.attr.change > before.change && entry.attr.ctime == before.ctime);
     assert!(!info(entry).stripe.contains(&from));
-    md.give_pass(ino, 2).unwrap();
+    md.give_permit(ino, 2).unwrap();
     // Back where a deletion is still ordered: not yet.
-    assert_eq!(md.take_pass(ino, Pass::Move(3, from)), Err(MdError::Busy));
+    assert_eq!(
+        md.take_permit(ino, Permit::Move(3, from)),
+        Err(MdError::Busy)
+    );
     // Who has mutual knowledge: the writer has not heard that a server drains.
     md.set_draining(ServerId(2), true).unwrap();
     let page = |md: &crate::api::Md| md.holdings(ServerId(2), slabfs_model::ObjectId(0)).unwrap();
@@ -207,16 +213,17 @@ fn a_named_server_that_drains_gets_nothing_new() {
 }
 
 #[test]
-fn who_is_refused_a_pass_has_none() {
+fn who_is_refused_a_permit_has_none() {
     let (_service, md) = three();
     let gone = file(&md, "f");
     md.unlink(ROOT, b"f").unwrap();
     for (number, ino) in [(1, gone), (2, ROOT)] {
-        md.take_pass(ino, Pass::Write(number)).unwrap_err();
-        assert_eq!(md.give_pass(ino, number), Err(MdError::Stale));
+        md.take_permit(ino, Permit::Write(number)).unwrap_err();
+        assert_eq!(md.give_permit(ino, number), Err(MdError::Stale));
     }
-    md.take_pass(gone, Pass::Move(3, ServerId(3))).unwrap_err();
-    assert_eq!(md.give_pass(gone, 3), Err(MdError::Stale));
+    md.take_permit(gone, Permit::Move(3, ServerId(3)))
+        .unwrap_err();
+    assert_eq!(md.give_permit(gone, 3), Err(MdError::Stale));
 }
 
 #[test]

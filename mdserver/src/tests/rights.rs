@@ -11,8 +11,8 @@ use super::support::*;
 use crate::Service;
 use crate::api::{
     Commit, Ino, Kind, Md, MdError, Metadata, Op, ROOT, Reply, Request, RightArea, RightAsk,
-    RightEvent, RightEventKind, RightGive, RightGrant, RightKept, RightMode, RightNews, RightReply,
-    RightSerial, RightTicket, RightsBegun, RightsLife, Time, Unflushed,
+    RightEvent, RightEventKind, RightGive, RightGrant, RightHeld, RightMode, RightNews, RightReply,
+    RightSerial, RightTicket, RightsBegun, RightsEpoch, Time, Unflushed,
 };
 use RightMode::{Read, Write};
 
@@ -64,13 +64,13 @@ impl Mount {
 
     /// Begins anew with this.
     fn keep(&mut self, ino: Ino, mode: RightMode, area: RightArea) {
-        let kept = vec![RightKept { ino, mode, area }];
+        let kept = vec![RightHeld { ino, mode, area }];
         self.begun = self.md.reset_rights(kept).unwrap();
     }
 
     fn ask(&self, ino: Ino, mode: RightMode, area: RightArea) -> RightReply {
         self.md
-            .ask_right(self.begun.life, ask_of(ino, mode, area))
+            .ask_right(self.begun.epoch, ask_of(ino, mode, area))
             .unwrap()
     }
 
@@ -93,18 +93,18 @@ impl Mount {
             keep,
             area,
         }];
-        self.md.give_rights(self.begun.life, gives).unwrap();
+        self.md.give_rights(self.begun.epoch, gives).unwrap();
     }
 
     pub(super) fn poll(&self, seen: u64, wait: Duration) -> Vec<RightEvent> {
-        match self.md.right_events(self.begun.life, seen, wait).unwrap() {
+        match self.md.right_events(self.begun.epoch, seen, wait).unwrap() {
             RightNews::Events(events) => events,
-            RightNews::Reset => panic!("the life is over"),
+            RightNews::Reset => panic!("the epoch is over"),
         }
     }
 
     fn hears_reset(&self) -> bool {
-        let news = self.md.right_events(self.begun.life, 0, NOW).unwrap();
+        let news = self.md.right_events(self.begun.epoch, 0, NOW).unwrap();
         news == RightNews::Reset
     }
 
@@ -143,7 +143,7 @@ fn one_that_was_alone_gives_up_everything_before_another_gets_anything() {
     let ino = file(&one.md, "a");
     assert_eq!(one.poll(0, NOW), []);
     std::thread::scope(|scope| {
-        let poll = scope.spawn(|| one.md.right_events(one.begun.life, 0, LONG));
+        let poll = scope.spawn(|| one.md.right_events(one.begun.epoch, 0, LONG));
         let two = mount(&service);
         assert_eq!(poll.join().unwrap(), Ok(RightNews::Reset));
         assert!(!two.begun.alone);
@@ -157,7 +157,7 @@ fn one_that_was_alone_gives_up_everything_before_another_gets_anything() {
         };
         one.md.commit(grown).unwrap();
         let begun = one.md.reset_rights(Vec::new()).unwrap();
-        assert!(!begun.alone && begun.life > two.begun.life);
+        assert!(!begun.alone && begun.epoch > two.begun.epoch);
         let grant = two.hears_grant(0);
         assert_eq!((grant.area, grant.entry.attr.size), (RightArea::All, 100));
         two.md.detach(true).unwrap();
@@ -186,7 +186,7 @@ fn who_was_alone_keeps_what_it_says_and_others_get_the_rest() {
     one.give(ino, None, line(0, 1));
     assert_eq!(two.hears_grant(1).area, line(0, 1));
     // Nobody keeps what another one has.
-    let kept = |mode, area| vec![RightKept { ino, mode, area }];
+    let kept = |mode, area| vec![RightHeld { ino, mode, area }];
     let wrong = one.md.reset_rights(kept(Read, line(0, 5)));
     assert!(matches!(wrong, Err(MdError::Invalid(_))), "{wrong:?}");
     one.keep(ino, Read, line(1, 5));
@@ -234,21 +234,21 @@ fn an_ask_that_is_taken_back_makes_room_for_the_next() {
     let ino = file(&one.md, "a");
     one.granted(ino, Read, line(0, 10));
     let writer = ask_of(ino, Write, line(0, 10));
-    let reply = two.md.ask_right(two.begun.life, writer.clone());
+    let reply = two.md.ask_right(two.begun.epoch, writer.clone());
     assert_eq!(reply, Ok(RightReply::Queued));
     three.queued(ino, Read, line(0, 10));
-    let again = two.md.ask_right(two.begun.life, writer.clone());
+    let again = two.md.ask_right(two.begun.epoch, writer.clone());
     assert!(
         matches!(again, Err(MdError::Invalid(_))),
         "one number twice"
     );
     three
         .md
-        .cancel_right(three.begun.life, writer.ticket)
+        .cancel_right(three.begun.epoch, writer.ticket)
         .unwrap();
-    two.md.cancel_right(RightsLife(1), writer.ticket).unwrap();
-    assert_eq!(three.poll(0, NOW), [], "not its own; not its life");
-    two.md.cancel_right(two.begun.life, writer.ticket).unwrap();
+    two.md.cancel_right(RightsEpoch(1), writer.ticket).unwrap();
+    assert_eq!(three.poll(0, NOW), [], "not its own; not its epoch");
+    two.md.cancel_right(two.begun.epoch, writer.ticket).unwrap();
     assert_eq!(three.hears_grant(0).area, RightArea::All);
     assert_eq!(two.poll(0, NOW), []);
 }
@@ -261,7 +261,7 @@ fn asks_that_make_no_sense_are_refused() {
     let ask = |mount: &Mount, ino, area| {
         mount
             .md
-            .ask_right(mount.begun.life, ask_of(ino, Read, area))
+            .ask_right(mount.begun.epoch, ask_of(ino, Read, area))
     };
     assert_eq!(
         ask(&one, ino, line(0, 1)),
@@ -281,14 +281,14 @@ fn asks_that_make_no_sense_are_refused() {
     let mixed = RightArea::Boxes(vec![Region::new(&[0, 0], &[1, 1]), Region::new(&[0], &[1])]);
     assert!(matches!(ask(&two, ino, mixed), Err(MdError::Invalid(_))));
     let local = attach(&service);
-    let wrong = local.ask_right(one.begun.life, ask_of(ino, Read, RightArea::All));
+    let wrong = local.ask_right(one.begun.epoch, ask_of(ino, Read, RightArea::All));
     assert!(matches!(wrong, Err(MdError::Invalid(_))), "not strict");
     assert!(matches!(
         local.reset_rights(Vec::new()),
         Err(MdError::Invalid(_))
     ));
     assert!(matches!(
-        local.right_events(one.begun.life, 0, NOW),
+        local.right_events(one.begun.epoch, 0, NOW),
         Err(MdError::Invalid(_))
     ));
     assert!(matches!(
@@ -308,9 +308,9 @@ fn a_request_that_comes_again_does_nothing_again() {
         done_below,
         op,
     };
-    let life = one.begun.life;
+    let epoch = one.begun.epoch;
     let ask = Op::AskRight {
-        life,
+        epoch,
         ask: ask_of(ino, Write, RightArea::All),
     };
     let ask = request(100, 100, ask);
@@ -324,14 +324,14 @@ fn a_request_that_comes_again_does_nothing_again() {
         area: RightArea::All,
     }];
     let give = Op::GiveRights {
-        life,
+        epoch,
         gives: gives.clone(),
     };
     let give = request(101, 101, give);
     assert_eq!(service.call_remote(give.clone()), Ok(Reply::Done));
     assert_eq!(service.call_remote(ask), Err(MdError::Stale));
     let again = Op::AskRight {
-        life,
+        epoch,
         ask: ask_of(ino, Write, RightArea::All),
     };
     service.call_remote(request(102, 101, again)).unwrap();
@@ -339,22 +339,22 @@ fn a_request_that_comes_again_does_nothing_again() {
     assert_eq!(service.call_remote(give), Ok(Reply::Done));
     two.queued(ino, Read, line(0, 1));
     // Of two to begin anew, the older one comes last.
-    let older = request(103, 101, Op::ResetRights { kept: Vec::new() });
-    let newer = service.call_remote(request(104, 101, Op::ResetRights { kept: Vec::new() }));
+    let older = request(103, 101, Op::ResetRights { held: Vec::new() });
+    let newer = service.call_remote(request(104, 101, Op::ResetRights { held: Vec::new() }));
     let Ok(Reply::RightsBegun(begun)) = newer else {
         panic!("{newer:?}");
     };
     assert_eq!(two.hears_grant(0).area, RightArea::All);
     let ask = Op::AskRight {
-        life: begun.life,
+        epoch: begun.epoch,
         ask: ask_of(ino, Read, RightArea::All),
     };
     let reply = service.call_remote(request(105, 101, ask));
     assert!(matches!(reply, Ok(Reply::Right(RightReply::Granted(_)))));
     assert_eq!(service.call_remote(older), Err(MdError::Stale));
     two.queued(ino, Write, line(0, 1));
-    // What was for another life does nothing.
-    let give = request(106, 101, Op::GiveRights { life, gives });
+    // What was for another epoch does nothing.
+    let give = request(106, 101, Op::GiveRights { epoch, gives });
     assert_eq!(service.call_remote(give), Ok(Reply::Done));
     assert_eq!(two.poll(1, NOW), []);
 }
@@ -375,7 +375,7 @@ fn rights_of_a_dead_mount_are_free_when_no_data_server_takes_a_write_of_it() {
     assert_eq!(next.hears_grant(0).area, RightArea::All);
     let late = dead
         .md
-        .ask_right(dead.begun.life, ask_of(ino, Read, line(0, 1)));
+        .ask_right(dead.begun.epoch, ask_of(ino, Read, line(0, 1)));
     assert_eq!(late, Err(MdError::SessionLost));
 }
 
@@ -575,37 +575,37 @@ fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
     let (commit, _) = Md::attach(remote, "there", 1, false).unwrap();
     let commit = commit.session();
     one.granted(ino, Write, RightArea::All);
-    let (life, one, two) = (one.begun.life, one.md.session(), two.md.session());
+    let (epoch, one, two) = (one.begun.epoch, one.md.session(), two.md.session());
     let service = again(service, dir.path());
 
     let three = mount(&service);
-    assert!(!three.begun.alone && three.begun.life > life);
+    assert!(!three.begun.alone && three.begun.epoch > epoch);
     three.queued(ino, Write, RightArea::All);
-    let ask = |life| Op::AskRight {
-        life,
+    let ask = |epoch| Op::AskRight {
+        epoch,
         ask: ask_of(ino, Read, RightArea::All),
     };
     let reset = Ok(Reply::Right(RightReply::Reset));
-    assert_eq!(send(&service, one, 1000, ask(life)), reset);
+    assert_eq!(send(&service, one, 1000, ask(epoch)), reset);
     let poll = Op::RightEvents {
-        life,
+        epoch,
         seen: 0,
         wait_ms: 10_000,
     };
     let news = send(&service, one, 0, poll);
     assert_eq!(news, Ok(Reply::RightNews(RightNews::Reset)));
     let Ok(Reply::RightsBegun(begun)) =
-        send(&service, one, 1001, Op::ResetRights { kept: Vec::new() })
+        send(&service, one, 1001, Op::ResetRights { held: Vec::new() })
     else {
         panic!("not begun");
     };
     assert!(!begun.alone);
     let queued = Ok(Reply::Right(RightReply::Queued));
-    assert_eq!(send(&service, one, 1002, ask(begun.life)), queued);
+    assert_eq!(send(&service, one, 1002, ask(begun.epoch)), queued);
     send(&service, two, 0, heartbeat(true)).unwrap();
     send(&service, commit, 0, heartbeat(false)).unwrap();
     assert_eq!(three.poll(0, NOW), []);
-    send(&service, two, 1000, Op::ResetRights { kept: Vec::new() }).unwrap();
+    send(&service, two, 1000, Op::ResetRights { held: Vec::new() }).unwrap();
     // In their order; the one is recalled for the other at once.
     let events = three.poll(0, NOW);
     assert!(matches!(
@@ -621,7 +621,7 @@ fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
             }
         ]
     ));
-    let wrong = send(&service, commit, 1000, Op::ResetRights { kept: Vec::new() });
+    let wrong = send(&service, commit, 1000, Op::ResetRights { held: Vec::new() });
     assert!(matches!(wrong, Err(MdError::Invalid(_))));
 }
 
@@ -683,7 +683,7 @@ fn one_that_died_shortly_before_a_restart_is_waited_for() {
     // Twice: what is known of it is not used up by a start.
     let service = again(service, dir.path());
     let service = again(service, dir.path());
-    send(&service, next, 1000, Op::ResetRights { kept: Vec::new() }).unwrap();
+    send(&service, next, 1000, Op::ResetRights { held: Vec::new() }).unwrap();
     let one = mount(&service);
     one.queued(ino, Write, RightArea::All);
     assert_eq!(one.poll(0, NOW), [], "what it wrote may come yet");

@@ -54,7 +54,7 @@ fn report() -> ServerReport {
 }
 
 #[test]
-fn a_whole_life_over_a_socket() {
+fn a_whole_epoch_over_a_socket() {
     let dir = tempfile::tempdir().unwrap();
     let service = service();
     let _server = serve(dir.path(), &service);
@@ -275,7 +275,7 @@ fn hostile_requests_harm_nobody() {
             ino,
             known: slabfs_model::Version(u64::MAX),
             after: Some(u64::MAX),
-            near: None,
+            wanted: None,
         })
         .is_ok()
     );
@@ -293,7 +293,7 @@ fn hostile_requests_harm_nobody() {
             ino,
             known: slabfs_model::Version(0),
             after: None,
-            near: Some(crate::api::Near {
+            wanted: Some(crate::api::WantedPart {
                 region,
                 most: u32::MAX,
             }),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::support::*;
-use crate::api::{Ino, Md, MdError, Near, ResizeHow, Stored, TilingReply};
+use crate::api::{Ino, Md, MdError, ResizeHow, Stored, TilingReply, WantedPart};
 use crate::kv::MemoryKv;
 use crate::service::{Service, ServiceOptions};
 
@@ -385,9 +385,9 @@ fn what_is_read_in_parts_is_read_as_a_whole_in_the_background() {
     let service = service_in(dir.path());
     beat(&service, vec![]);
     let md = attach(&service);
-    let near = || {
+    let wanted = || {
         let region = slabfs_model::Region::new(&[700, 0], &[1, 8]);
-        md.tiling_near(ino, Version(0), Some(Near { region, most: 8 }))
+        md.tiling_part(ino, Version(0), Some(WantedPart { region, most: 8 }))
             .unwrap()
     };
     let in_memory = || {
@@ -396,11 +396,11 @@ fn what_is_read_in_parts_is_read_as_a_whole_in_the_background() {
             .tilings
             .with(ino, |loaded| loaded.tiling.is_some())
     };
-    let parts = near();
+    let parts = wanted();
     assert!(!in_memory(), "{parts:?}");
     service.settle_down().unwrap();
     assert!(in_memory());
-    let TilingReply::Part { records, .. } = near() else {
+    let TilingReply::Part { records, .. } = wanted() else {
         panic!("not a part");
     };
     assert!(!records.is_empty());
@@ -409,9 +409,9 @@ fn what_is_read_in_parts_is_read_as_a_whole_in_the_background() {
 }
 
 fn parts_of_a_tiling(md: &Md, forgets: bool) {
-    let near = |row: u64, rows: u64, most: u32| {
+    let wanted = |row: u64, rows: u64, most: u32| {
         let region = slabfs_model::Region::new(&[row, 0], &[rows, 8]);
-        Some(Near { region, most })
+        Some(WantedPart { region, most })
     };
     let ino = array(md, "many", &[2000, 8]);
     for from in (0..2000).step_by(250) {
@@ -430,7 +430,7 @@ fn parts_of_a_tiling(md: &Md, forgets: bool) {
     let version = md.tiling(ino, Version(0)).unwrap().version();
     for (row, rows, most) in [(700, 1, 100), (0, 60, 8), (1990, 10, 0), (5000, 1, 64)] {
         let reply = md
-            .tiling_near(ino, Version(0), near(row, rows, most))
+            .tiling_part(ino, Version(0), wanted(row, rows, most))
             .unwrap();
         let TilingReply::Part {
             region, records, ..
@@ -444,22 +444,22 @@ fn parts_of_a_tiling(md: &Md, forgets: bool) {
         assert!(orders.len() <= (rows as usize).max(most as usize));
     }
     assert_eq!(
-        md.tiling_near(ino, version, near(0, 1, 1)).unwrap(),
+        md.tiling_part(ino, version, wanted(0, 1, 1)).unwrap(),
         TilingReply::Unchanged { version }
     );
     if forgets {
         // Nobody knows how many there are.
-        let reply = md.tiling_near(ino, Version(0), near(0, 1500, 8)).unwrap();
+        let reply = md.tiling_part(ino, Version(0), wanted(0, 1500, 8)).unwrap();
         assert!(matches!(reply, TilingReply::Part { records, .. } if records.len() == 1500));
         return;
     }
-    let most_of_it = md.tiling_near(ino, Version(0), near(0, 1500, 8)).unwrap();
+    let most_of_it = md.tiling_part(ino, Version(0), wanted(0, 1500, 8)).unwrap();
     assert!(matches!(most_of_it, TilingReply::Whole { records, .. } if records.len() == 2000));
     let few = array(md, "few", &[8, 8]);
     put(md, few, &[0, 0], &[1, 8]).unwrap();
     put(md, few, &[7, 0], &[1, 8]).unwrap();
     let mut tiling = Tiling::new(2);
-    md.tiling_near(few, Version(0), near(0, 1, 1))
+    md.tiling_part(few, Version(0), wanted(0, 1, 1))
         .unwrap()
         .apply(&mut tiling)
         .unwrap();

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use slabfs_model::Region;
 use slabfs_model::layout::tiling::{Record, Tiling};
 
-use crate::api::{Ino, MdError, Near, Stored};
+use crate::api::{Ino, MdError, Stored, WantedPart};
 use crate::core::Core;
 use crate::keys;
 use crate::kv::MetaKv;
@@ -266,22 +266,24 @@ impl Found {
     pub(super) fn window(
         &mut self,
         core: &Core,
-        near: &Near,
+        wanted: &WantedPart,
         dims: &[u64],
         most: usize,
     ) -> Result<Region, MdError> {
         let blocks = self.read.len() + (most >> BITS) + 1;
         let mut failed = None;
-        let window =
-            slabfs_model::layout::tiling::window(&near.region, dims, most, &mut |most, region| {
-                match self.reach(core, region, blocks) {
-                    Ok(reached) => reached && self.tiling.has_at_most(most, region),
-                    Err(error) => {
-                        failed = Some(error);
-                        false
-                    }
+        let window = slabfs_model::layout::tiling::window(
+            &wanted.region,
+            dims,
+            most,
+            &mut |most, region| match self.reach(core, region, blocks) {
+                Ok(reached) => reached && self.tiling.has_at_most(most, region),
+                Err(error) => {
+                    failed = Some(error);
+                    false
                 }
-            });
+            },
+        );
         failed.map_or(Ok(window), Err)
     }
 }
@@ -359,11 +361,11 @@ mod tests {
                 found.tiling.orders_within(&region),
                 all.orders_within(&region)
             );
-            let near = Near { region, most: 0 };
+            let wanted = WantedPart { region, most: 0 };
             let window = found
-                .window(core, &near, dims, random.below(60) as usize)
+                .window(core, &wanted, dims, random.below(60) as usize)
                 .expect("read");
-            assert!(window.contains(&near.region));
+            assert!(window.contains(&wanted.region));
             assert_eq!(
                 found.tiling.orders_within(&window),
                 all.orders_within(&window)

@@ -67,7 +67,7 @@ pub(crate) struct Tilings {
 #[derive(Debug, Default)]
 struct Slots {
     by_ino: HashMap<Ino, Slot>,
-    turn: u64,
+    tick: u64,
     /// Sum of all weights.
     total: usize,
 }
@@ -205,14 +205,14 @@ impl Tilings {
 
     fn take(&self, ino: Ino) -> Arc<Mutex<Loaded>> {
         let mut slots = self.slots.lock();
-        slots.turn += 1;
-        let turn = slots.turn;
+        slots.tick += 1;
+        let tick = slots.tick;
         let slot = slots.by_ino.entry(ino).or_insert_with(|| Slot {
             loaded: Arc::default(),
             used: 0,
             weight: 0,
         });
-        slot.used = turn;
+        slot.used = tick;
         Arc::clone(&slot.loaded)
     }
 

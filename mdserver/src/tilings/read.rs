@@ -5,7 +5,7 @@ use slabfs_model::{Coords, MAX_RANK, Region, Version};
 
 use super::Loaded;
 use super::bounds::{self, Found};
-use crate::api::{Ino, MdError, Near, Reply, Stored, TilingReply};
+use crate::api::{Ino, MdError, Reply, Stored, TilingReply, WantedPart};
 use crate::core::Core;
 use crate::records::Object;
 
@@ -17,16 +17,16 @@ const FEW: usize = bounds::FEW as usize;
 const MOST_ALONG: u32 = 16 << 10;
 
 /// The tiling of an object since `known`; from the record after order `after` if that is given. Of one that is not known
-/// and has many records the part that is `near`.
+/// and has many records the part that is `wanted`.
 pub(crate) fn tiling(
     core: &Core,
     ino: Ino,
     known: Version,
     after: Option<u64>,
-    near: Option<&Near>,
+    wanted: Option<&WantedPart>,
 ) -> Result<Reply, MdError> {
-    if let Some(near) = near {
-        check(&near.region)?;
+    if let Some(wanted) = wanted {
+        check(&wanted.region)?;
     }
     core.tilings.with(ino, |loaded| {
         // Read under the tiling's lock: versions change only under it.
@@ -36,10 +36,10 @@ pub(crate) fn tiling(
         if after.is_none() && known == version {
             return Ok(Reply::Tiling(TilingReply::Unchanged { version }));
         }
-        if let Some(near) = near
+        if let Some(wanted) = wanted
             && !loaded.has(object)
             && object.next_order > bounds::FEW
-            && let Some(reply) = part_on_disk(core, loaded, ino, object, near, after)?
+            && let Some(reply) = part_on_disk(core, loaded, ino, object, wanted, after)?
         {
             return Ok(Reply::Tiling(reply));
         }
@@ -52,8 +52,8 @@ pub(crate) fn tiling(
             Some(changes) => changes,
             None => {
                 let cells = object.info.cells()?;
-                match near.filter(|near| is_part(&tiling, &cells, near, after)) {
-                    Some(near) => part(object, &tiling, cells, near, after),
+                match wanted.filter(|wanted| is_part(&tiling, &cells, wanted, after)) {
+                    Some(wanted) => part(object, &tiling, cells, wanted, after),
                     None => whole(object, &tiling, cells, after),
                 }
             }
@@ -80,9 +80,14 @@ fn page(rank: usize) -> usize {
 }
 
 /// Whether a part is sent and not all: not of a tiling of few records, nor where most of them are wanted.
-fn is_part(tiling: &Tiling<Stored>, cells: &[u64], near: &Near, after: Option<u64>) -> bool {
-    let few = || tiling.len() > FEW && tiling.has_at_most(tiling.len() / 2, &near.region);
-    near.region.rank() == cells.len() && (after.is_some() || few())
+fn is_part(
+    tiling: &Tiling<Stored>,
+    cells: &[u64],
+    wanted: &WantedPart,
+    after: Option<u64>,
+) -> bool {
+    let few = || tiling.len() > FEW && tiling.has_at_most(tiling.len() / 2, &wanted.region);
+    wanted.region.rank() == cells.len() && (after.is_some() || few())
 }
 
 fn whole(
@@ -113,12 +118,12 @@ fn part_on_disk(
     loaded: &mut Loaded,
     ino: Ino,
     object: &Object,
-    near: &Near,
+    wanted: &WantedPart,
     after: Option<u64>,
 ) -> Result<Option<TilingReply>, MdError> {
     let (cells, version) = (object.info.cells()?, object.info.tiling);
     let of = (ino, object.info.generation);
-    if near.region.rank() != cells.len() {
+    if wanted.region.rank() != cells.len() {
         return Ok(None);
     }
     let known = loaded.found.take();
@@ -129,12 +134,12 @@ fn part_on_disk(
     let Some(mut found) = found else {
         return Ok(None);
     };
-    if !found.has_read(core, &near.region)? {
+    if !found.has_read(core, &wanted.region)? {
         return Ok(None);
     }
     let region = match after {
-        None => found.window(core, near, &cells, near.most.min(MOST_ALONG) as usize)?,
-        Some(_) => near.region.clone(),
+        None => found.window(core, wanted, &cells, wanted.most.min(MOST_ALONG) as usize)?,
+        Some(_) => wanted.region.clone(),
     };
     let reply = within(object, &found.tiling, cells, region, after);
     loaded.found = Some((version, found));
@@ -147,15 +152,15 @@ fn part(
     object: &Object,
     tiling: &Tiling<Stored>,
     cells: Coords,
-    near: &Near,
+    wanted: &WantedPart,
     after: Option<u64>,
 ) -> TilingReply {
     let region = match after {
         None => {
-            let most = near.most.min(MOST_ALONG) as usize;
-            tiling.window(&near.region, &cells, most)
+            let most = wanted.most.min(MOST_ALONG) as usize;
+            tiling.window(&wanted.region, &cells, most)
         }
-        Some(_) => near.region.clone(),
+        Some(_) => wanted.region.clone(),
     };
     within(object, tiling, cells, region, after)
 }

@@ -15,7 +15,7 @@ use slabfs_model::{ServerId, SessionId};
 use smallvec::SmallVec;
 
 use super::blank::{self, Filling};
-use super::loans::Lent;
+use super::same_host::SameHostChunks;
 use super::{Servers, Table, Target, target};
 use crate::{
     error::StoreError,
@@ -53,18 +53,18 @@ impl Request<'_> {
     }
 }
 
-/// For whom a request is made, and in which turn of the pool it is sent by.
+/// For whom a request is made, and in which epoch of the pool it is sent by.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asker {
     pub(super) session: SessionId,
-    pub(super) turn: u64,
+    pub(super) epoch: u64,
 }
 
 impl Asker {
     fn now(session: SessionId, pool: &Pool) -> Asker {
         Asker {
             session,
-            turn: pool.turn(),
+            epoch: pool.epoch(),
         }
     }
 }
@@ -86,7 +86,7 @@ pub(super) trait Message<'a>: Send {
         Vec::new()
     }
     /// Reads them from files that the server lends. What goes wrong is asked of the server.
-    fn read_lent(&mut self, _lent: &Lent) -> Result<(), Failure> {
+    fn read_same_host(&mut self, _chunks: &SameHostChunks) -> Result<(), Failure> {
         Err((
             self.first(),
             StoreError::Invalid("nothing to be read".into()),
@@ -147,7 +147,7 @@ impl Servers {
         let mut flights: SmallVec<[Option<Flight>; 4]> = jobs
             .iter()
             .map(|job| {
-                if jobs.len() > 1 && !self.is_lent(job) {
+                if jobs.len() > 1 && !self.is_same_host_job(job) {
                     depart(table, job, session, until)
                 } else {
                     None
@@ -202,19 +202,19 @@ fn depart<'a, M: Message<'a>>(
 
 impl Servers {
     /// Whether a job's first message is read from files that are here.
-    fn is_lent<'a, M: Message<'a>>(&self, job: &Job<M>) -> bool {
+    fn is_same_host_job<'a, M: Message<'a>>(&self, job: &Job<M>) -> bool {
         let chunks = |message: &M| {
             let chunks = message.chunks();
             !chunks.is_empty()
                 && chunks
                     .iter()
-                    .all(|(name, _)| self.loans.has(job.server, name))
+                    .all(|(name, _)| self.same_host.has(job.server, name))
         };
-        self.loans.are_any() && job.messages.first().is_some_and(chunks)
+        self.same_host.are_any() && job.messages.first().is_some_and(chunks)
     }
 
     /// Reads a message from files that the server lends, or has lent; false if it is to be sent.
-    fn read_by_loan<'a, M: Message<'a>>(
+    fn read_same_host_chunks<'a, M: Message<'a>>(
         &self,
         server: ServerId,
         pool: &Pool,
@@ -227,18 +227,20 @@ impl Servers {
             return false;
         }
         let bytes = message.bytes();
-        let (lent, asked) = self.loans.borrow(server, pool, &chunks, bytes, until);
+        let (chunks_here, asked) = self.same_host.borrow(server, pool, &chunks, bytes, until);
         if asked {
             self.counters.messages.fetch_add(1, Relaxed);
             *sent += 1;
         }
-        let Some(lent) = lent else { return false };
-        match message.read_lent(&lent) {
+        let Some(chunks_here) = chunks_here else {
+            return false;
+        };
+        match message.read_same_host(&chunks_here) {
             Ok(()) => true,
             Err((_, error)) => {
                 // Whichever of them it is.
                 for (name, _) in &chunks {
-                    self.loans.doubt(server, name, &error);
+                    self.same_host.doubt(server, name, &error);
                 }
                 false
             }
@@ -258,7 +260,7 @@ impl Servers {
         for message in &mut job.messages {
             if let Some(Target::Remote(pool)) = table.get(&server) {
                 if flight.is_none()
-                    && self.read_by_loan(server, pool, message, until, &mut job.sent)
+                    && self.read_same_host_chunks(server, pool, message, until, &mut job.sent)
                 {
                     continue;
                 }
@@ -301,7 +303,7 @@ impl Servers {
                             }
                             pause = (pause * 2).min(super::AGAIN_AT_MOST);
                         }
-                        // Another request was given up meanwhile: this one is still waited for, and is of this turn now.
+                        // Another request was given up meanwhile: this one is still waited for, and is of this epoch now.
                         Err((_, StoreError::Superseded)) if Instant::now() < until.tries => {}
                         verdict => break verdict?,
                     }

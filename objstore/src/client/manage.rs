@@ -85,7 +85,7 @@ impl Servers {
 
     /// Deletes chunks; those that do not exist are no error.
     pub fn delete(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
-        self.loans.forget_all(names);
+        self.same_host.forget_all(names);
         let local =
             |store: &dyn ChunkStore, names: &[ChunkName]| store.delete(names).map_err(|e| (0, e));
         self.act(kind::DELETE, local, names, |(server, name)| {
@@ -285,7 +285,7 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
             control: match self.kind {
                 kind::CLIP | kind::PUNCH | kind::DELETE | kind::WIPE => encode(&BySession {
                     session: asker.session,
-                    turn: asker.turn,
+                    epoch: asker.epoch,
                     items: &self.items,
                 })?,
                 _ => encode(&self.items)?,

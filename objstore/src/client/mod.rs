@@ -12,7 +12,7 @@
 //!
 //! - `pieces`: what is asked; `read`, `write`, `batch`, `manage`: the operations;
 //! - `fanout`: messages to many servers; `cut`: pieces too large for a message; `workers`: the threads;
-//! - `blank`, `loans`: files of servers on the same machine, to be written and read in place of sending bytes;
+//! - `blank`, `same_host`: files of servers on the same machine, to be written and read in place of sending bytes;
 //! - [`Counters`]: how much was asked, sent and touched.
 //!
 //! Deliberately absent: which chunk lies where (`model`'s plan and the metadata service know), caches
@@ -23,10 +23,10 @@ mod batch;
 mod blank;
 mod counters;
 mod fanout;
-mod loans;
 mod manage;
 mod pieces;
 mod read;
+mod same_host;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -53,7 +53,7 @@ use crate::{
     store::ChunkStore,
     wire::{Key, Pool},
 };
-use loans::Loans;
+use same_host::SameHost;
 use workers::Workers;
 
 /// The pause before a server that lets nobody in at present is asked again, at first and at most: the whole
@@ -91,7 +91,7 @@ pub struct Servers {
     options: Options,
     table: RwLock<Arc<Table>>,
     counters: Counters,
-    loans: Loans,
+    same_host: SameHost,
     workers: OnceLock<Workers>,
     caller: Mutex<Caller>,
     /// The session is another one, or nothing is waited for any more.
@@ -130,7 +130,7 @@ impl Servers {
             options,
             table: RwLock::default(),
             counters: Counters::default(),
-            loans: Loans::new(),
+            same_host: SameHost::new(),
             workers: OnceLock::new(),
             caller: Mutex::default(),
             changed: Condvar::new(),
@@ -199,33 +199,33 @@ impl Servers {
     }
 
     /// Whether chunks of other processes may be read here without asking them.
-    pub fn are_any_lent(&self) -> bool {
-        self.loans.are_any()
+    pub fn has_same_host_files(&self) -> bool {
+        self.same_host.are_any()
     }
 
     /// Whether a chunk is read in this process: its server is here, or has lent its file.
-    pub fn is_near(&self, id: ServerId, name: &ChunkName) -> bool {
-        self.loans.has(id, name) || self.is_local(id)
+    pub fn is_same_host(&self, id: ServerId, name: &ChunkName) -> bool {
+        self.same_host.has(id, name) || self.is_local(id)
     }
 
     /// Gives back the files of chunks that others are about to replace, if they are lent.
     pub fn give_back(&self, names: &[(ServerId, ChunkName)]) {
-        self.loans.forget_all(names);
+        self.same_host.forget_all(names);
     }
 
     /// Gives back all files.
     pub fn give_back_all(&self) {
-        self.loans.clear();
+        self.same_host.clear();
     }
 
     #[cfg(test)]
     fn tidy(&self) {
-        self.loans.tidy();
+        self.same_host.tidy();
     }
 
     #[cfg(test)]
-    fn age_loans(&self) {
-        self.loans.age();
+    fn age_same_host(&self) {
+        self.same_host.age();
     }
 
     /// What has been asked, sent and touched so far.

@@ -11,7 +11,7 @@ use super::{
     fanout::{
         Asker, Failure, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight,
     },
-    loans::Lent,
+    same_host::SameHostChunks,
     target,
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     wire::{
         Incoming, MAX_DATA, TRAILER, WireResult,
         messages::{Found, ReadItem, ReadReply, kind},
-        told,
+        read_trailer,
     },
 };
 
@@ -46,7 +46,7 @@ impl Servers {
         }
         let table = self.table();
         let in_turn = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
-        if in_turn && self.all_lent(&table, pieces) {
+        if in_turn && self.all_same_host(&table, pieces) {
             count(&self.counters, pieces);
             return Ok(());
         }
@@ -78,17 +78,20 @@ impl Servers {
 
     /// Reads pieces of remote servers in their order if the files of all their chunks are lent; false if not, or if
     /// something is wrong with one: then their servers are to be asked.
-    fn all_lent(&self, table: &Table, pieces: &mut [ReadPiece<'_>]) -> bool {
-        if !self.loans.are_any() {
+    fn all_same_host(&self, table: &Table, pieces: &mut [ReadPiece<'_>]) -> bool {
+        if !self.same_host.are_any() {
             return false;
         }
         let far = |server| matches!(table.get(&server), Some(Target::Remote(_)));
-        let lent = |piece: &ReadPiece<'_>| self.loans.has(piece.server, piece.name);
-        if !pieces.iter().all(|piece| far(piece.server) && lent(piece)) {
+        let chunks_here = |piece: &ReadPiece<'_>| self.same_host.has(piece.server, piece.name);
+        if !pieces
+            .iter()
+            .all(|piece| far(piece.server) && chunks_here(piece))
+        {
             return false;
         }
         pieces.iter_mut().all(|piece| {
-            self.loans
+            self.same_host
                 .read(piece.server, piece.name, piece.form, piece.slab, piece.out)
         })
     }
@@ -106,7 +109,9 @@ impl Servers {
         let table = self.table();
         let shown = match target(&table, server)? {
             Target::Local(store) => store.show(name, form, slab, f)?,
-            Target::Remote(_) => (self.loans.show(server, name, form, slab, f)).unwrap_or(false),
+            Target::Remote(_) => {
+                (self.same_host.show(server, name, form, slab, f)).unwrap_or(false)
+            }
         };
         if shown {
             let sent = slab.volume();
@@ -128,7 +133,9 @@ impl Servers {
         keeps: bool,
         f: &mut dyn FnMut(&[u8]),
     ) -> bool {
-        let shown = self.loans.show_at_once(server, name, form, slab, keeps, f);
+        let shown = self
+            .same_host
+            .show_at_once(server, name, form, slab, keeps, f);
         if shown {
             let sent = slab.volume();
             self.counters.read.piece(sent, touched(form, sent));
@@ -275,7 +282,7 @@ impl<'a> Message<'a> for Read<'a> {
         self.failed = None;
         let reply: ReadReply = decode(control, incoming)?;
         if let [Found::Failed(e)] = &reply.pieces[..]
-            && !reply.told_behind
+            && !reply.status_follows
         {
             // Also the answer to a request that could not be read at all.
             self.failed = Some((self.first(), e.clone()));
@@ -302,14 +309,14 @@ impl<'a> Message<'a> for Read<'a> {
         }
         incoming.read_vectored(&mut outs)?;
         drop(outs);
-        if !reply.told_behind {
+        if !reply.status_follows {
             return Ok(());
         }
         let (mut number, mut trailer) = ([0; size_of::<u32>()], [0; TRAILER]);
         incoming
             .read_vectored(&mut [IoSliceMut::new(&mut number), IoSliceMut::new(&mut trailer)])?;
         let part = self.parts.get(u32::from_le_bytes(number) as usize);
-        match (told(&trailer), part) {
+        match (read_trailer(&trailer), part) {
             (Some(None), _) => Ok(()),
             // Also of a chunk that went meanwhile: who asks anew is told so in front.
             (Some(Some(e)), Some(part)) => {
@@ -334,8 +341,8 @@ impl<'a> Message<'a> for Read<'a> {
         self.parts.iter().map(|p| (p.name, p.form)).collect()
     }
 
-    fn read_lent(&mut self, lent: &Lent) -> Result<(), Failure> {
-        self.read_from(lent)
+    fn read_same_host(&mut self, chunks_here: &SameHostChunks) -> Result<(), Failure> {
+        self.read_from(chunks_here)
     }
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {

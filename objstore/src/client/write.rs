@@ -209,7 +209,7 @@ impl<'a> Message<'a> for Write<'a> {
             kind: kind::WRITE,
             control: encode(&BySession {
                 session: asker.session,
-                turn: asker.turn,
+                epoch: asker.epoch,
                 items,
             })?,
             payload,

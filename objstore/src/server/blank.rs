@@ -16,7 +16,7 @@ use crate::wire::messages::{Answer, BlankItem, Blanks, FilledItem};
 use crate::wire::{Call, MAX_DATA, MAX_FILES, WireResult};
 
 /// Lends files for all of the chunks asked for, or none.
-pub(super) fn lend(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
+pub(super) fn answer(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let made = match call.reply.hands_files() {
         true => decode::<Vec<BlankItem>>(call.control).and_then(|items| make(store, &items)),
         false => Ok(Vec::new()),
@@ -64,10 +64,10 @@ fn make(store: &dyn ChunkStore, items: &[BlankItem]) -> Result<Vec<(Blank, File)
 
 /// Makes chunks of files that have been filled.
 pub(super) fn adopt(store: &dyn ChunkStore, mut call: Call<'_>) -> WireResult<()> {
-    let kept = call.kept.take();
+    let until_next = call.until_next.take();
     outcome(call, |control, _| {
         let filled = decode::<Vec<FilledItem>>(control).map_err(|e| (0, e))?;
-        let blanks = kept.and_then(|kept| kept.downcast::<Vec<Blank>>().ok());
+        let blanks = until_next.and_then(|until_next| until_next.downcast::<Vec<Blank>>().ok());
         let blanks = blanks.map_or_else(Vec::new, |blanks| *blanks);
         if filled.is_empty() {
             // They go.
@@ -75,7 +75,7 @@ pub(super) fn adopt(store: &dyn ChunkStore, mut call: Call<'_>) -> WireResult<()
         }
         let names = filled.iter().map(|item| &item.name);
         if !names.eq(blanks.iter().map(Blank::name)) {
-            let text = "no files are lent for these chunks, or not any more".to_owned();
+            let text = "no files are handed out for these chunks, or not any more".to_owned();
             return Err((0, StoreError::Invalid(text)));
         }
         for (i, (blank, item)) in blanks.into_iter().zip(&filled).enumerate() {

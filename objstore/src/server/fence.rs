@@ -6,7 +6,7 @@
 //! list is obeyed; when all data servers obey one that a session is not in, no byte of it can come any
 //! more, and what it alone could write may be given to others.
 //!
-//! Kept true:
+//! UntilNext true:
 //! - a request that was let in is done before another list is obeyed (the lock is held over it);
 //! - a server that the metadata service has not answered for most of the lease lets nobody in, since
 //!   the service counts one that was silent for all of it as obeying. Before the first answer it knows

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::epochs::{Begun, ConnectionEpochs};
 use super::fence::{Entered, Fence};
-use super::turns::{Begun, Turns};
-use super::{batch, blank, check, loans, puts, read};
+use super::{batch, blank, check, puts, read, same_host};
 use crate::{
     error::{Result, StoreError},
     name::ChunkName,
     store::ChunkStore,
     wire::{
-        Call, Handler, Incoming, Kept, Listener, MAX_CONTROL, ServeOptions, Serving, WireError,
-        WireResult,
+        Call, Handler, Incoming, Listener, MAX_CONTROL, ServeOptions, Serving, UntilNext,
+        WireError, WireResult,
         messages::{
             AllocatedItem, Answer, BatchWrites, BySession, ClipItem, Found, ListQuery, Outcome,
             PunchItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
@@ -58,7 +58,7 @@ impl DataServer {
             Arc::new(Answerer {
                 store,
                 fence,
-                turns: Turns::default(),
+                epochs: ConnectionEpochs::default(),
             }),
             options,
         )?;
@@ -89,16 +89,16 @@ impl DataServer {
 struct Answerer {
     store: Arc<dyn ChunkStore>,
     fence: Option<Arc<Fence>>,
-    turns: Turns,
+    epochs: ConnectionEpochs,
 }
 
 impl Answerer {
-    /// Leave for a session to change grid chunks in a turn of its client, for as long as it is held.
+    /// Leave for a session to change grid chunks in a epoch of its client, for as long as it is held.
     fn enter<T>(&self, asked: &BySession<T>) -> Result<(Option<Entered<'_>>, Begun<'_>)> {
         let fence = || self.fence.as_ref().map(|fence| fence.enter(asked.session));
         // Who is over, or of another filesystem, is not remembered; and nobody waits while a new list is held up by it.
         drop(fence().transpose()?);
-        let begun = self.turns.begin(asked.session, asked.turn)?;
+        let begun = self.epochs.begin(asked.session, asked.epoch)?;
         Ok((fence().transpose()?, begun))
     }
 }
@@ -110,11 +110,11 @@ impl Handler for Answerer {
         control: &[u8],
         spare: &mut Vec<u8>,
         payload: &mut Incoming<'_>,
-    ) -> WireResult<Option<Kept>> {
+    ) -> WireResult<Option<UntilNext>> {
         match kind {
             kind::WRITE => {
                 let outcome = puts::take(self.store.as_ref(), control, spare, payload)?;
-                Ok(outcome.map(|outcome| Box::new(outcome) as Kept))
+                Ok(outcome.map(|outcome| Box::new(outcome) as UntilNext))
             }
             _ => Ok(None),
         }
@@ -123,7 +123,7 @@ impl Handler for Answerer {
     fn handle(&self, mut call: Call<'_>) -> WireResult<()> {
         if call.kind != kind::FILLED {
             // Files that were lent with the request before: whoever has them thought better of it.
-            call.kept = None;
+            call.until_next = None;
         }
         let store = self.store.as_ref();
         let takes_payload = matches!(call.kind, kind::WRITE | kind::WRITE_BATCH);
@@ -148,9 +148,9 @@ impl Handler for Answerer {
                     Err((at, e)) => Err((done + at, e)),
                 }
             }),
-            kind::BLANKS => blank::lend(store, call),
+            kind::BLANKS => blank::answer(store, call),
             kind::FILLED => blank::adopt(store, call),
-            kind::LOANS => loans::answer(store, call),
+            kind::SAME_HOST_FILES => same_host::answer(store, call),
             kind::SEAL => each(call, |item: SealItem| {
                 check::kind_of(&item.name, false, "sealed")?;
                 check::form(&item.name, &item.form)?;
@@ -223,7 +223,7 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
         | kind::LIST
         | kind::READ_BATCH
         | kind::BLANKS
-        | kind::LOANS
+        | kind::SAME_HOST_FILES
         | kind::ALLOCATED => call.reply(&encode(&Answer::<()>::Err(error))?, &[]),
         _ => outcome(call, |_, _| Err((0, error))),
     }

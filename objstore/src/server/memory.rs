@@ -26,7 +26,7 @@ pub(crate) struct Memory {
     /// Calls of `show` that showed something.
     pub(crate) shown: AtomicUsize,
     /// Where files for chunks are made, if they are.
-    pub(crate) lends: Mutex<Option<tempfile::TempDir>>,
+    pub(crate) blanks_in: Mutex<Option<tempfile::TempDir>>,
     /// Files that came back filled, and whether the next one is not taken.
     pub(crate) filled: AtomicUsize,
     pub(crate) refuses: AtomicBool,
@@ -105,8 +105,10 @@ impl ChunkStore for Memory {
     }
 
     fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
-        let lends = self.lends.lock();
-        let Some(dir) = &*lends else { return Ok(None) };
+        let blanks_in = self.blanks_in.lock();
+        let Some(dir) = &*blanks_in else {
+            return Ok(None);
+        };
         let path = dir.path().join(format!("{name}"));
         let len = form.volume().unwrap();
         let halves = [(0, len / 2), (len, len - len / 2)];
@@ -218,8 +220,8 @@ impl ChunkStore for Memory {
         self.change(name)?;
         for (axis, keep) in keep.iter().enumerate() {
             let mut gone = Hyperslab::whole(&form.shape);
-            let kept = form.shape[axis].min(*keep);
-            gone.axes[axis] = slabfs_model::Axis::span(kept, form.shape[axis] - kept);
+            let until_next = form.shape[axis].min(*keep);
+            gone.axes[axis] = slabfs_model::Axis::span(until_next, form.shape[axis] - until_next);
             if !gone.is_empty() {
                 self.fill(name, form, &gone);
             }

@@ -4,7 +4,7 @@
 //!   Whatever comes off the wire is checked against the limits of the model before the store sees it;
 //! - [`Heart`]: tells the metadata service, through a [`Registrar`], that this server is there and how
 //!   much room it has, and carries out the deletions it is told;
-//! - [`Fence`]: refuses sessions that are over what would change grid chunks; `turns` what a living one has given up.
+//! - [`Fence`]: refuses sessions that are over what would change grid chunks; `epochs` what a living one has given up.
 //!
 //! Data servers call nobody on the path of a request.
 //!
@@ -13,19 +13,19 @@
 mod batch;
 mod blank;
 mod check;
+mod epochs;
 mod fence;
 mod handler;
 mod heart;
-mod loans;
 #[cfg(test)]
 pub(crate) mod memory;
 mod orders;
 mod puts;
 mod read;
+mod same_host;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 pub use fence::Fence;
 pub use handler::DataServer;

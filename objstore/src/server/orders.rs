@@ -14,7 +14,7 @@ pub trait Registrar: Send + Sync {
 /// What a data server says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// Kept in its directory: the same store is the same server, wherever it runs.
+    /// UntilNext in its directory: the same store is the same server, wherever it runs.
     pub uuid: [u8; 16],
     /// The id it was given, if it knows it already.
     pub id: Option<ServerId>,

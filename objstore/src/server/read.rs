@@ -80,14 +80,14 @@ struct Asked<'a> {
     /// Their bytes.
     sizes: Vec<u64>,
     /// Where those lie that are sent out of files; empty if none is.
-    lent: Vec<Option<InFile>>,
+    in_file: Vec<Option<InFile>>,
 }
 
 /// A piece that is asked for.
 struct Piece<'a> {
     item: &'a ReadItem,
     bytes: u64,
-    lent: Option<&'a InFile>,
+    in_file: Option<&'a InFile>,
 }
 
 impl<'a> Asked<'a> {
@@ -101,16 +101,20 @@ impl<'a> Asked<'a> {
         let may_lend = |(item, bytes): (&ReadItem, &u64)| {
             matches!(item.name, ChunkName::Free(_)) && *bytes >= LEND_FROM
         };
-        let mut lent = Vec::new();
+        let mut in_file = Vec::new();
         if items.iter().zip(&sizes).any(may_lend) {
             let each = items.iter().zip(&sizes);
-            lent.extend(each.map(|piece| {
+            in_file.extend(each.map(|piece| {
                 may_lend(piece)
-                    .then(|| files.lend(store, piece.0, summed))
+                    .then(|| files.part(store, piece.0, summed))
                     .flatten()
             }));
         }
-        Asked { items, sizes, lent }
+        Asked {
+            items,
+            sizes,
+            in_file,
+        }
     }
 
     fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
@@ -118,13 +122,13 @@ impl<'a> Asked<'a> {
         each.map(|(at, (item, &bytes))| Piece {
             item,
             bytes,
-            lent: self.lent.get(at).and_then(Option::as_ref),
+            in_file: self.in_file.get(at).and_then(Option::as_ref),
         })
     }
 
     /// Bytes that are not sent out of files.
     fn copied(&self) -> u64 {
-        let copied = self.pieces().filter(|piece| piece.lent.is_none());
+        let copied = self.pieces().filter(|piece| piece.in_file.is_none());
         copied.map(|piece| piece.bytes).sum()
     }
 }
@@ -143,9 +147,14 @@ fn read_and_send(
     if spare.len() < room {
         spare.resize(room, 0);
     }
-    for Piece { item, bytes, lent } in asked.pieces() {
-        if let Some(lent) = lent {
-            parts.push(Part::File(lent));
+    for Piece {
+        item,
+        bytes,
+        in_file,
+    } in asked.pieces()
+    {
+        if let Some(in_file) = in_file {
+            parts.push(Part::File(in_file));
             pieces.push(Found::Yes);
             continue;
         }
@@ -169,7 +178,7 @@ fn read_and_send(
     let mut outgoing = reply.begin(&control, total)?;
     parts.iter().try_for_each(|part| match part {
         Part::Copied(range) => outgoing.give(&spare[range.clone()]),
-        Part::File(lent) => lent.send(&mut outgoing),
+        Part::File(in_file) => in_file.send(&mut outgoing),
     })
 }
 
@@ -184,7 +193,7 @@ impl Part<'_> {
     fn len(&self) -> u64 {
         match self {
             Part::Copied(range) => range.len() as u64,
-            Part::File(lent) => lent.len,
+            Part::File(in_file) => in_file.len,
         }
     }
 }
@@ -198,8 +207,13 @@ fn send_as_read(
 ) -> WireResult<()> {
     let mut pieces = Vec::with_capacity(asked.items.len());
     let mut total = (size_of::<u32>() + TRAILER) as u64;
-    for Piece { item, bytes, lent } in asked.pieces() {
-        let found = match lent {
+    for Piece {
+        item,
+        bytes,
+        in_file,
+    } in asked.pieces()
+    {
+        let found = match in_file {
             Some(_) => Found::Yes,
             None => match is_there(store, &item.name, &item.form) {
                 Ok(true) => Found::Yes,
@@ -214,7 +228,7 @@ fn send_as_read(
     }
     let reading = ReadReply {
         pieces,
-        told_behind: true,
+        status_follows: true,
     };
     let mut sending = Sending {
         outgoing: reply.begin(&encode(&reading)?, total)?,
@@ -224,8 +238,8 @@ fn send_as_read(
     };
     let found = reading.pieces.iter().map(|found| *found == Found::Yes);
     for (number, (piece, is_there)) in (0u32..).zip(asked.pieces().zip(found)) {
-        match piece.lent {
-            Some(lent) => sending.file(lent)?,
+        match piece.in_file {
+            Some(in_file) => sending.file(in_file)?,
             None if is_there => sending.piece(store, &piece, number)?,
             None => {}
         }
@@ -311,9 +325,9 @@ impl Sending<'_> {
         Ok(())
     }
 
-    fn file(&mut self, lent: &InFile) -> WireResult<()> {
+    fn file(&mut self, in_file: &InFile) -> WireResult<()> {
         self.flush()?;
-        lent.send(&mut self.outgoing)
+        in_file.send(&mut self.outgoing)
     }
 
     fn flush(&mut self) -> WireResult<()> {
@@ -355,16 +369,16 @@ struct Files<'a> {
 impl<'a> Files<'a> {
     /// A piece where it lies in its file, if it can be sent from there. What is wrong with the chunk is found again when
     /// it is read, and told.
-    fn lend(&mut self, store: &dyn ChunkStore, item: &'a ReadItem, summed: bool) -> Option<InFile> {
+    fn part(&mut self, store: &dyn ChunkStore, item: &'a ReadItem, summed: bool) -> Option<InFile> {
         let known = self.opened.take().filter(|(name, _)| **name == item.name);
         let mut file = known.map(|(_, file)| file);
-        let mut lent = None;
-        let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
+        let mut in_file = None;
+        let _ = store.file_part(&item.name, &item.form, &item.slab, &mut |part| {
             let Ok(sum) = (if summed { (part.sum)() } else { Ok(0) }) else {
                 return;
             };
             file = file.take().or_else(|| Opened::again(part.file));
-            lent = file.clone().map(|file| InFile {
+            in_file = file.clone().map(|file| InFile {
                 file,
                 at: part.at,
                 len: part.len,
@@ -372,7 +386,7 @@ impl<'a> Files<'a> {
             });
         });
         self.opened = file.map(|file| (&item.name, file));
-        lent
+        in_file
     }
 }
 
@@ -415,7 +429,7 @@ fn send_from_store<'a>(
     let mut sent = Ok(());
     let yes = encode(&ReadReply::before(vec![Found::Yes]))?;
     if bytes >= LEND_FROM {
-        let _ = store.lend(&item.name, &item.form, &item.slab, &mut |part| {
+        let _ = store.file_part(&item.name, &item.form, &item.slab, &mut |part| {
             // What cannot be summed is found again when it is read, and told.
             let summed = reply.as_ref().is_some_and(Replier::sums);
             let sum = if summed { (part.sum)() } else { Ok(0) };

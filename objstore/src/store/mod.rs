@@ -16,7 +16,7 @@ mod local;
 
 pub use blank::{Blank, Place};
 pub use local::{Held, LocalOptions, LocalStore};
-pub(crate) use local::{LentChunk, part, write_part};
+pub(crate) use local::{SameHostChunk, part, write_part};
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -60,7 +60,7 @@ pub struct Patch {
 
 /// A part of a file; see [`ChunkStore::lend`].
 #[derive(Clone, Copy)]
-pub struct Lent<'a> {
+pub struct FilePart<'a> {
     /// The file.
     pub file: &'a File,
     /// Its first byte in it.
@@ -73,7 +73,7 @@ pub struct Lent<'a> {
 
 /// A chunk's file for another process of this machine to read; see [`ChunkStore::loan`].
 #[derive(Debug)]
-pub struct Loan {
+pub struct SameHostFile {
     /// The file, open for reading only.
     pub file: File,
     /// The mark of the store's writers; pages of sums that name another are not believed.
@@ -217,19 +217,19 @@ pub trait ChunkStore: Send + Sync {
 
     /// Like `show`, of cells in one piece of a file that nobody changes any more: `f` gets them as a part of that
     /// file, to be sent without being copied. They were verified; the file may go meanwhile, its content stays.
-    fn lend(
+    fn file_part(
         &self,
         _name: &ChunkName,
         _form: &ChunkForm,
         _slab: &Hyperslab,
-        _f: &mut dyn FnMut(Lent<'_>),
+        _f: &mut dyn FnMut(FilePart<'_>),
     ) -> Result<bool> {
         Ok(false)
     }
 
     /// The file of an immutable chunk that stands in one of its own, as it is; else nothing, also where there is no such
     /// chunk. Whoever gets it checks what it reads. The chunk may go meanwhile, the file's content stays.
-    fn loan(&self, _name: &ChunkName) -> Result<Option<Loan>> {
+    fn same_host_file(&self, _name: &ChunkName) -> Result<Option<SameHostFile>> {
         Ok(None)
     }
 

@@ -54,9 +54,9 @@ pub mod kind {
     /// Behind BLANKS on the same connection: [`super::FilledItem`]s, which are all of the chunks, or none; answered by
     /// [`super::Outcome`].
     pub const FILLED: u16 = 0x0111;
-    /// Names of chunks that the client would read from their files; answered by [`super::Answer`] of [`super::Loans`], with
+    /// Names of chunks that the client would read from their files; answered by [`super::Answer`] of [`super::SameHostFiles`], with
     /// a file for each chunk that has a mark.
-    pub const LOANS: u16 = 0x0112;
+    pub const SAME_HOST_FILES: u16 = 0x0112;
     /// [`super::AllocatedItem`]s; answered by [`super::Answer`] of as many [`crate::store::Allocated`].
     pub const ALLOCATED: u16 = 0x0113;
 }
@@ -68,7 +68,7 @@ pub struct BySession<T> {
     pub session: SessionId,
     /// How often the client had lost a connection to this server with a request on it that was not answered. What
     /// changes grid chunks is refused when the server has seen a higher one of the session.
-    pub turn: u64,
+    pub epoch: u64,
     /// What it asks.
     pub items: T,
 }
@@ -180,7 +180,7 @@ pub struct ReadReply {
     pub pieces: Vec<Found>,
     /// The bytes are read as they are sent: behind them stand the number of the first piece that could not be (u32), and
     /// why, as behind those of batches. From there on they are zeros.
-    pub told_behind: bool,
+    pub status_follows: bool,
 }
 
 impl ReadReply {
@@ -188,7 +188,7 @@ impl ReadReply {
     pub fn before(pieces: Vec<Found>) -> ReadReply {
         ReadReply {
             pieces,
-            told_behind: false,
+            status_follows: false,
         }
     }
 }
@@ -240,7 +240,7 @@ pub struct FilledItem<N = ChunkName> {
 }
 
 /// The mark of the store's writers for each chunk whose file comes beside the reply, in their order.
-pub type Loans = Vec<Option<u64>>;
+pub type SameHostFiles = Vec<Option<u64>>;
 
 /// One piece of a write; its cells are in the payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(
             hex(&ReadReply {
                 pieces: vec![Found::Yes, Found::No],
-                told_behind: true
+                status_follows: true
             }),
             "02000101"
         );
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(hex(&places), "0001018040a08d06");
         let from = BySession {
             session: SessionId(300),
-            turn: 2,
+            epoch: 2,
             items: vec![Wipe {
                 object: ObjectId(7),
                 below: None,

@@ -46,5 +46,7 @@ pub use frame::{FIRST_FREE_KIND, MAX_CONTROL, MAX_DATA, MAX_FILES, MAX_PAYLOAD, 
 pub use key::Key;
 pub use listener::Listener;
 pub use pool::{FilesReply, Flight, Pool, Second, Take, Until};
-pub use serve::{Call, Handler, Kept, Outgoing, Replier, ServeOptions, Serving, serve, serve_with};
-pub(crate) use trailer::{TRAILER, told, trailer};
+pub use serve::{
+    Call, Handler, Outgoing, Replier, ServeOptions, Serving, UntilNext, serve, serve_with,
+};
+pub(crate) use trailer::{TRAILER, read as read_trailer, trailer};

@@ -5,7 +5,7 @@
 //! anything went wrong is dropped, and with it the other idle ones, which very likely lead to the same
 //! dead server; then the call tries anew, at first at once, later with growing pauses. So **a request
 //! may arrive more than once**, and long after its call has failed: services make theirs idempotent, and where that
-//! does not do, requests say the pool's *turn* ([`Pool::turn`]) and late ones are refused.
+//! does not do, requests say the pool's *epoch* ([`Pool::epoch`]) and late ones are refused.
 
 use std::{
     io::IoSlice,
@@ -69,7 +69,7 @@ pub struct Pool {
     key: Option<Key>,
     deadline: Duration,
     next_id: AtomicU64,
-    turn: Arc<AtomicU64>,
+    epoch: Arc<AtomicU64>,
     state: Mutex<State>,
     closing: Condvar,
 }
@@ -93,13 +93,13 @@ struct Line {
     control: Vec<u8>,
     /// A request is on it that was not answered.
     busy: bool,
-    turn: Arc<AtomicU64>,
+    epoch: Arc<AtomicU64>,
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
         if self.busy {
-            self.turn.fetch_add(1, Ordering::AcqRel);
+            self.epoch.fetch_add(1, Ordering::AcqRel);
         }
     }
 }
@@ -128,7 +128,7 @@ impl Pool {
             key,
             deadline,
             next_id: AtomicU64::new(1),
-            turn: Arc::default(),
+            epoch: Arc::default(),
             state: Mutex::new(State::default()),
             closing: Condvar::new(),
         }
@@ -147,9 +147,9 @@ impl Pool {
     }
 
     /// How often a connection was lost, or given up, with a request on it that was not answered: before the call of that
-    /// request returned. So that may be done still, if it is not refused for what was made in a higher turn.
-    pub fn turn(&self) -> u64 {
-        self.turn.load(Ordering::Acquire)
+    /// request returned. So that may be done still, if it is not refused for what was made in a higher epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// The time a call may take.
@@ -469,7 +469,7 @@ impl Pool {
                 connection,
                 control: Vec::new(),
                 busy: false,
-                turn: self.turn.clone(),
+                epoch: self.epoch.clone(),
             },
         ))
     }

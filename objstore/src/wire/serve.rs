@@ -43,7 +43,7 @@ const CROWDED: Duration = Duration::from_secs(1);
 const WARM: Duration = Duration::from_secs(10);
 
 /// What a handler keeps for a connection up to the next request on it.
-pub type Kept = Box<dyn Any + Send>;
+pub type UntilNext = Box<dyn Any + Send>;
 
 /// Answers requests. One handler serves all connections, from their threads at the same time.
 pub trait Handler: Send + Sync + 'static {
@@ -60,7 +60,7 @@ pub trait Handler: Send + Sync + 'static {
         _control: &[u8],
         _spare: &mut Vec<u8>,
         _payload: &mut Incoming<'_>,
-    ) -> WireResult<Option<Kept>> {
+    ) -> WireResult<Option<UntilNext>> {
         Ok(None)
     }
 }
@@ -113,15 +113,15 @@ pub struct Call<'a> {
     /// The request's payload, in a buffer of the connection that is used again and again.
     pub payload: &'a [u8],
     /// What [`Handler::take`] made of the payload.
-    pub taken: Option<Kept>,
+    pub taken: Option<UntilNext>,
     /// A buffer the handler may use as it likes; it keeps its memory from call to call. Its content
     /// is what the last call left.
     pub spare: &'a mut Vec<u8>,
     /// What was kept with the request before, unless it came too long ago.
-    pub kept: Option<Kept>,
+    pub until_next: Option<UntilNext>,
     /// What is put here the next request on this connection gets. It goes when none comes within
     /// [`ServeOptions::transfer`], and with the connection.
-    pub keep: &'a mut Option<Kept>,
+    pub keep: &'a mut Option<UntilNext>,
     /// The way back.
     pub reply: Replier<'a>,
 }
@@ -499,14 +499,14 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
         Instant::now() + opening,
     )?;
     let mut buffers = Buffers::default();
-    let mut kept: Option<Kept> = None;
+    let mut until_next: Option<UntilNext> = None;
     let mut last = 0;
     connection.set_stall(options.stall);
     while !shared.stop.load(Ordering::Acquire) {
         slot.set(Doing::Idle);
         let begun = Instant::now();
-        if kept.is_some() && !connection.wait(begun + options.transfer)? {
-            kept = None;
+        if until_next.is_some() && !connection.wait(begun + options.transfer)? {
+            until_next = None;
         }
         if !connection.wait(begun + options.idle.min(WARM))? {
             // Quiet for a while: others may need the memory more.
@@ -549,8 +549,8 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
                 payload,
                 taken,
                 spare,
-                kept: kept.take(),
-                keep: &mut kept,
+                until_next: until_next.take(),
+                keep: &mut until_next,
                 reply,
             };
             catch_unwind(AssertUnwindSafe(|| shared.handler.handle(call)))
@@ -599,7 +599,7 @@ fn take(
     connection: &mut Connection,
     buffers: &mut Buffers,
     head: &Head,
-) -> WireResult<(Option<Kept>, usize)> {
+) -> WireResult<(Option<UntilNext>, usize)> {
     if head.payload == 0 {
         return Ok((None, 0));
     }

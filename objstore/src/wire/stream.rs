@@ -181,14 +181,14 @@ impl Stream {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !beside.push(SendAncillaryMessage::ScmRights(files)) {
+        let mut with_it = SendAncillaryBuffer::new(&mut space);
+        if !with_it.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         Ok(sendmsg(
             stream,
             &[IoSlice::new(data)],
-            &mut beside,
+            &mut with_it,
             SendFlags::NOSIGNAL,
         )?)
     }
@@ -203,10 +203,10 @@ impl Stream {
             return self.read(out);
         };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut with_it = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(out)];
-        let got = recvmsg(stream, &mut slices, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
-        for message in beside.drain() {
+        let got = recvmsg(stream, &mut slices, &mut with_it, RecvFlags::CMSG_CLOEXEC)?;
+        for message in with_it.drain() {
             if let RecvAncillaryMessage::ScmRights(own) = message {
                 files.extend(own);
             }

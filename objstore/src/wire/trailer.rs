@@ -37,7 +37,7 @@ pub(crate) fn trailer(failed: Option<&StoreError>) -> [u8; TRAILER] {
 }
 
 /// What a trailer says; none if it cannot be read.
-pub(crate) fn told(trailer: &[u8; TRAILER]) -> Option<Option<StoreError>> {
+pub(crate) fn read(trailer: &[u8; TRAILER]) -> Option<Option<StoreError>> {
     let len = usize::from(u16::from_le_bytes([trailer[0], trailer[1]]));
     if len == 0 {
         return Some(None);
@@ -55,21 +55,21 @@ mod tests {
 
     #[test]
     fn a_trailer_says_what_went_wrong() {
-        assert_eq!(told(&trailer(None)), Some(None));
+        assert_eq!(read(&trailer(None)), Some(None));
         let damaged = |detail: String| StoreError::Damaged {
             name: ChunkName::Free(ChunkId(9)),
             detail,
         };
         let short = damaged("block 3".into());
-        assert_eq!(told(&trailer(Some(&short))), Some(Some(short)));
+        assert_eq!(read(&trailer(Some(&short))), Some(Some(short)));
         let long = damaged("é".repeat(2000));
-        let Some(Some(StoreError::Io { detail, .. })) = told(&trailer(Some(&long))) else {
+        let Some(Some(StoreError::Io { detail, .. })) = read(&trailer(Some(&long))) else {
             panic!("a long text was lost");
         };
         assert!(detail.contains("éé"), "{detail}");
         let mut broken = [0xff; TRAILER];
-        assert_eq!(told(&broken), None);
+        assert_eq!(read(&broken), None);
         broken[..2].copy_from_slice(&[1, 0]);
-        assert_eq!(told(&broken), None);
+        assert_eq!(read(&broken), None);
     }
 }

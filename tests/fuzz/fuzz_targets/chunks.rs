@@ -18,8 +18,8 @@ use slabfs_objstore::server::DataServer;
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::messages::{
     Answer, BatchFound, BatchRequests, BatchWrites, BlankItem, Blanks, BySession, ClipItem,
-    FilledItem, ListQuery, Listing, Loans, Outcome, ReadItem, ReadReply, SealItem, SpaceAnswer,
-    Wipe, WriteItem, kind,
+    FilledItem, ListQuery, Listing, Outcome, ReadItem, ReadReply, SameHostFiles, SealItem,
+    SpaceAnswer, Wipe, WriteItem, kind,
 };
 use slabfs_objstore::wire::{Buffers, Connection, Listener, REPLY};
 use tempfile::TempDir;
@@ -93,7 +93,7 @@ fn decode(kind: u16, control: &[u8]) {
         kind::SPACE => postcard::from_bytes::<SpaceAnswer>(control).map(|_| ()),
         kind::LIST => postcard::from_bytes::<Answer<Listing>>(control).map(|_| ()),
         kind::BLANKS => postcard::from_bytes::<Answer<Blanks>>(control).map(|_| ()),
-        kind::LOANS => postcard::from_bytes::<Answer<Loans>>(control).map(|_| ()),
+        kind::SAME_HOST_FILES => postcard::from_bytes::<Answer<SameHostFiles>>(control).map(|_| ()),
         kind::READ_BATCH => postcard::from_bytes::<Answer<Vec<BatchFound>>>(control).map(|_| ()),
         _ => postcard::from_bytes::<Outcome>(control).map(|_| ()),
     };
@@ -121,7 +121,7 @@ fuzz_target!(|data: &[u8]| {
     let _ = postcard::from_bytes::<Outcome>(data);
     let _ = postcard::from_bytes::<Answer<Listing>>(data);
     let _ = postcard::from_bytes::<Answer<Blanks>>(data);
-    let _ = postcard::from_bytes::<Answer<Loans>>(data);
+    let _ = postcard::from_bytes::<Answer<SameHostFiles>>(data);
     let _ = postcard::from_bytes::<Vec<BlankItem>>(data);
     let _ = postcard::from_bytes::<Vec<FilledItem>>(data);
     let _ = postcard::from_bytes::<Vec<ReadItem>>(data);

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use slabfs_mdserver::api::{MdError, Op, ROOT, Reply, Request, RightsBegun, RightsLife};
+use slabfs_mdserver::api::{MdError, Op, ROOT, Reply, Request, RightsBegun, RightsEpoch};
 use slabfs_mdserver::kv::MemoryKv;
 use slabfs_mdserver::{Service, ServiceOptions};
 use slabfs_model::SessionId;
@@ -23,14 +23,16 @@ fn request(session: SessionId, seq: u64, op: Op) -> Request {
     }
 }
 
-/// Puts a request about rights into the life that the session is in, and lets no poll wait.
+/// Puts a request about rights into the epoch that the session is in, and lets no poll wait.
 fn begin(op: &mut Op, begun: Option<RightsBegun>) {
     match op {
-        Op::AskRight { life, .. } | Op::CancelRight { life, .. } | Op::GiveRights { life, .. } => {
-            *life = begun.map_or(RightsLife::UNKNOWN, |begun| begun.life);
+        Op::AskRight { epoch, .. }
+        | Op::CancelRight { epoch, .. }
+        | Op::GiveRights { epoch, .. } => {
+            *epoch = begun.map_or(RightsEpoch::UNKNOWN, |begun| begun.epoch);
         }
-        Op::RightEvents { life, wait_ms, .. } => {
-            *life = begun.map_or(RightsLife::UNKNOWN, |begun| begun.life);
+        Op::RightEvents { epoch, wait_ms, .. } => {
+            *epoch = begun.map_or(RightsEpoch::UNKNOWN, |begun| begun.epoch);
             *wait_ms = 0;
         }
         _ => {}

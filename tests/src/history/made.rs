@@ -39,7 +39,7 @@ pub(super) fn read(process: u32, times: (u64, u64), cell: u32, value: u64) -> Op
 }
 
 /// A call and the right answer to it, on an object of which `state` is all that counts.
-pub(super) type Turn<S> = fn(&mut Random, &mut S, u64) -> (Call, Answer);
+pub(super) type Step<S> = fn(&mut Random, &mut S, u64) -> (Call, Answer);
 
 /// A history of `len` operations by `processes`, each of which really happened at one instant between its
 /// start and its end; in the order of those instants.
@@ -47,7 +47,7 @@ pub(super) fn history<S: Default>(
     random: &mut Random,
     processes: u32,
     len: u64,
-    turn: Turn<S>,
+    step: Step<S>,
 ) -> Vec<Op> {
     let mut state = S::default();
     let mut free = vec![0; processes as usize];
@@ -56,7 +56,7 @@ pub(super) fn history<S: Default>(
     for number in 0..len {
         let instant = (number + 1) * 1000;
         let process = random.range(0, u64::from(processes)) as u32;
-        let (call, answer) = turn(random, &mut state, number + 1);
+        let (call, answer) = step(random, &mut state, number + 1);
         // As far back as the process is free, at most some operations of others.
         let earliest: u64 = free[process as usize] + 1;
         let start = random.range(earliest.max(instant.saturating_sub(5000)), instant + 1);

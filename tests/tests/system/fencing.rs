@@ -314,7 +314,7 @@ fn a_mount_that_is_not_answered_waits() {
     assert_eq!(sessions_lost(&cluster.mnt(0)), 0);
 }
 
-/// A mount that was alone is bringing out what it has for another one, and its session ends meanwhile.
+/// A mount that was alone is writing back what it has for another one, and its session ends meanwhile.
 #[test]
 fn a_session_is_lost_while_its_rights_are_given_up() {
     needs_mount!();

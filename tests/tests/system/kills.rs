@@ -290,9 +290,9 @@ fn who_is_stopped_first_or_told_to_dump() {
     nothing_is_left(&mut cluster, 1);
 }
 
-/// A lock of `flock` ends with its holder, also when the home hears of neither its close nor its end.
+/// A lock of `flock` ends with its holder, also when the lock server hears of neither its close nor its end.
 #[test]
-fn who_holds_a_lock_while_its_home_is_away() {
+fn who_holds_a_lock_while_its_lock_server_is_away() {
     needs_mount!();
     let mut cluster = cluster(2);
     let path = cluster.at(0, "file");
@@ -316,7 +316,7 @@ sys.stdin.read(1)";
 }
 
 #[test]
-fn who_waits_for_a_lock_whose_home_is_away() {
+fn who_waits_for_a_lock_whose_lock_server_is_away() {
     needs_mount!();
     let mut cluster = cluster(2);
     let path = cluster.at(0, "file");
@@ -505,7 +505,7 @@ os.pwrite(fd, b'written', 0)";
     nothing_is_left(&mut cluster, 2);
 }
 
-/// A child that shares the open file asks for the lock that its parent has, and is killed while the home is away.
+/// A child that shares the open file asks for the lock that its parent has, and is killed while the lock server is away.
 #[test]
 fn who_shares_a_lock_with_one_that_is_killed_keeps_it() {
     needs_mount!();
@@ -537,7 +537,7 @@ sys.stdin.read(1)";
             nix::sys::signal::kill(pid, Signal::SIGKILL).expect("killed");
             said(&mut parent.child);
         }
-        // Past whatever the home has still to do for the child.
+        // Past whatever the lock server has still to do for the child.
         for mount in [0, 1] {
             let path = cluster.at(mount, "file");
             for _ in 0..20 {
@@ -561,7 +561,7 @@ sys.stdin.read(1)";
 }
 
 /// The kernel gives the number of a holder that was killed to who is started next, while the end of his locks is still
-/// on its way to the home.
+/// on its way to the lock server.
 #[test]
 fn who_starts_after_a_holder_was_killed_keeps_his_locks() {
     needs_mount!();

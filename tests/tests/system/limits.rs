@@ -65,7 +65,7 @@ fn programs_do_not_feel_few_descriptors() {
 
 /// Runs `come` in several threads until `work` is done, which begins when it has been called so often. What it gives is kept,
 /// of each thread the last ones.
-fn beside<C>(least: u64, come: impl Fn() -> Option<C> + Sync, work: impl FnOnce() -> u64) -> u64 {
+fn with_it<C>(least: u64, come: impl Fn() -> Option<C> + Sync, work: impl FnOnce() -> u64) -> u64 {
     const THREADS: usize = 4;
     let (ended, came) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -96,7 +96,7 @@ fn strangers_take_nothing_from_a_mount() {
     file::write(&cluster.at(0, "before"), "works");
     let addr = cluster.server_addr(0).trim_start_matches("tcp:");
     let silent = || TcpStream::connect(addr).ok();
-    let failed = beside(900, silent, || write_and_read(&cluster, 32, 20, 300_000));
+    let failed = with_it(900, silent, || write_and_read(&cluster, 32, 20, 300_000));
     assert_eq!(failed, 0);
 }
 

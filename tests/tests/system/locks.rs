@@ -366,7 +366,7 @@ fn locks_outlive_the_metadata_server() {
         try_record(&one, EXCLUSIVE, 0, 10).expect("free");
         whole(&one, libc::LOCK_EX).expect("free");
         std::thread::scope(|scope| {
-            // Waits in the first life, and gets it in the second.
+            // Waits in the first epoch, and gets it in the second.
             let waiter = scope.spawn(|| wait_record(&two, SHARED, 0, 5));
             waiting(&cluster.mnt(1), 1);
             if turn == 0 {
@@ -454,7 +454,7 @@ fn a_lock_that_is_lost_is_told_to_who_goes_on() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let (one, two) = both(&cluster);
-    let beside = file::open(&cluster.at(0, "f"));
+    let with_it = file::open(&cluster.at(0, "f"));
     try_record(&one, EXCLUSIVE, 0, 10).expect("free");
     one.write_all_at(b"100", 0).expect("written");
     one.sync_all().expect("synced");
@@ -468,7 +468,7 @@ fn a_lock_that_is_lost_is_told_to_who_goes_on() {
     let mut bytes = [0; 3];
     assert_eq!(errno(one.read_exact_at(&mut bytes, 0)), Errno::EIO);
     // Who had no lock has lost none.
-    beside.read_exact_at(&mut bytes, 0).expect("read");
+    with_it.read_exact_at(&mut bytes, 0).expect("read");
     assert_eq!(&bytes, b"150");
     try_record(&one, EXCLUSIVE, 0, 10).expect("free");
     one.read_exact_at(&mut bytes, 0).expect("read");

@@ -211,7 +211,7 @@ fn stores_survive_other_dims() {
 /// A file is opened for writing again and again where it is mapped to be read, while another mount stores into it:
 /// what is asked for while pages are dropped is neither lost nor waited for in vain.
 #[test]
-fn openers_beside_mapped_readers_and_a_writer_elsewhere() {
+fn openers_with_mapped_readers_and_a_writer_elsewhere() {
     const ROUNDS: u64 = 300;
     const PAGES: usize = 16;
     const PAGE: usize = 4096;

@@ -195,7 +195,7 @@ every_mpi! {
 fn atomic_mode_of_romio_holds_for_strided_writes_and_for_reads() {
     needs_mount!();
     for mpi in [Mpi::Mpich, Mpi::OpenRomio] {
-        for what in ["strided", "beside"] {
+        for what in ["strided", "with_it"] {
             on_all_kinds(mpi, "atomic", &[what, "64", "96"], [64, 96]);
         }
     }

@@ -13,14 +13,14 @@ mod player;
 use player::{Plan, Player};
 
 /// Where the object lives: something that can be stopped and started in several ways.
-trait Home {
+trait Backend {
     fn object(&self) -> PathBuf;
     fn restart(&mut self, random: &mut Random);
 }
 
 struct InUp(Up);
 
-impl Home for InUp {
+impl Backend for InUp {
     fn object(&self) -> PathBuf {
         self.0.at("object")
     }
@@ -38,7 +38,7 @@ impl Home for InUp {
 
 struct InCluster(Cluster);
 
-impl Home for InCluster {
+impl Backend for InCluster {
     fn object(&self) -> PathBuf {
         self.0.at(0, "object")
     }
@@ -66,8 +66,8 @@ impl Home for InCluster {
     }
 }
 
-fn play(home: &mut dyn Home, plan: &Plan) {
-    let object = home.object();
+fn play(backend: &mut dyn Backend, plan: &Plan) {
+    let object = backend.object();
     let dims: Vec<String> = plan.dims.iter().map(u64::to_string).collect();
     let unlimited = vec!["unlimited"; plan.dims.len()].join(",");
     let mut more = vec!["--max-dims", &unlimited];
@@ -94,7 +94,7 @@ fn play(home: &mut dyn Home, plan: &Plan) {
                 .for_each(|handle| file::close(handle).expect("closing"));
             file::open(&object).sync_all().expect("fsync");
             player.say("restart".to_owned());
-            home.restart(&mut player.random);
+            backend.restart(&mut player.random);
             same(
                 &player.context("after a restart"),
                 &file::read(&object),

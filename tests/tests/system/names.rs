@@ -272,9 +272,9 @@ fn who_keeps_names_and_is_not_heard_is_not_waited_for_for_ever() {
     }
 }
 
-/// The home is started anew, and does not know who keeps what.
+/// The lock server is started anew, and does not know who keeps what.
 #[test]
-fn names_are_seen_at_once_after_the_home_was_started_anew() {
+fn names_are_seen_at_once_after_the_lock_server_was_started_anew() {
     needs_mount!();
     let mut cluster = shared(2);
     for round in 0..soak::or(3, 30) {

@@ -107,7 +107,7 @@ fn selections_see_each_other() {
 }
 
 /// Two mounts write over and over, each its own elements, single bytes and rows of them between those of the other;
-/// sometimes one brings them out, closes, or looks at all. Each round ends with every byte compared on both mounts. A
+/// sometimes one writes back, closes, or looks at all. Each round ends with every byte compared on both mounts. A
 /// long run goes on for as long as it was asked to.
 #[test]
 fn neighbours_write_for_a_while() {
@@ -472,7 +472,7 @@ fn who_is_left_alone_asks_for_nothing() {
     files[0].write_all_at(b"shared", 0).expect("written");
     let file = files.into_iter().next().expect("one");
     cluster.stop_mount(1);
-    poll::until_true("a life alone", || {
+    poll::until_true("an epoch alone", || {
         cluster.mount_log(0).contains("alone=true")
     });
     let asked = count(&cluster.mnt(0), "rights_asked");
@@ -501,7 +501,7 @@ fn an_ask_without_an_answer_is_doubted() {
     held.hold();
     assert_eq!(errno(files[1].write_at(&[2; 100], 0)), Errno::EIO);
     held.release();
-    poll::until_true("another life", || lives(&cluster) > before);
+    poll::until_true("another epoch", || lives(&cluster) > before);
     for round in 3..40 {
         let (writer, reader) = (round % 2, 1 - round % 2);
         let bytes = [round as u8; 100];
@@ -511,7 +511,7 @@ fn an_ask_without_an_answer_is_doubted() {
 }
 
 /// What others have is waited for until their sessions are over, however short `--io-timeout` is: that is about
-/// servers that are away. Nor is it shorter when the home was started anew and does not know who had what.
+/// servers that are away. Nor is it shorter when the lock server was started anew and does not know who had what.
 #[test]
 fn a_dead_holder_is_waited_for_longer_than_a_server() {
     needs_mount!();
@@ -535,9 +535,9 @@ fn a_dead_holder_is_waited_for_longer_than_a_server() {
     assert_eq!(read_at(&anew, 0, 5), b"FirsT");
 }
 
-/// The home is killed and comes again while two mounts write: nothing is lost, nothing is old.
+/// The lock server is killed and comes again while two mounts write: nothing is lost, nothing is old.
 #[test]
-fn the_home_dies_while_two_mounts_write() {
+fn the_lock_server_dies_while_two_mounts_write() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 2);
     let files = opened(&cluster, 2, "f");
@@ -566,7 +566,7 @@ fn the_home_dies_while_two_mounts_write() {
             cluster.kill_md();
             cluster.start_md();
             let before = count(&cluster.mnt(0), "rights_asked");
-            poll::until_true("rights of the next life", || {
+            poll::until_true("rights of the next epoch", || {
                 count(&cluster.mnt(0), "rights_asked") > before + 10
             });
         }

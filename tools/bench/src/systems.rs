@@ -143,7 +143,7 @@ impl Starter {
     fn new(args: &Args) -> anyhow::Result<Starter> {
         let slabfs = binary(args.slabfs.as_deref())?;
         let own = std::env::current_exe().context("finding this program")?;
-        let beside = own.parent().context("finding this program's directory")?;
+        let next_to = own.parent().context("finding this program's directory")?;
         let name = format!("slabfs-bench-{}", std::process::id());
         let new = |parent: &Path| -> anyhow::Result<PathBuf> {
             let dir = parent.join(&name);
@@ -153,7 +153,7 @@ impl Starter {
                 .with_context(|| format!("finding {}", dir.display()))
         };
         let work = new(args.work.as_deref().unwrap_or(Path::new("/dev/shm")))?;
-        let disk = new(args.disk.as_deref().unwrap_or(beside))?;
+        let disk = new(args.disk.as_deref().unwrap_or(next_to))?;
         Ok(Starter { slabfs, work, disk })
     }
 

@@ -2,8 +2,8 @@
 //!
 //! All locks of an owner on a file end by one request, sent after what was written under them is out. The kernel
 //! gives the owner's number to somebody else as soon as it takes the close for done, and that is before the
-//! request has come to the home where who closed was killed (`mount/killed.rs`), or where the home was away. So
-//! from when it is known that there is something to end until the home has answered, the owner is *closing*, once
+//! request has come to the lock server where who closed was killed (`mount/killed.rs`), or where the lock server was away. So
+//! from when it is known that there is something to end until the lock server has answered, the owner is *closing*, once
 //! for each such request; what is asked for as that owner meanwhile is *parked*: it holds no thread, and is asked
 //! for when the last of them is answered. If one fails, what is parked gets its error, and the owner stays closing
 //! until the request is made again.
@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// Gives up all locks of an owner on a file, once for each time that [`Client::closing_records`] or
-    /// [`Client::closing_locks`] said that there are any. If the home is away, that is done when it is back.
+    /// [`Client::closing_locks`] said that there are any. If the lock server is away, that is done when it is back.
     pub fn unlock_all(&self, file: LockFile, kind: LockKind, owner: LockOwner) {
         self.give_up(LockAsk {
             file,

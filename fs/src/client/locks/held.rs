@@ -1,11 +1,11 @@
-//! What is held: by file and owner, in the order of the home's numbers of changes.
+//! What is held: by file and owner, in the order of the lock server's numbers of changes.
 //!
 //! A reply may come before one whose change is older; its change then waits for its turn. So what is here is
-//! what the home had at some moment, and at rest what it has.
+//! what the lock server had at some moment, and at rest what it has.
 //!
-//! A life may end with changes that never came, because their replies were lost. What came after them counts
+//! An epoch may end with changes that never came, because their replies were lost. What came after them counts
 //! all the same, and says something of them: a lock that was given excludes what another owner had there, so
-//! that one was given up. Else two would be told to the home as holding the same, and it would choose.
+//! that one was given up. Else two would be told to the lock server as holding the same, and it would choose.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -191,8 +191,8 @@ impl Held {
         all.map(|mine| mine.spans.len()).sum()
     }
 
-    /// The next life's numbers begin anew.
-    pub(super) fn end_life(&mut self) {
+    /// The next epoch's numbers begin anew.
+    pub(super) fn end_epoch(&mut self) {
         // Those whose turn did not come were done and told; what lies between was not told to anybody. If one
         // gave a lock that goes against another's here, that one was given up in between.
         for change in std::mem::take(&mut self.early).into_values() {
@@ -241,7 +241,7 @@ impl Held {
         }
     }
 
-    /// Notes what others have got, as the home has said when it was told what is held.
+    /// Notes what others have got, as the lock server has said when it was told what is held.
     pub(super) fn lose(&mut self, lost: &[LostLocks]) {
         for one in lost {
             let key = (one.file.clone(), one.kind);
@@ -318,7 +318,7 @@ mod tests {
         // Changes 2 and 4 were that owner 1 gave up bytes 3 to 4, and shared 6 to 7: the replies were lost.
         held.change(Some(3), part(2, (3, 4), Some(Exclusive)));
         held.change(Some(5), part(2, (7, 7), Some(Shared)));
-        held.end_life();
+        held.end_epoch();
         let ones = [
             (0, 2, Exclusive),
             (5, 6, Exclusive),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_count_in_the_order_of_the_home() {
+    fn changes_count_in_the_order_of_the_lock_server() {
         let mut held = Held::default();
         let exclusive = Some(LockMode::Exclusive);
         held.change(Some(3), change(1, exclusive, 5));

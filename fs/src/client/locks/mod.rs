@@ -1,27 +1,27 @@
-//! Advisory locks, as this mount has them: asks the home, knows what is held, and outlives a home that dies.
+//! Advisory locks, as this mount has them: asks the lock server, knows what is held, and outlives a lock server that dies.
 //!
-//! Nothing is locked here; the home decides ([`slabfs_mdserver::locks`]). Kept here:
+//! Nothing is locked here; the lock server decides ([`slabfs_mdserver::locks`]). Kept here:
 //!
 //! - **What is held**, by file and owner, and through which handles it was taken. From that it is known
-//!   whether a `close` lets anything go, without asking; and that is what a home in a new life is told. It
-//!   is brought up in the order of the home's numbers of changes, whatever order the replies come in.
-//! - **Who waits.** A request that the home has queued holds no thread. One thread polls for all of them, as
+//!   whether a `close` lets anything go, without asking; and that is what a lock server in a new epoch is told. It
+//!   is brought up in the order of the lock server's numbers of changes, whatever order the replies come in.
+//! - **Who waits.** A request that the lock server has queued holds no thread. One thread polls for all of them, as
 //!   long as there are any, and runs what each one left to be done when it is decided ([`Then`]).
 //!
 //! # Lives
 //!
-//! A home that was started anew has forgotten everything; and when a request gets no answer in time, nobody
-//! here knows what it has done. In both cases the home is told what is held here, which is what programs
-//! were told: then it knows just that, and a new life begins. A reply counts only if it comes in the life
+//! A lock server that was started anew has forgotten everything; and when a request gets no answer in time, nobody
+//! here knows what it has done. In both cases the lock server is told what is held here, which is what programs
+//! were told: then it knows just that, and a new epoch begins. A reply counts only if it comes in the epoch
 //! that its request was made in, which is looked at in the same moment in which it is noted; if it does not,
-//! the request is made again. While the home is being told, no request is made.
+//! the request is made again. While the lock server is being told, no request is made.
 //!
-//! What is told may be more than the home can give back: an unlock whose reply was lost leaves a lock here that
-//! another mount may have by now. The home says which bytes those are, and they are taken out here before the
-//! life begins: in each life what is held here is what the home has, less only what is on its way. Nothing
-//! else may be lost by it; the home sees to that ([`slabfs_mdserver::locks`]).
+//! What is told may be more than the lock server can give back: an unlock whose reply was lost leaves a lock here that
+//! another mount may have by now. The lock server says which bytes those are, and they are taken out here before the
+//! epoch begins: in each epoch what is held here is what the lock server has, less only what is on its way. Nothing
+//! else may be lost by it; the lock server sees to that ([`slabfs_mdserver::locks`]).
 //!
-//! The parts: `held` what is held; `closing` what a close ends; `poll` the thread that waits; `tell` telling the home.
+//! The parts: `held` what is held; `closing` what a close ends; `poll` the thread that waits; `tell` telling the lock server.
 //! Requests are here.
 
 mod closing;
@@ -35,7 +35,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_mdserver::api::{
-    LockAsk, LockConflict, LockFile, LockKind, LockLife, LockOutcome, LockOwner, LockReply,
+    LockAsk, LockConflict, LockEpoch, LockFile, LockKind, LockOutcome, LockOwner, LockReply,
     LockSpan, LockTicket, LockWant, MdError,
 };
 
@@ -68,16 +68,16 @@ pub type Then = Box<dyn FnOnce(Result<Locked, MdError>) + Send>;
 #[derive(Default)]
 pub(super) struct Locks {
     state: Mutex<State>,
-    /// For the polling thread, and for requests while the home is being told.
+    /// For the polling thread, and for requests while the lock server is being told.
     changed: Condvar,
-    /// Held by whoever tells the home.
+    /// Held by whoever tells the lock server.
     telling: Mutex<()>,
 }
 
 struct State {
-    /// The life that requests are made in; unknown when the home has to be told.
-    life: LockLife,
-    /// The home is being told: requests wait.
+    /// The epoch that requests are made in; unknown when the lock server has to be told.
+    epoch: LockEpoch,
+    /// The lock server is being told: requests wait.
     telling: bool,
     held: Held,
     /// Owners that close a file, and how many requests that end all their locks on it are to be answered.
@@ -92,7 +92,7 @@ struct State {
     waits: BTreeMap<LockTicket, Wait>,
     /// Requests to be made again, by the polling thread.
     again: VecDeque<LockTicket>,
-    /// Locks that were to be given up while the home was away.
+    /// Locks that were to be given up while the lock server was away.
     owed: VecDeque<LockAsk>,
     /// The session is over: nothing is asked any more.
     lost: bool,
@@ -102,7 +102,7 @@ struct State {
 impl Default for State {
     fn default() -> State {
         State {
-            life: LockLife::UNKNOWN,
+            epoch: LockEpoch::UNKNOWN,
             telling: false,
             held: Held::default(),
             closing: HashMap::new(),
@@ -124,7 +124,7 @@ struct Wait {
     ask: LockAsk,
     open: u64,
     then: Then,
-    /// The home has queued it; if not, a thread is about to ask.
+    /// The lock server has queued it; if not, a thread is about to ask.
     queued: bool,
     interrupted: bool,
     /// Whoever asked has gone: nobody hears what comes of it.
@@ -154,10 +154,10 @@ fn locked(outcome: LockOutcome) -> Locked {
 }
 
 impl State {
-    /// Ends this life: no reply counts any more, and the next one's numbers begin anew.
-    fn end_life(&mut self) {
-        self.held.end_life();
-        self.life = LockLife::UNKNOWN;
+    /// Ends this epoch: no reply counts any more, and the next one's numbers begin anew.
+    fn end_epoch(&mut self) {
+        self.held.end_epoch();
+        self.epoch = LockEpoch::UNKNOWN;
         self.seen = 0;
         for (&ticket, wait) in &mut self.waits {
             if wait.queued {
@@ -167,7 +167,7 @@ impl State {
         }
     }
 
-    /// Takes out what does not wait for a home that is away, of what is to be asked for again.
+    /// Takes out what does not wait for a lock server that is away, of what is to be asked for again.
     fn take_tries(&mut self) -> Vec<LockTicket> {
         let waits = &self.waits;
         let is_try = |ticket: &LockTicket| {
@@ -180,7 +180,7 @@ impl State {
     }
 
     fn has_work(&self) -> bool {
-        let open = self.life == LockLife::UNKNOWN || self.has_queued();
+        let open = self.epoch == LockEpoch::UNKNOWN || self.has_queued();
         !self.lost && (open || !self.again.is_empty() || !self.owed.is_empty())
     }
 
@@ -208,10 +208,10 @@ fn awaited() -> (Then, Receiver<Result<Locked, MdError>>) {
 }
 
 impl Locks {
-    /// Locks of a session that attached to a home in this life.
-    pub(super) fn new(life: LockLife) -> Locks {
+    /// Locks of a session that attached to a lock server in this epoch.
+    pub(super) fn new(epoch: LockEpoch) -> Locks {
         let locks = Locks::default();
-        locks.state.lock().life = life;
+        locks.state.lock().epoch = epoch;
         locks
     }
 
@@ -220,20 +220,20 @@ impl Locks {
         self.state.lock().held.count()
     }
 
-    /// Requests that the home has queued.
+    /// Requests that the lock server has queued.
     pub(super) fn waiting(&self) -> usize {
         let state = self.state.lock();
         state.waits.values().filter(|wait| wait.queued).count()
     }
 
-    /// An error leaves open what the home has done: it has to be told what is held.
-    fn doubt(&self, state: &mut State, life: LockLife, error: &MdError) {
+    /// An error leaves open what the lock server has done: it has to be told what is held.
+    fn doubt(&self, state: &mut State, epoch: LockEpoch, error: &MdError) {
         let refused = matches!(
             error,
             MdError::SessionLost | MdError::Invalid(_) | MdError::NotPermitted(_)
         );
-        if !refused && state.life == life {
-            state.end_life();
+        if !refused && state.epoch == epoch {
+            state.end_epoch();
             self.changed.notify_all();
         }
     }
@@ -337,7 +337,7 @@ impl Client {
         owners.into_iter().collect()
     }
 
-    /// Tells the home that a descriptor of the file through which somebody holds a whole-file lock is being closed:
+    /// Tells the lock server that a descriptor of the file through which somebody holds a whole-file lock is being closed:
     /// if it is the last, the lock ends after the close has returned, and others wait for that moment.
     pub fn ends_soon(&self, file: LockFile, owner: LockOwner) {
         let (then, answer) = awaited();
@@ -353,14 +353,14 @@ impl Client {
         self.lock(ask, 0, then);
         if let Ok(Err(error)) = answer.recv() {
             // It only makes others wait who would be refused.
-            tracing::debug!(%error, "the home was not told of a close");
+            tracing::debug!(%error, "the lock server was not told of a close");
         }
     }
 
     /// Makes the request with this number, until it is decided or queued.
     fn ask_for(&self, ticket: LockTicket) {
         loop {
-            let (life, ask) = {
+            let (epoch, ask) = {
                 let mut state = self.locks.ready();
                 match state.waits.get(&ticket) {
                     None => return,
@@ -376,19 +376,19 @@ impl Client {
                         state.parked.push(ticket);
                         return;
                     }
-                    Some(wait) => (state.life, wait.ask.clone()),
+                    Some(wait) => (state.epoch, wait.ask.clone()),
                 }
             };
-            let next = if life == LockLife::UNKNOWN {
+            let next = if epoch == LockEpoch::UNKNOWN {
                 Next::Tell
             } else {
-                let reply = self.md.lock(life, ask);
-                self.heard(ticket, life, reply)
+                let reply = self.md.lock(epoch, ask);
+                self.heard(ticket, epoch, reply)
             };
             match next {
                 Next::Again => {}
                 Next::Tell => {
-                    if let Err(error) = self.tell_locks(life) {
+                    if let Err(error) = self.tell_locks(epoch) {
                         self.decide(ticket, Err(error));
                     }
                 }
@@ -400,12 +400,17 @@ impl Client {
     }
 
     /// Notes a reply.
-    fn heard(&self, ticket: LockTicket, life: LockLife, reply: Result<LockReply, MdError>) -> Next {
+    fn heard(
+        &self,
+        ticket: LockTicket,
+        epoch: LockEpoch,
+        reply: Result<LockReply, MdError>,
+    ) -> Next {
         let mut state = self.locks.state.lock();
         let reply = match reply {
             Ok(LockReply::Reclaim) => return Next::Tell,
-            Ok(reply) if life == state.life => reply,
-            // It was made in a life that is over: nobody was told, and it counts for nothing.
+            Ok(reply) if epoch == state.epoch => reply,
+            // It was made in an epoch that is over: nobody was told, and it counts for nothing.
             Ok(_) => return Next::Again,
             Err(error) => {
                 let wait = state.waits.remove(&ticket);
@@ -414,7 +419,7 @@ impl Client {
                     .as_ref()
                     .is_none_or(|wait| wait.ask.want != LockWant::Ending)
                 {
-                    self.locks.doubt(&mut state, life, &error);
+                    self.locks.doubt(&mut state, epoch, &error);
                 }
                 return match wait {
                     Some(wait) => Next::Run(wait.then, Err(error)),
@@ -455,21 +460,21 @@ impl Client {
     fn cancel(&self, ticket: LockTicket) {
         match self.md.cancel_lock(ticket) {
             Ok(true) => self.decide(ticket, Ok(Locked::Interrupted)),
-            // It is decided, and the event is on its way; or the home has begun a new life, and when it is
+            // It is decided, and the event is on its way; or the lock server has begun a new epoch, and when it is
             // asked again, the asking looks whether it is wanted.
             Ok(false) => {}
             Err(error) => {
                 {
                     let mut state = self.locks.state.lock();
-                    let life = state.life;
-                    self.locks.doubt(&mut state, life, &error);
+                    let epoch = state.epoch;
+                    self.locks.doubt(&mut state, epoch, &error);
                 }
                 self.decide(ticket, Ok(Locked::Interrupted));
             }
         }
     }
 
-    /// Ends a request that is not decided by the home.
+    /// Ends a request that is not decided by the lock server.
     fn decide(&self, ticket: LockTicket, result: Result<Locked, MdError>) {
         let wait = self.locks.state.lock().waits.remove(&ticket);
         if let Some(wait) = wait {

@@ -3,14 +3,14 @@
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::{LockAsk, LockEvent, LockLife, LockNews, LockOutcome, MdError};
+use slabfs_mdserver::api::{LockAsk, LockEpoch, LockEvent, LockNews, LockOutcome, MdError};
 
 use super::super::Client;
 use super::{Locked, locked, whose};
 
 /// Longest that one poll waits; every poll is cut to half of the time that a request may take.
 const POLL: Duration = Duration::from_secs(5);
-/// Before a poll that the home did not hold is made again, and before what failed is tried again.
+/// Before a poll that the lock server did not hold is made again, and before what failed is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Client {
@@ -40,9 +40,9 @@ impl Client {
 
     /// Does what is to be done, or polls; false when that came to nothing and took no time.
     fn work(&self) -> bool {
-        let life = self.locks.state.lock().life;
-        if life == LockLife::UNKNOWN
-            && let Err(error) = self.tell_locks(life)
+        let epoch = self.locks.state.lock().epoch;
+        if epoch == LockEpoch::UNKNOWN
+            && let Err(error) = self.tell_locks(epoch)
         {
             return self.failed(&error);
         }
@@ -58,24 +58,24 @@ impl Client {
 
     /// One poll.
     fn poll(&self) -> bool {
-        let (life, seen) = {
+        let (epoch, seen) = {
             let state = self.locks.state.lock();
             if !state.has_queued() {
                 return true;
             }
-            (state.life, state.seen)
+            (state.epoch, state.seen)
         };
         let wait = POLL.min(self.options.io_timeout / 2);
         let begun = Instant::now();
-        match self.md.lock_events(life, seen, wait) {
+        match self.md.lock_events(epoch, seen, wait) {
             Ok(LockNews::Events(events)) => {
                 let any = !events.is_empty();
                 for event in events {
-                    self.happened(life, event);
+                    self.happened(epoch, event);
                 }
                 any || begun.elapsed() >= wait / 2
             }
-            Ok(LockNews::Reclaim) => match self.tell_locks(life) {
+            Ok(LockNews::Reclaim) => match self.tell_locks(epoch) {
                 Ok(()) => true,
                 Err(error) => self.failed(&error),
             },
@@ -97,10 +97,10 @@ impl Client {
     }
 
     /// Notes an event.
-    fn happened(&self, life: LockLife, event: LockEvent) {
+    fn happened(&self, epoch: LockEpoch, event: LockEvent) {
         let (then, result) = {
             let mut state = self.locks.state.lock();
-            if life != state.life || event.number <= state.seen {
+            if epoch != state.epoch || event.number <= state.seen {
                 return;
             }
             state.seen = event.number;
@@ -139,7 +139,7 @@ impl Client {
     pub(in crate::client) fn lose_locks(&self) {
         self.fail_waits(&MdError::SessionLost);
         let mut state = self.locks.state.lock();
-        state.end_life();
+        state.end_epoch();
         for (ino, open) in state.held.opens() {
             tracing::error!(object = %ino, "a lock held on this mount is lost with its session");
             if let Some(handle) = state.lockers.get(&open).and_then(Weak::upgrade) {
@@ -150,10 +150,10 @@ impl Client {
         self.locks.changed.notify_all();
     }
 
-    /// Another session has begun, with no locks, while the home was in this life.
-    pub(in crate::client) fn locks_anew(&self, life: LockLife) {
+    /// Another session has begun, with no locks, while the lock server was in this epoch.
+    pub(in crate::client) fn locks_anew(&self, epoch: LockEpoch) {
         let mut state = self.locks.state.lock();
-        state.life = life;
+        state.epoch = epoch;
         state.lost = false;
         self.locks.changed.notify_all();
     }

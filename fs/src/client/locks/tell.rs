@@ -1,6 +1,6 @@
-//! Telling the home what is held here: when it was started anew, and when it is not known what it has done.
+//! Telling the lock server what is held here: when it was started anew, and when it is not known what it has done.
 
-use slabfs_mdserver::api::{HeldLocks, LockLife, LostLocks, MdError};
+use slabfs_mdserver::api::{HeldLocks, LockEpoch, LostLocks, MdError};
 
 use super::super::Client;
 
@@ -8,40 +8,40 @@ use super::super::Client;
 const BATCH: usize = 1000;
 
 impl Client {
-    /// The home's own life, as a heartbeat has it: if that is a new one, it has to be told.
-    pub(in crate::client) fn locks_home(&self, home: LockLife) {
+    /// The lock server's own epoch, as a heartbeat has it: if that is a new one, it has to be told.
+    pub(in crate::client) fn locks_lock_server(&self, lock_server: LockEpoch) {
         let mut state = self.locks.state.lock();
-        // A session's lives are numbered on from its home's.
-        if state.life < home && state.life != LockLife::UNKNOWN {
-            state.end_life();
+        // A session's lives are numbered on from its lock server's.
+        if state.epoch < lock_server && state.epoch != LockEpoch::UNKNOWN {
+            state.end_epoch();
             self.locks.changed.notify_all();
         }
     }
 
-    /// Tells the home what is held here, unless somebody has since life `over` ended.
-    pub(super) fn tell_locks(&self, over: LockLife) -> Result<(), MdError> {
+    /// Tells the lock server what is held here, unless somebody has since epoch `over` ended.
+    pub(super) fn tell_locks(&self, over: LockEpoch) -> Result<(), MdError> {
         let _one = self.locks.telling.lock();
         let held = {
             let mut state = self.locks.state.lock();
-            if state.life != over && state.life != LockLife::UNKNOWN {
+            if state.epoch != over && state.epoch != LockEpoch::UNKNOWN {
                 return Ok(());
             }
             state.telling = true;
-            state.end_life();
+            state.end_epoch();
             state.held.all()
         };
         let told = self.tell_all(held);
         let mut state = self.locks.state.lock();
         state.telling = false;
-        let told = told.map(|(lost, life)| {
+        let told = told.map(|(lost, epoch)| {
             state.held.lose(&lost);
-            state.life = life;
+            state.epoch = epoch;
         });
         self.locks.changed.notify_all();
         told
     }
 
-    fn tell_all(&self, mut held: Vec<HeldLocks>) -> Result<(Vec<LostLocks>, LockLife), MdError> {
+    fn tell_all(&self, mut held: Vec<HeldLocks>) -> Result<(Vec<LostLocks>, LockEpoch), MdError> {
         if !held.is_empty() {
             tracing::info!(
                 owners = held.len(),
@@ -52,7 +52,7 @@ impl Client {
         loop {
             let rest = held.split_off(held.len().min(BATCH));
             let last = rest.is_empty();
-            let (lost, life) = self.md.reclaim_locks(held, first, last)?;
+            let (lost, epoch) = self.md.reclaim_locks(held, first, last)?;
             for one in &lost {
                 tracing::warn!(
                     ino = %one.file.ino, owner = %one.owner, parts = one.spans.len(),
@@ -60,7 +60,7 @@ impl Client {
                 );
             }
             if last {
-                return Ok((lost, life));
+                return Ok((lost, epoch));
             }
             held = rest;
             first = false;

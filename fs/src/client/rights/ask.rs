@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use slabfs_mdserver::api::{MdError, RightAsk, RightGrant, RightReply, RightTicket, RightsLife};
+use slabfs_mdserver::api::{MdError, RightAsk, RightGrant, RightReply, RightTicket, RightsEpoch};
 
 use super::super::Client;
 use super::super::error::FsError;
@@ -25,23 +25,23 @@ impl Client {
         until: Instant,
     ) -> Result<Option<Op>, FsError> {
         let mut state = own.state.lock();
-        // Writes of a life alone that is over are not listed; they come to their end.
+        // Writes of an epoch alone that is over are not listed; they come to their end.
         while want.by == By::PageOut && own.counts_writes() && !self.rights.stopping() {
             own.changed.wait(&mut state);
         }
-        let turn = own.clock.turn();
+        let round = own.clock.round();
         let id = state.held.wait(want.clone());
         // What it waits for may have come since it was tried.
         state.held.let_in();
         loop {
             if state.held.take_begun(id) {
-                return Ok(Some(own.listed(id, turn, &want)));
+                return Ok(Some(own.listed(id, round, &want)));
             }
             let phase = own.clock.phase();
             let over = match phase {
                 Phase::Alone | Phase::Off => Some(Ok(None)),
                 _ if state.held.has_pages_under(&want) && state.held.holds(&want) => Some(Ok(None)),
-                _ if own.clock.turn() != turn => Some(Ok(None)),
+                _ if own.clock.round() != round => Some(Ok(None)),
                 _ if state.refused => Some(Err(FsError::Gone)),
                 _ if state.is_stuck(&want) => Some(Err(FsError::Lost)),
                 _ if self.rights.stopping() || Instant::now() >= until => {
@@ -58,11 +58,11 @@ impl Client {
                 return over;
             }
             if phase == Phase::Shared && state.is_to_be_asked(&want) {
-                let life = self.rights.life();
+                let epoch = self.rights.epoch();
                 let ticket = RightTicket(self.rights.next_ticket.fetch_add(1, Ordering::Relaxed));
                 let ask = state.ask(own.ino, &want, ticket);
                 drop(state);
-                let asked = self.ask(own, life, ask);
+                let asked = self.ask(own, epoch, ask);
                 state = own.state.lock();
                 if let Err(error) = asked
                     && !state.held.take_begun(id)
@@ -77,13 +77,13 @@ impl Client {
     }
 
     /// Makes one ask.
-    fn ask(&self, own: &Arc<Own>, life: RightsLife, ask: RightAsk) -> Result<(), FsError> {
+    fn ask(&self, own: &Arc<Own>, epoch: RightsEpoch, ask: RightAsk) -> Result<(), FsError> {
         self.rights.asked.fetch_add(1, Ordering::Relaxed);
         let ticket = ask.ticket;
-        let reply = self.md.ask_right(life, ask);
+        let reply = self.md.ask_right(epoch, ask);
         let result = match reply {
             Ok(RightReply::Granted(grant)) => {
-                self.granted(own, life, grant);
+                self.granted(own, epoch, grant);
                 Ok(())
             }
             Ok(RightReply::Queued) => {
@@ -92,11 +92,11 @@ impl Client {
                 return Ok(());
             }
             Ok(RightReply::Reset) => {
-                self.rights.end_life(life);
+                self.rights.end_epoch(epoch);
                 Ok(())
             }
             Err(MdError::SessionLost) => {
-                self.rights.suspend(life);
+                self.rights.suspend(epoch);
                 self.suspect();
                 Ok(())
             }
@@ -112,7 +112,7 @@ impl Client {
                 );
                 if !refused {
                     // Whether it was granted is not known.
-                    self.rights.end_life(life);
+                    self.rights.end_epoch(epoch);
                 }
                 Err(error.into())
             }
@@ -123,20 +123,20 @@ impl Client {
     }
 
     /// Takes in a grant; those that waited for it begin.
-    pub(super) fn granted(&self, own: &Arc<Own>, life: RightsLife, grant: RightGrant) {
+    pub(super) fn granted(&self, own: &Arc<Own>, epoch: RightsEpoch, grant: RightGrant) {
         let mut state = own.state.lock();
-        let heard = self.rights.hear(life, grant.serial);
+        let heard = self.rights.hear(epoch, grant.serial);
         state.granted(heard, grant);
         own.changed.notify_all();
     }
 
     /// Takes asks back that nobody waits for any more. What is granted meanwhile counts for nothing here.
     fn cancel_asks(&self, tickets: Vec<RightTicket>) {
-        let life = self.rights.life();
+        let epoch = self.rights.epoch();
         for ticket in tickets {
-            if let Err(error) = self.md.cancel_right(life, ticket) {
+            if let Err(error) = self.md.cancel_right(epoch, ticket) {
                 tracing::debug!(%error, "an ask could not be taken back");
-                self.rights.end_life(life);
+                self.rights.end_epoch(epoch);
             }
         }
     }

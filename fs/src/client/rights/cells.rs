@@ -2,7 +2,7 @@
 //!
 //! Boxes of two ranks (somebody declared the object anew) cannot be compared cell by cell: they are taken to
 //! overlap, never to cover each other, and taking one out of the other leaves nothing. A mount may always
-//! believe to have less than the home believes. Pure.
+//! believe to have less than the lock server believes. Pure.
 
 use slabfs_mdserver::api::{MAX_RIGHT_BOXES, RightArea};
 use slabfs_model::{Coords, Region};

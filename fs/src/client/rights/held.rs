@@ -3,7 +3,7 @@
 //! What holds:
 //!
 //! - Nothing begins that is not held, and nothing ends up running in what is *closing*: who takes something
-//!   back closes it first, waits for what runs there, and takes it out before the home is told.
+//!   back closes it first, waits for what runs there, and takes it out before the lock server is told.
 //! - Those who wait begin in the moment in which what they wait for is granted, so before anybody can close it.
 //! - Pages of mappings exist only under a right on all of the object, in the mode that the first of them was
 //!   handed out for ([`Held::page_mode`]). `out` says that there may be some. The kernel's own reads and writes
@@ -11,7 +11,7 @@
 //!   door they wait, and no drop is begun then (docs/decisions/rights.md, "Mapped pages").
 //! - So does what sets the size: the kernel sends no page back until it has ended, so the drop waits for it.
 //! - A write of a program runs in bytes of which the kernel has no page, and no page of them is handed out, or on its
-//!   way back, while it runs: see `beside_pages`.
+//!   way back, while it runs: see `page_overlap`.
 //!
 //! "Used" is what operations of programs touched lately: it stays when more is given than has to be. Lately is
 //! counted in givings, not in time: who does not use what others ask for again and again gives all of it.
@@ -384,7 +384,7 @@ impl Held {
     }
 
     /// Takes out what was closed. If more may be given, also what nobody has used lately, but for what `more`
-    /// names. Says which cells have to be told to the home.
+    /// names. Says which cells have to be told to the lock server.
     pub(super) fn take_out(&mut self, closing: &Closing, more: Option<&Cells>) -> Cells {
         let held = match closing.keep {
             None => &self.read,

@@ -1,5 +1,5 @@
 //! Rights, as this mount has them: strict coherence with other mounts. docs/decisions/rights.md is the
-//! contract with the home; this is the mount's side of it.
+//! contract with the lock server; this is the mount's side of it.
 //!
 //! An operation *enters* an object before it takes any of its locks ([`Client::enter`]), with a mode and the
 //! cells it will touch, and leaves when its [`Op`] is dropped. What that comes to depends on the phase:
@@ -8,28 +8,28 @@
 //! |---|---|
 //! | off | does as it likes: the mount is in mode `commit` |
 //! | alone | is counted, and nothing else: no other strict mount is there |
-//! | shared | begins if what it needs is held, and else asks the home for it and waits |
-//! | closed | waits: a life is over, and the next one has not begun; what runs goes on into that |
+//! | shared | begins if what it needs is held, and else asks the lock server for it and waits |
+//! | closed | waits: an epoch is over, and the next one has not begun; what runs goes on into that |
 //!
 //! In all phases a program's write and the kernel's pages of the same bytes exclude each other: see
-//! `beside_pages`.
+//! `page_overlap`.
 //!
 //! The parts: `cells` sets of cells, `spans` of bytes; `held` what is held of one object, what runs and who waits;
 //! `state` that with what is asked and given (all pure, and driven by `model`, which searches what can happen);
 //! `needs` which cells a request needs; `op` entering and leaving; `ask` waiting and asking; `poll` the thread
-//! that hears of grants and recalls; `beside_pages` writes where the kernel has pages; `recall` the threads that take back and give; `reset` the end of a life.
+//! that hears of grants and recalls; `page_overlap` writes where the kernel has pages; `recall` the threads that take back and give; `reset` the end of an epoch.
 //!
 //! # Who waits for whom
 //!
-//! The poll waits for the home only, and for locks that are held for moments ([`Own`], never an object's).
+//! The poll waits for the lock server only, and for locks that are held for moments ([`Own`], never an object's).
 //! Recalls wait for operations that have begun, for the kernel to drop pages, and for servers; they hold no
 //! lock meanwhile and have threads of their own. An operation that has begun waits for servers, never for a
 //! right or for the kernel. An operation that has not begun holds nothing. So there is no circle.
 //!
 //! # What must not go apart
 //!
-//! The home knows exactly what this mount has, but for what is on its way; this mount may believe to have less,
-//! never more. So an area is taken out before the home is told; while it is being told nothing is asked of the
+//! The lock server knows exactly what this mount has, but for what is on its way; this mount may believe to have less,
+//! never more. So an area is taken out before the lock server is told; while it is being told nothing is asked of the
 //! same object; and a grant counts only if the ask that it answers is still there. A giving names the last
 //! grant that was heard of any object: what was granted later stays. An earlier one that comes after the giving
 //! does not count: what of it is left is not known.
@@ -38,11 +38,11 @@
 //! only if that is the answer to an ask that is on its way: it is looked at when there is none any more.
 
 mod ask;
-mod beside_pages;
 mod cells;
 mod held;
 mod needs;
 mod op;
+mod page_overlap;
 mod poll;
 mod recall;
 mod reset;
@@ -54,7 +54,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_mdserver::api::{Ino, RightSerial, RightsBegun, RightsLife};
+use slabfs_mdserver::api::{Ino, RightSerial, RightsBegun, RightsEpoch};
 
 use super::Client;
 use super::object::Object;
@@ -101,7 +101,7 @@ enum Phase {
 struct Clock {
     phase: AtomicU8,
     /// Sessions that were lost: what began before one was does not count after it.
-    turn: AtomicU64,
+    round: AtomicU64,
 }
 
 impl Clock {
@@ -123,8 +123,8 @@ impl Clock {
         self.phase.store(phase as u8, Ordering::SeqCst);
     }
 
-    fn turn(&self) -> u64 {
-        self.turn.load(Ordering::SeqCst)
+    fn round(&self) -> u64 {
+        self.round.load(Ordering::SeqCst)
     }
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Own {
     clock: Arc<Clock>,
     /// The object; its locks are not for everybody here.
     object: Mutex<Weak<Object>>,
-    /// Operations that began in a life alone; those that write are counted apart.
+    /// Operations that began in an epoch alone; those that write are counted apart.
     alone: AtomicUsize,
     writing: AtomicUsize,
     /// The kernel has asked for a page since the object was opened: writes are listed from then on.
@@ -147,9 +147,9 @@ pub(super) struct Own {
 /// The rights of one mount; see the module's head.
 pub(super) struct Rights {
     clock: Arc<Clock>,
-    /// The life of what is held; 0 between lives.
-    life: AtomicU64,
-    /// A life that is over has to be ended here.
+    /// The epoch of what is held; 0 between lives.
+    epoch: AtomicU64,
+    /// An epoch that is over has to be ended here.
     reset: AtomicBool,
     stopping: AtomicBool,
     owns: Mutex<HashMap<Ino, Arc<Own>>>,
@@ -185,9 +185,9 @@ impl Rights {
         let rights = Rights {
             clock: Arc::new(Clock {
                 phase: AtomicU8::new(Phase::Off as u8),
-                turn: AtomicU64::new(0),
+                round: AtomicU64::new(0),
             }),
-            life: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             reset: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             owns: Mutex::default(),
@@ -223,13 +223,13 @@ impl Rights {
         matches!(self.clock.phase(), Phase::Shared | Phase::Closed)
     }
 
-    /// Whether names may be kept: not while one life is over and the next one has not begun.
+    /// Whether names may be kept: not while one epoch is over and the next one has not begun.
     pub(super) fn keeps_names(&self) -> bool {
         self.clock.phase() == Phase::Shared
     }
 
-    fn life(&self) -> RightsLife {
-        RightsLife(self.life.load(Ordering::SeqCst))
+    fn epoch(&self) -> RightsEpoch {
+        RightsEpoch(self.epoch.load(Ordering::SeqCst))
     }
 
     fn stopping(&self) -> bool {
@@ -246,7 +246,7 @@ impl Rights {
         own.clone()
     }
 
-    /// An object is closed: nothing is held of it any more. The home will hear of it in its time.
+    /// An object is closed: nothing is held of it any more. The lock server will hear of it in its time.
     pub(super) fn disown(&self, own: &Arc<Own>) {
         let mut owns = self.owns.lock();
         let mut state = own.state.lock();
@@ -287,13 +287,13 @@ impl Rights {
         self.turned.notify_all();
     }
 
-    /// Begins a life in which nothing is held.
+    /// Begins an epoch in which nothing is held.
     pub(super) fn begin(&self, begun: RightsBegun) {
         {
             let mut line = self.line.lock();
-            *line = Line::of(begun.life);
+            *line = Line::of(begun.epoch);
         }
-        self.life.store(begun.life.0, Ordering::SeqCst);
+        self.epoch.store(begun.epoch.0, Ordering::SeqCst);
         self.clock.set(match begun.alone {
             true => Phase::Alone,
             false => Phase::Shared,
@@ -301,18 +301,18 @@ impl Rights {
         self.stir();
     }
 
-    /// A grant has been heard; false if its life is over.
-    fn hear(&self, life: RightsLife, serial: RightSerial) -> bool {
-        let counts = self.line.lock().hear(life, serial);
+    /// A grant has been heard; false if its epoch is over.
+    fn hear(&self, epoch: RightsEpoch, serial: RightSerial) -> bool {
+        let counts = self.line.lock().hear(epoch, serial);
         if counts {
             self.granted.fetch_add(1, Ordering::Relaxed);
         }
         counts
     }
 
-    /// The latest grant that was heard in a life, if that is not over.
-    fn heard(&self, life: RightsLife) -> Option<RightSerial> {
-        self.line.lock().heard(life)
+    /// The latest grant that was heard in an epoch, if that is not over.
+    fn heard(&self, epoch: RightsEpoch) -> Option<RightSerial> {
+        self.line.lock().heard(epoch)
     }
 
     /// Objects with rights.

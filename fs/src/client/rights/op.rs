@@ -15,7 +15,7 @@ use super::held::{By, OpId, Want};
 use super::spans::Span;
 use super::{Own, Phase, State};
 
-/// Before an ask that the home had no room for is made again.
+/// Before an ask that the lock server had no room for is made again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long an operation may take.
@@ -36,14 +36,14 @@ enum Kind {
     /// It began where nobody has to be asked, and is counted.
     Alone {
         own: Arc<Own>,
-        turn: u64,
+        round: u64,
         mode: RightMode,
     },
     /// It is listed, and has what it wants.
     Listed {
         own: Arc<Own>,
         id: OpId,
-        turn: u64,
+        round: u64,
         /// Nothing where nobody knows of rights.
         has: Option<Cells>,
         /// What the cells were made of.
@@ -62,16 +62,16 @@ impl Op {
     pub(in crate::client) fn covers(&self, now: Form, needs: impl FnOnce() -> Cells) -> bool {
         match &self.0 {
             Kind::Free => true,
-            Kind::Alone { own, turn, .. } => own.clock.turn() == *turn,
+            Kind::Alone { own, round, .. } => own.clock.round() == *round,
             Kind::Listed {
                 own,
-                turn,
+                round,
                 has,
                 form,
                 ..
             } => {
                 let covers = |area: &Cells| *form == Some(now) || area.covers(&needs());
-                own.clock.turn() == *turn && has.as_ref().is_none_or(covers)
+                own.clock.round() == *round && has.as_ref().is_none_or(covers)
             }
         }
     }
@@ -109,16 +109,16 @@ impl Own {
         if !self.clock.is_free() || stopped() {
             return None;
         }
-        let turn = self.clock.turn();
+        let round = self.clock.round();
         self.count(mode).fetch_add(1, Ordering::SeqCst);
-        // Whoever ends the life, or wants a page, says so first and looks at the count then.
+        // Whoever ends the epoch, or wants a page, says so first and looks at the count then.
         if !self.clock.is_free() || stopped() {
             self.leave_alone(mode);
             return None;
         }
         Some(Op(Kind::Alone {
             own: self.clone(),
-            turn,
+            round,
             mode,
         }))
     }
@@ -144,7 +144,7 @@ impl Own {
         self.alone.load(Ordering::SeqCst) > 0 || self.counts_writes()
     }
 
-    /// Whether operations run that are only counted, of a life alone that is over, in whose way it may be if no more
+    /// Whether operations run that are only counted, of an epoch alone that is over, in whose way it may be if no more
     /// than `keep` stays: nobody knows which cells they touch.
     pub(super) fn counts_against(&self, keep: Option<RightMode>) -> bool {
         match keep {
@@ -158,11 +158,11 @@ impl Own {
         self.writing.load(Ordering::SeqCst) > 0
     }
 
-    pub(super) fn listed(self: &Arc<Self>, id: OpId, turn: u64, want: &Want) -> Op {
+    pub(super) fn listed(self: &Arc<Self>, id: OpId, round: u64, want: &Want) -> Op {
         Op(Kind::Listed {
             own: self.clone(),
             id,
-            turn,
+            round,
             has: (self.clock.phase() != Phase::Off).then(|| want.area.clone()),
             form: None,
         })
@@ -170,12 +170,17 @@ impl Own {
 
     /// Begins what `want` wants without waiting.
     pub(super) fn try_enter(self: &Arc<Self>, want: &Want) -> Option<Op> {
-        let turn = self.clock.turn();
-        self.begin(&mut self.state.lock(), want, turn)
+        let round = self.clock.round();
+        self.begin(&mut self.state.lock(), want, round)
     }
 
     /// The same under the lock.
-    pub(super) fn begin(self: &Arc<Self>, state: &mut State, want: &Want, turn: u64) -> Option<Op> {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        state: &mut State,
+        want: &Want,
+        round: u64,
+    ) -> Option<Op> {
         if want.by == By::PageOut {
             // Writes are listed from now on; those that are only counted end first.
             self.paged.store(true, Ordering::SeqCst);
@@ -187,7 +192,7 @@ impl Own {
             true => state.held.begin_alone(want)?,
             false => state.held.begin(want)?,
         };
-        Some(self.listed(id, turn, want))
+        Some(self.listed(id, round, want))
     }
 }
 
@@ -197,7 +202,7 @@ impl Client {
     /// dropped. Whoever calls it holds no lock of an object, and is not needed by the kernel to go on.
     ///
     /// # Errors
-    /// `Withheld` after [`Client::others_timeout`]; those of the home.
+    /// `Withheld` after [`Client::others_timeout`]; those of the lock server.
     pub(in crate::client) fn enter(
         &self,
         object: &Object,
@@ -332,7 +337,7 @@ impl Client {
             span,
             area,
         };
-        let turn = own.clock.turn();
+        let round = own.clock.round();
         // The look at the form and the beginning under one lock. A grant that came between the two would let
         // the operation begin under a right whose form nobody has taken over; what was read ahead of that
         // right, and is of the epoch before it, would be believed. A grant that comes later gives the
@@ -342,7 +347,7 @@ impl Client {
         if state.form.is_some() {
             return None;
         }
-        Some(own.begin(&mut state, &want, turn)?.made_of(form))
+        Some(own.begin(&mut state, &want, round)?.made_of(form))
     }
 
     /// Whether nobody needs to know of an operation: the mount takes no part in rights, and no page is touched

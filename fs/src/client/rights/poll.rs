@@ -1,10 +1,10 @@
-//! The thread that hears what the home has to say. It waits for the home only.
+//! The thread that hears what the lock server has to say. It waits for the lock server only.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::{
-    Ino, MdError, RightEventKind, RightNews, RightTicket, RightsLife, Unflushed,
+    Ino, MdError, RightEventKind, RightNews, RightTicket, RightsEpoch, Unflushed,
 };
 
 use super::super::Client;
@@ -18,17 +18,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 const ALONE_AFTER: Duration = Duration::from_secs(5);
 
 impl Rights {
-    /// A session that is over says so by everything it answers: nothing is begun in this life any more. What
+    /// A session that is over says so by everything it answers: nothing is begun in this epoch any more. What
     /// comes then is for whoever finds that out for sure.
-    pub(super) fn suspend(&self, life: RightsLife) {
-        if life.0 != 0 && life == self.life() {
+    pub(super) fn suspend(&self, epoch: RightsEpoch) {
+        if epoch.0 != 0 && epoch == self.epoch() {
             self.clock.set(Phase::Closed);
         }
     }
 
-    /// A life is over: the polling thread is to end it here.
-    pub(super) fn end_life(&self, life: RightsLife) {
-        if life.0 != 0 && life == self.life() {
+    /// An epoch is over: the polling thread is to end it here.
+    pub(super) fn end_epoch(&self, epoch: RightsEpoch) {
+        if epoch.0 != 0 && epoch == self.epoch() {
             self.reset.store(true, Ordering::SeqCst);
         }
     }
@@ -37,37 +37,37 @@ impl Rights {
 impl Client {
     /// The thread; it runs until the client stops.
     pub(in crate::client) fn poll_rights(&self) {
-        let mut seen = (RightsLife::UNKNOWN, 0);
+        let mut seen = (RightsEpoch::UNKNOWN, 0);
         let mut only_since: Option<Instant> = None;
         while !self.rights.stopping() {
-            let life = self.rights.life();
-            if life == RightsLife::UNKNOWN {
+            let epoch = self.rights.epoch();
+            if epoch == RightsEpoch::UNKNOWN {
                 // Another session is being attached.
-                self.await_turn();
+                self.await_round();
                 continue;
             }
-            if seen.0 != life {
-                seen = (life, 0);
+            if seen.0 != epoch {
+                seen = (epoch, 0);
                 only_since = None;
             }
             if self.rights.reset.swap(false, Ordering::SeqCst) {
-                self.reset_rights(life);
+                self.reset_rights(epoch);
                 continue;
             }
             let wait = POLL.min(self.options.io_timeout / 2);
-            match self.md.right_events(life, seen.1, wait) {
+            match self.md.right_events(epoch, seen.1, wait) {
                 Ok(RightNews::Events(events)) => {
                     for event in events {
                         if event.number > seen.1 {
                             seen.1 = event.number;
-                            self.right_happened(life, event.kind);
+                            self.right_happened(epoch, event.kind);
                         }
                     }
                 }
-                Ok(RightNews::Reset) => self.reset_rights(life),
+                Ok(RightNews::Reset) => self.reset_rights(epoch),
                 Err(MdError::SessionLost) => {
-                    self.rights.suspend(life);
-                    self.await_turn();
+                    self.rights.suspend(epoch);
+                    self.await_round();
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no news of rights; trying again");
@@ -78,29 +78,29 @@ impl Client {
                 only_since = None;
             } else if only_since.get_or_insert_with(Instant::now).elapsed() > ALONE_AFTER {
                 only_since = None;
-                self.reset_rights(life);
+                self.reset_rights(epoch);
             }
         }
     }
 
-    /// Waits for another life, or for a moment.
-    fn await_turn(&self) {
+    /// Waits for another epoch, or for a moment.
+    fn await_round(&self) {
         let mut order = self.rights.turning.lock();
         if !self.rights.stopping() {
             self.rights.turned.wait_for(&mut order, PAUSE);
         }
     }
 
-    fn right_happened(&self, life: RightsLife, what: RightEventKind) {
+    fn right_happened(&self, epoch: RightsEpoch, what: RightEventKind) {
         match what {
             RightEventKind::Granted(grant) => match self.rights.find(grant.entry.attr.ino) {
-                Some(own) => self.granted(&own, life, grant),
+                Some(own) => self.granted(&own, epoch, grant),
                 None => {
-                    self.rights.hear(life, grant.serial);
+                    self.rights.hear(epoch, grant.serial);
                 }
             },
             RightEventKind::Refused(ticket) => self.refused(ticket),
-            RightEventKind::Recall(recall) => self.rights.recall(life, recall),
+            RightEventKind::Recall(recall) => self.rights.recall(epoch, recall),
             RightEventKind::Size { ino, question } => {
                 let told = self.md.tell_size(question, self.unflushed(ino));
                 if let Err(error) = told {
@@ -109,7 +109,7 @@ impl Client {
             }
             RightEventKind::Names { inos, change } => {
                 self.md.forget_names(&inos);
-                if let Err(error) = self.md.tell_forgot(life, Some(change)) {
+                if let Err(error) = self.md.tell_forgot(epoch, Some(change)) {
                     // It asks nobody twice: the session is over for it, or goes on without this change.
                     tracing::debug!(%error, "that names are forgotten was not heard");
                 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
-use slabfs_mdserver::api::{MdError, RightRecall, RightsLife};
+use slabfs_mdserver::api::{MdError, RightRecall, RightsEpoch};
 use slabfs_model::layout::boxes_of_run;
 
 use super::super::Client;
@@ -33,9 +33,9 @@ pub(super) type Work = VecDeque<Arc<Own>>;
 
 impl Rights {
     /// A recall was heard.
-    pub(super) fn recall(&self, life: RightsLife, recall: RightRecall) {
+    pub(super) fn recall(&self, epoch: RightsEpoch, recall: RightRecall) {
         self.recalled.fetch_add(1, Ordering::Relaxed);
-        if self.life() != life {
+        if self.epoch() != epoch {
             return;
         }
         // Of what is not open, or was not a moment ago, it is given like of anything else.
@@ -105,34 +105,34 @@ impl Client {
     }
 
     fn handle_recall(&self, own: &Arc<Own>, recall: RightRecall) {
-        let life = self.rights.life();
+        let epoch = self.rights.epoch();
         let closing = Closing {
             keep: recall.keep,
             area: Cells::from(&recall.area),
         };
-        if self.clear(own, &closing, life) {
+        if self.clear(own, &closing, epoch) {
             let mut kept = Cells::default();
             if let Some(object) = own.object() {
                 // What others do not want is not cut in two by a flush: a writer's box becomes one chunk.
                 match dirty_cells(&object) {
                     Some(dirty) if !dirty.overlaps(&closing.area) => kept = dirty,
-                    _ => self.bring_out_for_others(&object, life),
+                    _ => self.write_back_for_others(&object, epoch),
                 }
             }
             if let Some(object) = own.object() {
                 self.give_back_files(&object);
             }
-            self.give(own, &closing, &kept, life);
+            self.give(own, &closing, &kept, epoch);
         }
         let mut state = own.state.lock();
         state.held.reopen();
         own.changed.notify_all();
     }
 
-    /// Waits until nothing runs in what is closing and the kernel has no pages of it. False when the life is
+    /// Waits until nothing runs in what is closing and the kernel has no pages of it. False when the epoch is
     /// over.
-    fn clear(&self, own: &Arc<Own>, closing: &Closing, life: RightsLife) -> bool {
-        let over = || life != self.rights.life() || self.rights.stopping();
+    fn clear(&self, own: &Arc<Own>, closing: &Closing, epoch: RightsEpoch) -> bool {
+        let over = || epoch != self.rights.epoch() || self.rights.stopping();
         let mut state = own.state.lock();
         while state.is_asking() && !over() {
             own.changed.wait(&mut state);
@@ -161,8 +161,8 @@ impl Client {
         own: &'a Arc<Own>,
         mut state: MutexGuard<'a, State>,
     ) -> MutexGuard<'a, State> {
-        let turn = own.clock.turn();
-        while state.held.has_pages() && turn == own.clock.turn() {
+        let round = own.clock.round();
+        while state.held.has_pages() && round == own.clock.round() {
             state = self.drop_once(own, state, Span::ALL);
         }
         state
@@ -179,7 +179,7 @@ impl Client {
         state.held.drop_begins(span);
         own.changed.notify_all();
         drop(state);
-        if let Some(caches) = self.life.caches() {
+        if let Some(caches) = self.lease.caches() {
             caches.drop_pages(own.ino, span.from..span.to);
         }
         let mut state = own.state.lock();
@@ -190,15 +190,15 @@ impl Client {
         state
     }
 
-    /// Flushes all of an object. What cannot be brought out in time is given up, and its handles are told.
-    pub(super) fn bring_out_for_others(&self, object: &Arc<Object>, life: RightsLife) {
+    /// Flushes all of an object. What cannot be written back in time is given up, and its handles are told.
+    pub(super) fn write_back_for_others(&self, object: &Arc<Object>, epoch: RightsEpoch) {
         let until = Instant::now() + self.options.io_timeout;
         while object.is_dirty() || object.grown.load(Ordering::Acquire) > 0 {
             // One flush is enough: where it matters nothing runs. Elsewhere something may.
             let Err(error) = self.flush_object(object, Scope::All) else {
                 return;
             };
-            if life.0 != 0 && life != self.rights.life() {
+            if epoch.0 != 0 && epoch != self.rights.epoch() {
                 return;
             }
             if error.is_loss() {
@@ -219,11 +219,11 @@ impl Client {
         object.blame(error);
     }
 
-    /// Takes out what is closing and more, but nothing of `kept`, and tells the home.
-    fn give(&self, own: &Arc<Own>, closing: &Closing, kept: &Cells, life: RightsLife) {
+    /// Takes out what is closing and more, but nothing of `kept`, and tells the lock server.
+    fn give(&self, own: &Arc<Own>, closing: &Closing, kept: &Cells, epoch: RightsEpoch) {
         let (given, serial) = {
             let mut state = own.state.lock();
-            let Some(serial) = self.rights.heard(life) else {
+            let Some(serial) = self.rights.heard(epoch) else {
                 return;
             };
             (state.take_out(closing, kept, serial), serial)
@@ -236,11 +236,11 @@ impl Client {
         }
         let gives = givings(own.ino, closing, &given, serial);
         self.rights.given.fetch_add(1, Ordering::Relaxed);
-        while life == self.rights.life() && !self.rights.stopping() {
-            match self.md.give_rights(life, gives.clone()) {
+        while epoch == self.rights.epoch() && !self.rights.stopping() {
+            match self.md.give_rights(epoch, gives.clone()) {
                 Ok(()) => return,
                 Err(MdError::SessionLost) => {
-                    self.rights.suspend(life);
+                    self.rights.suspend(epoch);
                     return self.suspect();
                 }
                 Err(error) => {

@@ -1,21 +1,21 @@
 //! What a mount knows of its rights on one object: what it holds, what it has asked for, what it is to give, and
 //! how far it has heard of grants. Pure: the threads that wait and send are in `ask`, `recall` and `reset`.
 //!
-//! What holds: this mount may believe to have less than the home believes, never more (the module above tells
+//! What holds: this mount may believe to have less than the lock server believes, never more (the module above tells
 //! how the two are kept together).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use slabfs_mdserver::api::{
-    Entry, Ino, RightArea, RightAsk, RightGive, RightGrant, RightKept, RightMode, RightRecall,
-    RightSerial, RightTicket, RightsLife,
+    Entry, Ino, RightArea, RightAsk, RightGive, RightGrant, RightHeld, RightMode, RightRecall,
+    RightSerial, RightTicket, RightsEpoch,
 };
 
 use super::cells::Cells;
 use super::held::{By, Closing, Held, Want};
 
-/// Most areas of one object that are taken along into the next life.
+/// Most areas of one object that are taken along into the next epoch.
 const MOST_KEPT: usize = 4;
 
 /// See the module's head.
@@ -37,7 +37,7 @@ pub(super) struct State {
     pub(super) gave: RightSerial,
     /// The form that came with the last grant, until it is taken over.
     pub(super) form: Option<Arc<Entry>>,
-    /// The object is gone, as the home says.
+    /// The object is gone, as the lock server says.
     pub(super) refused: bool,
 }
 
@@ -119,7 +119,7 @@ impl State {
         self.asks.iter().any(|ask| ask.in_air)
     }
 
-    /// Asks that are queued at the home and that nobody waits for any more; they are taken out.
+    /// Asks that are queued at the lock server and that nobody waits for any more; they are taken out.
     pub(super) fn take_idle_asks(&mut self) -> Vec<RightTicket> {
         let needed = |ask: &Asked| {
             ask.in_air
@@ -138,7 +138,7 @@ impl State {
         idle
     }
 
-    /// Takes in a grant, if its life is not over (`heard`); those that waited for it begin. One that nobody
+    /// Takes in a grant, if its epoch is not over (`heard`); those that waited for it begin. One that nobody
     /// remembers counts for nothing, and so does one of which it is not known what is left: who waits for it
     /// asks again.
     pub(super) fn granted(&mut self, heard: bool, grant: RightGrant) {
@@ -150,34 +150,34 @@ impl State {
         if grant.serial <= self.gave {
             return;
         }
-        let newer = |form: &Arc<Entry>| grant.entry.attr.change >= form.attr.change;
-        if self.form.as_ref().is_none_or(newer) {
+        let overlay = |form: &Arc<Entry>| grant.entry.attr.change >= form.attr.change;
+        if self.form.as_ref().is_none_or(overlay) {
             self.form = Some(Arc::new(grant.entry));
         }
         self.held.grant(grant.mode, &Cells::from(&grant.area));
     }
 
-    /// Takes out what is closing and more, but nothing of `kept`. `heard`: the last grant of any object. Where
-    /// nothing is left all is said to be given: the home may believe that there is more (of an object that was
+    /// Takes out what is closing and more, but nothing of `held`. `heard`: the last grant of any object. Where
+    /// nothing is left all is said to be given: the lock server may believe that there is more (of an object that was
     /// closed a moment ago, say), and would recall it box by box.
     pub(super) fn take_out(
         &mut self,
         closing: &Closing,
-        kept: &Cells,
+        held: &Cells,
         heard: RightSerial,
     ) -> Cells {
         self.gave = heard;
-        let given = self.held.take_out(closing, Some(kept));
+        let given = self.held.take_out(closing, Some(held));
         match self.held.has_any(closing.keep) {
             true => given,
             false => Cells::All,
         }
     }
 
-    /// A life is over; nothing begins, and of what was asked and recalled in it nothing is left to do. `alone`:
-    /// in that life everything was held.
-    pub(super) fn end_life(&mut self, alone: bool) {
-        // An ask that is on its way is answered in a life that is over.
+    /// An epoch is over; nothing begins, and of what was asked and recalled in it nothing is left to do. `alone`:
+    /// in that epoch everything was held.
+    pub(super) fn end_epoch(&mut self, alone: bool) {
+        // An ask that is on its way is answered in an epoch that is over.
         self.recalls.clear();
         self.asks.clear();
         if alone {
@@ -188,23 +188,23 @@ impl State {
         }
     }
 
-    /// What of the object goes into the next life, where something runs that nobody waits for: all that is held.
+    /// What of the object goes into the next epoch, where something runs that nobody waits for: all that is held.
     /// Nothing where that does not fit: it is waited for then.
-    pub(super) fn kept(&self, ino: Ino) -> Option<Vec<RightKept>> {
-        let kept = |(mode, area)| RightKept { ino, mode, area };
-        let kept: Vec<RightKept> = self.held.to_wire().into_iter().map(kept).collect();
-        (self.open && kept.len() <= MOST_KEPT).then_some(kept)
+    pub(super) fn held(&self, ino: Ino) -> Option<Vec<RightHeld>> {
+        let held = |(mode, area)| RightHeld { ino, mode, area };
+        let held: Vec<RightHeld> = self.held.to_wire().into_iter().map(held).collect();
+        (self.open && held.len() <= MOST_KEPT).then_some(held)
     }
 
-    /// Nothing is held, and the home has heard so.
-    pub(super) fn begin_life(&mut self) {
+    /// Nothing is held, and the lock server has heard so.
+    pub(super) fn begin_epoch(&mut self) {
         self.held.lose();
-        self.begin_with_kept();
+        self.begin_with_held();
     }
 
-    /// What is held by now was held in the life before, and the home has heard so. It is less than was said where
-    /// the object was closed meanwhile, and nothing of what was recalled in the life before is left to do.
-    pub(super) fn begin_with_kept(&mut self) {
+    /// What is held by now was held in the epoch before, and the lock server has heard so. It is less than was said where
+    /// the object was closed meanwhile, and nothing of what was recalled in the epoch before is left to do.
+    pub(super) fn begin_with_held(&mut self) {
         self.recalls.clear();
         self.held.reopen();
         self.gave = RightSerial::default();
@@ -212,7 +212,7 @@ impl State {
 
     /// The session is another one: what was under way in the name of the old one does not count.
     pub(super) fn begin_session(&mut self) {
-        self.begin_life();
+        self.begin_epoch();
         self.old_work = self.working;
         self.asks.clear();
         self.form = None;
@@ -252,33 +252,33 @@ pub(super) fn givings(
     given.to_wire().into_iter().map(give).collect()
 }
 
-/// The latest grant of any object that was heard in a life.
+/// The latest grant of any object that was heard in an epoch.
 #[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Line {
-    life: u64,
+    epoch: u64,
     heard: RightSerial,
 }
 
 impl Line {
-    /// At the beginning of a life.
-    pub(super) fn of(life: RightsLife) -> Line {
+    /// At the beginning of an epoch.
+    pub(super) fn of(epoch: RightsEpoch) -> Line {
         Line {
-            life: life.0,
+            epoch: epoch.0,
             heard: RightSerial::default(),
         }
     }
 
-    /// A grant has been heard; false if its life is over.
-    pub(super) fn hear(&mut self, life: RightsLife, serial: RightSerial) -> bool {
-        let counts = self.life == life.0;
+    /// A grant has been heard; false if its epoch is over.
+    pub(super) fn hear(&mut self, epoch: RightsEpoch, serial: RightSerial) -> bool {
+        let counts = self.epoch == epoch.0;
         if counts {
             self.heard = self.heard.max(serial);
         }
         counts
     }
 
-    /// The latest grant that was heard in a life, if that is not over.
-    pub(super) fn heard(&self, life: RightsLife) -> Option<RightSerial> {
-        (self.life == life.0).then_some(self.heard)
+    /// The latest grant that was heard in an epoch, if that is not over.
+    pub(super) fn heard(&self, epoch: RightsEpoch) -> Option<RightSerial> {
+        (self.epoch == epoch.0).then_some(self.heard)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slabfs_mdserver::api::{RightArea, RightMode, RightRecall, RightsBegun, RightsLife};
+use slabfs_mdserver::api::{RightArea, RightMode, RightRecall, RightsBegun, RightsEpoch};
 use slabfs_model::ObjectId;
 
 use super::Rights;
@@ -15,7 +15,7 @@ use super::state::State;
 #[test]
 fn what_is_opened_again_stays_when_its_forerunner_goes() {
     let rights = Rights::new(Some(RightsBegun {
-        life: RightsLife(1),
+        epoch: RightsEpoch(1),
         alone: false,
     }));
     let ino = ObjectId(7);

@@ -9,7 +9,7 @@ const ROWS: u64 = 64;
 const COLUMNS: u64 = 8;
 
 /// What the metadata service has: a version, the records, and what each commit did.
-struct Home {
+struct Service {
     version: Version,
     tiling: Tiling<Stored>,
     next: u64,
@@ -31,7 +31,7 @@ fn record(order: u64, region: &Region) -> Record<Stored> {
     }
 }
 
-impl Home {
+impl Service {
     fn commit(&mut self, region: &Region) {
         let record = record(self.next, region);
         let hidden = self.tiling.shadowed_by(&record);
@@ -44,7 +44,7 @@ impl Home {
         self.version = Version(self.version.0 + 1);
     }
 
-    fn reply(&self, known: Version, near: Option<Near>) -> TilingReply {
+    fn reply(&self, known: Version, wanted: Option<WantedPart>) -> TilingReply {
         if known == self.version {
             return TilingReply::Unchanged {
                 version: self.version,
@@ -65,7 +65,7 @@ impl Home {
             };
         }
         let cells = Coords::from_slice(&[ROWS, COLUMNS]);
-        match near {
+        match wanted {
             None => TilingReply::Whole {
                 version: self.version,
                 generation: 0,
@@ -73,8 +73,8 @@ impl Home {
                 records: self.tiling.iter().cloned().collect(),
                 more: false,
             },
-            Some(near) => {
-                let region = self.tiling.window(&near.region, &cells, 4);
+            Some(wanted) => {
+                let region = self.tiling.window(&wanted.region, &cells, 4);
                 let orders = self.tiling.orders_within(&region);
                 TilingReply::Part {
                     version: self.version,
@@ -139,19 +139,19 @@ proptest! {
         steps in prop::collection::vec(step(), 1..60),
         log in 0usize..6,
     ) {
-        let mut home = Home {
+        let mut service = Service {
             version: Version(1),
             tiling: Tiling::new(2),
             next: 0,
             steps: Vec::new(),
             log,
         };
-        first.iter().for_each(|region| home.commit(region));
+        first.iter().for_each(|region| service.commit(region));
         let mut chunks = Chunks::default();
         for step in steps {
             let region = match step {
                 Step::Commit(region) => {
-                    home.commit(&region);
+                    service.commit(&region);
                     continue;
                 }
                 Step::Outdate => {
@@ -162,16 +162,16 @@ proptest! {
                 Step::ReadAll => None,
             };
             let need = region.as_ref().map_or(Need::All, Need::Within);
-            let least = home.version;
+            let least = service.version;
             let mut asked = 0;
             while chunks.version.is_none_or(|version| version < least) || !chunks.has(need) {
-                let (known, near) = chunks.question(least, 2, need, 1000);
-                chunks.answered(known, 2, home.reply(known, near)).unwrap();
+                let (known, wanted) = chunks.question(least, 2, need, 1000);
+                chunks.answered(known, 2, service.reply(known, wanted)).unwrap();
                 asked += 1;
                 prop_assert!(asked <= 2, "a version, and a place");
             }
             let region = region.unwrap_or_else(|| Region::whole(&[ROWS, COLUMNS]));
-            prop_assert_eq!(shown(&chunks.tiling, &region), shown(&home.tiling, &region));
+            prop_assert_eq!(shown(&chunks.tiling, &region), shown(&service.tiling, &region));
         }
     }
 }
@@ -220,7 +220,7 @@ fn what_was_used_least_recently_is_forgotten() {
     let weight = all[0].read().weight();
     tilings.weigh(ObjectId(1), &all[0], weight);
     assert_eq!(tilings.gauges(), (1, each as usize));
-    let life = tilings.life();
+    let epoch = tilings.epoch();
     tilings.clear();
-    assert_eq!((tilings.gauges(), tilings.life() - life), ((0, 0), 1));
+    assert_eq!((tilings.gauges(), tilings.epoch() - epoch), ((0, 0), 1));
 }

@@ -238,8 +238,8 @@ impl Number for f64 {
         let value = match value {
             Wide::Float(value) => value,
             Wide::Int(value) => {
-                let near = value as f64;
-                (near as i128 == value).then_some(near)?
+                let wanted = value as f64;
+                (wanted as i128 == value).then_some(wanted)?
             }
         };
         out.copy_from_slice(&value.to_le_bytes());
@@ -257,12 +257,12 @@ impl Number for f32 {
     fn store(value: Wide, out: &mut [u8]) -> Option<()> {
         let value = match value {
             Wide::Float(value) => {
-                let near = value as f32;
-                (near.is_finite() || !value.is_finite()).then_some(near)?
+                let wanted = value as f32;
+                (wanted.is_finite() || !value.is_finite()).then_some(wanted)?
             }
             Wide::Int(value) => {
-                let near = value as f32;
-                (near as i128 == value).then_some(near)?
+                let wanted = value as f32;
+                (wanted as i128 == value).then_some(wanted)?
             }
         };
         out.copy_from_slice(&value.to_le_bytes());

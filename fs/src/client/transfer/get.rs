@@ -10,8 +10,8 @@ use super::super::Client;
 use super::super::committed::{Committed, Laid};
 use super::super::error::FsError;
 use super::super::geometry::Geometry;
-use super::super::newer::Newer;
 use super::super::object::Object;
+use super::super::overlay::Overlay;
 use super::convert::Conversion;
 use super::core::Begun;
 use super::put::{first_away, note_away};
@@ -21,7 +21,7 @@ use super::run::{Group, Hold, Verdict};
 struct Item<'a> {
     object: &'a Object,
     geometry: &'a Geometry,
-    newer: Newer,
+    overlay: Overlay,
     plan: Committed,
     laid: Option<Laid>,
     /// It lies in so many parts that it takes several requests of its own.
@@ -122,7 +122,7 @@ impl Client {
         let mut item = Item {
             object,
             geometry,
-            newer: Newer::default(),
+            overlay: Overlay::default(),
             plan: Committed::default(),
             laid: None,
             many: false,
@@ -132,10 +132,10 @@ impl Client {
         if begun.plan.bounds.is_none() {
             return item;
         }
-        item.newer = self.newer(object, geometry, object.size(geometry), slab);
+        item.overlay = self.overlay(object, geometry, object.size(geometry), slab);
         let planned = begun.plan.memory.outward().and_then(|convert| {
             item.convert = convert;
-            if item.newer.covers {
+            if item.overlay.covers {
                 return Ok(());
             }
             item.many = !self.plan_if_few(object, geometry, slab, &mut item.plan)?;
@@ -146,7 +146,7 @@ impl Client {
         });
         match planned {
             Ok(()) => {
-                item.laid = (!item.newer.covers && !item.many).then(|| item.plan.lay(slab));
+                item.laid = (!item.overlay.covers && !item.many).then(|| item.plan.lay(slab));
             }
             Err(error) => item.verdict = Some(Verdict::from(error)),
         }
@@ -202,7 +202,7 @@ impl Client {
                     }
                 }
             };
-            let read = read.and_then(|()| self.paint_newer(&item.newer, slab, out));
+            let read = read.and_then(|()| self.paint_overlay(&item.overlay, slab, out));
             if let Err(error) = read {
                 if let FsError::Store(error) = &error {
                     note_away(&mut away, error);

@@ -1,7 +1,7 @@
 //! Reads of which some are batches: all of them as batches, so that one message a server is enough.
 //!
 //! A selection is one, too: a pattern of its packed bytes. Otherwise as in `get`: a look at what is newer on this mount,
-//! the committed bytes, the newer ones painted over them. What is newer beneath a batch was brought out before.
+//! the committed bytes, the newer ones painted over them. What is newer beneath a batch was written back before.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::super::Client;
 use super::super::batch::{Wanted, invalid_batch};
 use super::super::error::FsError;
 use super::super::geometry::Geometry;
-use super::super::newer::Newer;
 use super::super::object::Object;
+use super::super::overlay::Overlay;
 use super::convert::Conversion;
 use super::core::Begun;
 use super::get::deliver;
@@ -33,7 +33,7 @@ struct Item<'a> {
     /// All its bytes lie in these.
     boxes: Vec<Region>,
     /// Of a selection.
-    newer: Newer,
+    overlay: Overlay,
     convert: Option<Conversion>,
 }
 
@@ -123,14 +123,14 @@ impl Client {
                 packed: batch.packed.clone(),
                 base: batch.base,
                 boxes,
-                newer: Newer::default(),
+                overlay: Overlay::default(),
                 convert: None,
             });
         }
-        let mut newer = Newer::default();
+        let mut overlay = Overlay::default();
         if let Some(bounds) = &plan.bounds {
-            newer = self.newer(object, geometry, size, &plan.slab);
-            if !newer.covers {
+            overlay = self.overlay(object, geometry, size, &plan.slab);
+            if !overlay.covers {
                 boxes.push(bounds.clone());
             }
         }
@@ -144,7 +144,7 @@ impl Client {
             pattern: Arc::new(pattern),
             base: 0,
             boxes,
-            newer,
+            overlay,
             convert: plan.memory.outward()?,
         })
     }
@@ -199,7 +199,7 @@ impl Client {
         }
         for (at, item) in items.iter().enumerate() {
             if let (Ok(item), None) = (item, &verdicts[at])
-                && let Err(error) = self.paint_newer(&item.newer, &slabs[at], outs[at])
+                && let Err(error) = self.paint_overlay(&item.overlay, &slabs[at], outs[at])
             {
                 verdicts[at] = Some(Verdict::from(error));
             }

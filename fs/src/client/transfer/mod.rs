@@ -26,7 +26,7 @@
 //! - *Order.* Of transfers of one client on one object whose bounds overlap, one of them a write, the one
 //!   started earlier is done first. A read so sees a write that was started before it, waited for or not. Other
 //!   operations, plain reads and writes of a handle, see a transfer when it has ended.
-//! - *Whole.* Each transfer is seen whole, as each plain read and write is: it is listed with them (`whole`).
+//! - *RangeLocks.* Each transfer is seen whole, as each plain read and write is: it is listed with them (`whole`).
 //! - *Memory.* Nobody but the engine touches a buffer from `start` to the end, and nobody but the caller before
 //!   and after. A scope does not return before its transfers have ended.
 //! - *Bounds.* The bytes under way are bounded by `ClientOptions::transfer_limit`, threads by

@@ -5,7 +5,7 @@
 //! own result; chunks that are there already stay as they are when they are sent again.
 //!
 //! Dirty runs beneath are older and go when the bytes are where reads find them, as under every direct write
-//! (`beside`); no flush runs meanwhile, and streams with older bytes beneath were committed before.
+//! (`overlaps`); no flush runs meanwhile, and streams with older bytes beneath were committed before.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -19,15 +19,15 @@ use slabfs_objstore::StoreError;
 use slabfs_objstore::client::{WriteKind, WritePiece};
 
 use super::super::Client;
-use super::super::beside::Running;
 use super::super::committed::grid_parts;
 use super::super::error::FsError;
 use super::super::flush::{NewChunk, Scope, is_cut};
 use super::super::geometry::Geometry;
 use super::super::grid_io::GridChunk;
 use super::super::object::{Object, ends_of};
-use super::super::pass::Allowed;
+use super::super::overlap::Running;
 use super::super::payload::Slices;
+use super::super::permit::Allowed;
 use super::core::{Begun, Plan};
 use super::cut::{Part, as_boxes, cut};
 use super::put_batch::Sent;

@@ -12,8 +12,8 @@ use super::super::error::FsError;
 use super::super::flush::Scope;
 use super::super::geometry::Geometry;
 use super::super::object::Object;
+use super::super::range_lock::{RangeGuard, Touched};
 use super::super::rights::{By, Cells, Op, Span};
-use super::super::whole::{Touched, Turn};
 use super::super::{Client, FORM_TRIES};
 use super::core::Begun;
 use super::{get, get_batch, put};
@@ -54,7 +54,7 @@ pub(super) struct Hold<'a> {
     /// Of writes: no flush runs.
     _shared: Option<RwLockReadGuard<'a, ()>>,
     pub(super) geometry: RwLockReadGuard<'a, Geometry>,
-    _turn: Turn<'a>,
+    _range: RangeGuard<'a>,
     _op: Op,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn run(client: &Arc<Client>, batch: Vec<Begun>) {
         batch.into_iter().partition(|begun| begun.plan.writes);
     for (writes, items) in [(true, writes), (false, reads)] {
         let mut groups = grouped(writes, items);
-        client.bring_out_beneath(&mut groups);
+        client.write_back_beneath(&mut groups);
         if groups.len() > 1 {
             client.get_rights(&mut groups);
             groups = together(client, groups);
@@ -289,14 +289,14 @@ impl Group {
 }
 
 impl Client {
-    /// Brings out what is here and newer than what batches are to read: they go by the servers alone.
-    fn bring_out_beneath(&self, groups: &mut [Group]) {
+    /// writes back what is here and newer than what batches are to read: they go by the servers alone.
+    fn write_back_beneath(&self, groups: &mut [Group]) {
         for group in groups.iter_mut().filter(|group| !group.writes) {
             let object = group.object.clone();
             let beneath = |begun: &Begun| {
                 let batch = begun.plan.batch.as_ref();
                 let span = batch.and_then(|batch| batch.span);
-                span.is_some_and(|span| object.is_newer_here(span))
+                span.is_some_and(|span| object.has_overlay(span))
             };
             if !group.items.iter().any(beneath) {
                 continue;
@@ -345,14 +345,15 @@ impl Client {
         if self.lapsed() || object.gone.load(Ordering::Acquire) || self.form_due(object) {
             return None;
         }
-        let life = self.life();
+        let epoch = self.epoch();
         let needs = |geometry: &Geometry, size| group.needs(geometry, size);
         let op = self.enter_long_now(object, group.mode(), group.span(), &needs)?;
         let touched = group.touched(&*object.geometry.try_read()?);
-        let turn = object.whole.try_begin_all(group.writes, touched)?;
+        let range = object.range_locks.try_begin_all(group.writes, touched)?;
         let geometry = object.geometry.try_read()?;
         let size = object.size(&geometry);
-        if life != self.life() || !op.covers(geometry.form(size), || group.needs(&geometry, size)) {
+        if epoch != self.epoch() || !op.covers(geometry.form(size), || group.needs(&geometry, size))
+        {
             return None;
         }
         let shared = match group.writes {
@@ -364,7 +365,7 @@ impl Client {
         Some(Hold {
             _shared: shared,
             geometry,
-            _turn: turn,
+            _range: range,
             _op: op,
         })
     }
@@ -372,17 +373,17 @@ impl Client {
     /// Enters an object for a group. Whoever calls this has entered no other.
     fn hold<'a>(&self, object: &'a Object, group: &mut Group) -> Result<Hold<'a>, FsError> {
         for _ in 0..FORM_TRIES {
-            let life = self.admit(object)?;
+            let epoch = self.admit(object)?;
             if self.form_due(object) {
                 self.refresh(object)?;
             }
             let needs = |geometry: &Geometry, size| group.needs(geometry, size);
             let op = self.enter_long(object, group.mode(), group.span(), &needs)?;
             let touched = group.touched(&object.geometry.read());
-            let turn = object.whole.begin_all(group.writes, touched);
+            let range = object.range_locks.begin_all(group.writes, touched);
             let geometry = object.geometry.read();
             let size = object.size(&geometry);
-            if life != self.life()
+            if epoch != self.epoch()
                 || !op.covers(geometry.form(size), || group.needs(&geometry, size))
             {
                 continue;
@@ -400,7 +401,7 @@ impl Client {
             return Ok(Hold {
                 _shared: shared,
                 geometry,
-                _turn: turn,
+                _range: range,
                 _op: op,
             });
         }

@@ -1,7 +1,7 @@
 //! Flush: `close` of a file descriptor. What the handle wrote goes out, and an error that a write could not
 //! tell is told; then the process's record locks on the file end, as POSIX has it, whichever descriptor they
 //! were taken through. A lock of `flock` ends with the last descriptor of the open file, which the kernel
-//! tells after the `close` has returned; that it may be now, the home hears before. Nothing of all that:
+//! tells after the `close` has returned; that it may be now, the lock server hears before. Nothing of all that:
 //! answered at once; otherwise on the pool.
 
 use std::sync::Arc;

@@ -42,7 +42,7 @@ pub(in crate::mount) fn answer_from_memory(
     if has_mark(name) {
         return Some(reply);
     }
-    match shared.client.kept_name(directory, name) {
+    match shared.client.cached_name(directory, name) {
         None => return Some(reply),
         Some(Ok(entry)) => give(shared, &shared.shown(&entry), reply),
         Some(Err(FsError::Md(MdError::NotFound))) => reply.error(Errno::ENOENT),

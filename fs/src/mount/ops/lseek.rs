@@ -1,5 +1,5 @@
 //! Lseek: `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself. Hidden files, and files with a
-//! view, are all data. What programs have stored into mappings is data too, and the kernel does not bring it out
+//! view, are all data. What programs have stored into mappings is data too, and the kernel does not writes back
 //! before it asks, as it does before a read: so it is made to.
 
 use std::sync::Arc;

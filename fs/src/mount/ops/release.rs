@@ -28,7 +28,7 @@ fn end(shared: &Arc<Shared>, handle: u64, then: impl FnOnce() + Send + 'static) 
         Open::Text(_) | Open::Call(_) => true,
         Open::File(file) => {
             let locks = file.close(&shared.client);
-            shared.client.is_near() && !file.has_dirty() && !locks
+            shared.client.is_same_host() && !file.has_dirty() && !locks
         }
     };
     let end = {

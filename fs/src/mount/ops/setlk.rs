@@ -1,7 +1,7 @@
 //! Setlk: `fcntl` and `flock` take, change or give up a lock, and wait for it if they want to.
 //!
-//! Whoever waits is answered when the home has decided, from the thread that hears of it; no thread of the
-//! mount waits meanwhile. A signal takes the request back ([`crate::mount::interrupts`]), also SIGKILL. Where the home
+//! Whoever waits is answered when the lock server has decided, from the thread that hears of it; no thread of the
+//! mount waits meanwhile. A signal takes the request back ([`crate::mount::interrupts`]), also SIGKILL. Where the lock server
 //! is away, who is killed goes before it has decided (`killed.rs`): a lock that is granted after all ends with the file.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Wanted {
         }
     }
 
-    /// What the home is asked on what is open there, and through which open file.
+    /// What the lock server is asked on what is open there, and through which open file.
     pub(super) fn ask(
         &self,
         open: &Open,

@@ -6,7 +6,7 @@
 //! - it may have to wait for a right, a server, or for disks (`O_SYNC`): the bytes are copied and go to a pool;
 //! - the object is mapped through another inode: that one's pages are written back before and dropped
 //!   after (`Shared::change_bytes`);
-//! - the kernel has pages of what it writes: it waits until they are dropped (`client/rights/beside_pages.rs`);
+//! - the kernel has pages of what it writes: it waits until they are dropped (`client/rights/page_overlap.rs`);
 //! - it takes set-user-id off: the kernel forgets the mode before the write is answered.
 //!
 //! Writes that the kernel makes of mapped pages (`FUSE_WRITE_CACHE`) always have a place, whatever the
@@ -76,7 +76,7 @@ pub(in crate::mount) fn answer(
         }
     };
     // First of all: a loss after this is found by the write.
-    let life = how.by_kernel.then(|| shared.client.life());
+    let epoch = how.by_kernel.then(|| shared.client.epoch());
     if how.by_kernel && file.family.discards() {
         return reply.error(report("write", file.inode, &FsError::Lost.into()));
     }
@@ -96,15 +96,15 @@ pub(in crate::mount) fn answer(
             .ready_writer(how.append)
             .is_none_or(|writer| writer.may_block_write(offset, data.len()));
     if how.by_kernel && (waits || others) {
-        write_back(shared, &open, life, offset, data, (page, reply));
+        write_back(shared, &open, epoch, offset, data, (page, reply));
     } else if drop_setid.is_some() || waits || others {
         elsewhere(shared, &open, offset, data, how, drop_setid, reply);
     } else {
         let writer = file.ready_writer(how.append);
-        let tried = writer.map_or(Ok(None), |writer| writer.try_write(life, offset, data));
+        let tried = writer.map_or(Ok(None), |writer| writer.try_write(epoch, offset, data));
         match tried {
             Ok(None) if how.by_kernel => {
-                write_back(shared, &open, life, offset, data, (page, reply));
+                write_back(shared, &open, epoch, offset, data, (page, reply));
             }
             Ok(None) => elsewhere(shared, &open, offset, data, how, None, reply),
             Ok(Some(_)) => {
@@ -147,14 +147,14 @@ fn give(inode: u64, written: Outcome<u32>, reply: ReplyWrite) {
 fn write(
     shared: &Arc<Shared>,
     file: &OpenFile,
-    life: Option<u64>,
+    epoch: Option<u64>,
     offset: u64,
     data: &[u8],
     append: bool,
 ) -> Outcome<u32> {
     let writer = file.writer(&shared.client, append)?;
-    match life {
-        Some(life) => writer.write_page(life, offset, data)?,
+    match epoch {
+        Some(epoch) => writer.write_page(epoch, offset, data)?,
         None => writer.write(offset, data)?,
     };
     Ok(data.len() as u32)
@@ -164,7 +164,7 @@ fn write(
 fn write_back(
     shared: &Arc<Shared>,
     open: &Arc<Open>,
-    life: Option<u64>,
+    epoch: Option<u64>,
     offset: u64,
     data: &[u8],
     (page, reply): (Option<PageWrite>, ReplyWrite),
@@ -179,7 +179,7 @@ fn write_back(
             sync: false,
             drop_setid: None,
         };
-        let written = write(&worker, file, life, offset, &copied, how.append);
+        let written = write(&worker, file, epoch, offset, &copied, how.append);
         answer_after_drop(&worker, file, how, written, reply);
         drop(page);
     }));

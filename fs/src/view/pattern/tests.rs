@@ -83,7 +83,7 @@ fn an_empty_pattern_is_one_empty_part() {
 }
 
 #[test]
-fn parts_out_of_turn_end_it() {
+fn parts_out_of_order_end_it() {
     let many = vec![Batch::data(Place::after(1), Place::after(0), 1); 2 * PART_NODES + 1];
     let pattern = Pattern::new(&many, Unit::Bytes);
     let parts: Vec<Part> = pattern
@@ -97,7 +97,7 @@ fn parts_out_of_turn_end_it() {
     assert!(
         matches!(
             late,
-            Err(PatternError::OutOfTurn {
+            Err(PatternError::OutOfOrder {
                 first: 400,
                 expected: 200
             })
@@ -106,7 +106,7 @@ fn parts_out_of_turn_end_it() {
     );
     let over = gathering.take(parts[1].clone());
     assert!(
-        matches!(over, Err(PatternError::OutOfTurn { .. })),
+        matches!(over, Err(PatternError::OutOfOrder { .. })),
         "{over:?}"
     );
     assert_eq!(sent(&pattern), Ok(Some(pattern)));

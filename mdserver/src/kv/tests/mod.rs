@@ -1,12 +1,12 @@
 //! Tests of [`LocalKv`] as a whole: what it does with a directory in any state.
 
 mod before_the_index;
-mod beside;
 mod damage;
 mod disk_faults;
 mod index;
 mod index_faults;
 mod loads;
+mod moved;
 mod open;
 mod property;
 

@@ -482,7 +482,7 @@ proptest! {
     #[test]
     fn of_what_a_session_tells_it_loses_what_others_have_and_no_more(
         before in locks(),
-        told in locks(),
+        events in locks(),
     ) {
         let (mut table, at) = (Table::default(), place(1, LockKind::Record));
         let mode = |exclusive| if exclusive { Exclusive } else { Shared };
@@ -497,7 +497,7 @@ proptest! {
         let theirs = was(&table);
         // One owner tells; what more of them tell does not go against each other.
         let mut says = Spans::default();
-        for (_, first, last, exclusive) in told {
+        for (_, first, last, exclusive) in events {
             says.set(LockSpan { first, last }, Some(mode(exclusive)));
         }
         let tells = says.iter().map(|(span, mode)| {
@@ -513,7 +513,7 @@ proptest! {
             let one = LockSpan { first: byte, last: byte };
             let has = mode_of(&table, &at, 0, byte);
             let heard = says.within(one).next().map(|(_, mode)| mode);
-            prop_assert_eq!(has, heard, "home and session do not have the same");
+            prop_assert_eq!(has, heard, "lock server and session do not have the same");
             let worst = others.iter().filter_map(|&who| mode_of(&table, &at, who, byte));
             let go_together = |mode| worst.clone().all(|other| !conflicting(other, mode));
             prop_assert!(has.is_none_or(go_together), "given twice");

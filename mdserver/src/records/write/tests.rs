@@ -37,8 +37,8 @@ fn servers() -> impl Strategy<Value = Vec<ServerId>> {
 
 fn times() -> impl Strategy<Value = [Time; 4]> {
     let time = (any::<i64>(), 0..1_000_000_000u32, any::<bool>());
-    let time = time.prop_map(|(sec, nsec, near)| {
-        let sec = if near { sec % 2_000_000_000 } else { sec };
+    let time = time.prop_map(|(sec, nsec, wanted)| {
+        let sec = if wanted { sec % 2_000_000_000 } else { sec };
         Time { sec, nsec }
     });
     [time.clone(), time.clone(), time.clone(), time]

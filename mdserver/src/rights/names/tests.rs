@@ -1,4 +1,4 @@
-//! The home's list and what sessions keep, together, with every message as late as it likes: what a session answers
+//! The lock server's list and what sessions keep, together, with every message as late as it likes: what a session answers
 //! from what it keeps is what is so at that moment.
 
 use std::collections::VecDeque;
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use slabfs_model::{ObjectId, SessionId};
 
 use super::{BUSY, FEW, KEEP, MOST, MOST_WAITING, MOST_WAITING_OF_ONE, Names, SILENT, Touched};
-use crate::api::kept_names::{Asked, KeptNames, OwnChange};
-use crate::api::{Attr, Entry, Ino, Kind, Looked, Op, RightsLife, SetAttr, Time};
+use crate::api::name_cache::{Asked, NameCache, OwnChange};
+use crate::api::{Attr, Entry, Ino, Kind, Looked, Op, RightsEpoch, SetAttr, Time};
 
 const DIRECTORIES: usize = 3;
 const NAMES: usize = 2;
@@ -20,7 +20,7 @@ const SESSIONS: usize = 3;
 enum Step {
     /// A session asks for a name.
     Ask { by: usize, dir: usize, name: usize },
-    /// The home answers one of the questions: asks the list, and then reads.
+    /// The lock server answers one of the questions: asks the list, and then reads.
     Answer { which: usize },
     /// An answer arrives.
     Arrive { which: usize },
@@ -30,11 +30,11 @@ enum Step {
         dir: usize,
         name: Option<usize>,
     },
-    /// The home begins one of the changes that were sent.
+    /// The lock server begins one of the changes that were sent.
     Begin { which: usize },
     /// A session hears its next event.
     Hear { by: usize },
-    /// The home makes a change for which nobody is waited any more.
+    /// The lock server makes a change for which nobody is waited any more.
     Make { which: usize },
     /// The answer to a change that was made arrives.
     Made { which: usize },
@@ -63,10 +63,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..400)
 }
 
-/// A question on its way to the home, or its answer on the way back.
+/// A question on its way to the lock server, or its answer on the way back.
 struct Question {
     by: usize,
-    life: u64,
+    epoch: u64,
     dir: usize,
     name: usize,
     asked: Asked,
@@ -79,7 +79,7 @@ struct Change<'a> {
     dir: usize,
     name: Option<usize>,
     own: Option<OwnChange<'a>>,
-    /// It has begun at the home.
+    /// It has begun at the lock server.
     begun: bool,
     made: bool,
 }
@@ -135,9 +135,9 @@ fn touched(dir: usize) -> Touched {
 /// Runs steps; says how many answers were given from what is kept.
 fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
     let mut now = Instant::now();
-    let caches: Vec<KeptNames> = (0..SESSIONS).map(|_| KeptNames::default()).collect();
+    let caches: Vec<NameCache> = (0..SESSIONS).map(|_| NameCache::default()).collect();
     let mut lives = [1; SESSIONS];
-    let mut home = Names::new(LIFE);
+    let mut lock_server = Names::new(LIFE);
     let mut events: Vec<VecDeque<(Vec<Ino>, u64)>> = vec![VecDeque::new(); SESSIONS];
     let mut questions: Vec<Question> = Vec::new();
     let mut changes: Vec<Change<'_>> = Vec::new();
@@ -150,7 +150,7 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
         match *step {
             Step::Ask { by, dir, name } => questions.push(Question {
                 by,
-                life: lives[by],
+                epoch: lives[by],
                 dir,
                 name,
                 asked: caches[by].asked(),
@@ -160,10 +160,11 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
                 let waiting = questions.iter_mut().filter(|it| it.looked.is_none());
                 if let Some(question) = nth(waiting, which) {
                     let session = SessionId(question.by as u64);
-                    let life = RightsLife(lives[question.by]);
-                    // A session of which the home knows a later life asks in vain.
-                    let current = question.life == lives[question.by];
-                    let mut keep = |dir| current && home.keep(session, life, directory(dir), now);
+                    let epoch = RightsEpoch(lives[question.by]);
+                    // A session of which the lock server knows a later epoch asks in vain.
+                    let current = question.epoch == lives[question.by];
+                    let mut keep =
+                        |dir| current && lock_server.keep(session, epoch, directory(dir), now);
                     let keep_name = keep(question.dir);
                     let there = truth.names[question.dir][question.name];
                     let found = there.then(|| child(question.dir, question.name));
@@ -214,9 +215,9 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
                 let waiting = changes.iter_mut().filter(|it| !it.begun);
                 if let Some(change) = nth(waiting, which) {
                     let touched = touched(change.dir);
-                    home.begin(&touched);
+                    lock_server.begin(&touched);
                     let session = Some(SessionId(change.by as u64));
-                    for (session, (number, inos)) in home.tell(session, &touched, now) {
+                    for (session, (number, inos)) in lock_server.tell(session, &touched, now) {
                         events[session.0 as usize].push_back((inos, number));
                     }
                     change.begun = true;
@@ -225,15 +226,15 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
             Step::Hear { by } => {
                 if let Some((inos, number)) = events[by].pop_front() {
                     caches[by].forget(&inos);
-                    home.forgot(SessionId(by as u64), number);
+                    lock_server.forgot(SessionId(by as u64), number);
                 }
             }
             Step::Make { which } => {
-                let lives = |id: SessionId, life: RightsLife| lives[id.0 as usize] == life.0;
+                let lives = |id: SessionId, epoch: RightsEpoch| lives[id.0 as usize] == epoch.0;
                 let ready = changes.iter_mut().filter(|it| {
                     let by = Some(SessionId(it.by as u64));
                     let begun = it.begun && !it.made;
-                    begun && !home.has_to_wait(by, &touched(it.dir), now, lives)
+                    begun && !lock_server.has_to_wait(by, &touched(it.dir), now, lives)
                 });
                 let ready: Vec<&mut Change<'_>> = ready.collect();
                 if let Some(change) = nth(ready.into_iter(), which) {
@@ -245,7 +246,7 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
                         None => truth.set[change.dir] += 1,
                     }
                     change.made = true;
-                    home.end(&touched(change.dir));
+                    lock_server.end(&touched(change.dir));
                 }
             }
             Step::Made { which } => {
@@ -258,7 +259,7 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
                 caches[by].forget_all();
                 events[by].clear();
                 lives[by] += 1;
-                home.leave(SessionId(by as u64));
+                lock_server.leave(SessionId(by as u64));
             }
             Step::Wait { tenths } => now += Duration::from_millis(100 * tenths),
         }
@@ -275,7 +276,7 @@ fn nth<T>(of: impl Iterator<Item = T>, which: usize) -> Option<T> {
 }
 
 /// Whether all that a session would answer is so; how much that is.
-fn agrees(cache: &KeptNames, truth: &Truth) -> Result<usize, TestCaseError> {
+fn agrees(cache: &NameCache, truth: &Truth) -> Result<usize, TestCaseError> {
     let mut hits = 0;
     for dir in 0..DIRECTORIES {
         if let Some(kept) = cache.directory(directory(dir)) {
@@ -328,13 +329,14 @@ fn something_is_kept() {
 
 const A: SessionId = SessionId(1);
 const B: SessionId = SessionId(2);
-const LIFE: RightsLife = RightsLife(7);
+const LIFE: RightsEpoch = RightsEpoch(7);
 
 /// A change by `by`: who has to forget for it. They do so at once.
-fn told(names: &mut Names, by: SessionId, now: Instant) -> Vec<SessionId> {
+fn events(names: &mut Names, by: SessionId, now: Instant) -> Vec<SessionId> {
     names.begin(&touched(0));
-    let told = names.tell(Some(by), &touched(0), now);
-    told.into_iter()
+    let events = names.tell(Some(by), &touched(0), now);
+    events
+        .into_iter()
         .map(|(session, (number, _))| {
             assert!(names.forgot(session, number));
             session
@@ -343,7 +345,7 @@ fn told(names: &mut Names, by: SessionId, now: Instant) -> Vec<SessionId> {
 }
 
 fn waits(names: &mut Names, by: SessionId, now: Instant) -> bool {
-    names.has_to_wait(Some(by), &touched(0), now, |_, life| life == LIFE)
+    names.has_to_wait(Some(by), &touched(0), now, |_, epoch| epoch == LIFE)
 }
 
 #[test]
@@ -369,14 +371,14 @@ fn who_changes_keeps_and_others_forget() {
     for session in [A, B] {
         assert!(names.keep(session, LIFE, directory(0), now));
     }
-    assert_eq!(told(&mut names, A, now), [B]);
+    assert_eq!(events(&mut names, A, now), [B]);
     // While it goes on nobody keeps anything.
     assert!(!names.keep(A, LIFE, directory(0), now));
     names.end(&touched(0));
     // B has forgotten; A has not, nor has to for its own next change.
-    assert_eq!(told(&mut names, A, now), []);
+    assert_eq!(events(&mut names, A, now), []);
     names.end(&touched(0));
-    assert_eq!(told(&mut names, B, now), [A]);
+    assert_eq!(events(&mut names, B, now), [A]);
 }
 
 #[test]
@@ -387,15 +389,15 @@ fn what_is_moved_is_forgotten_by_who_moves_it_too() {
         directories: vec![directory(1)],
         moved: vec![directory(0)],
     };
-    let told = names.tell(Some(A), &moved, now);
-    assert_eq!(told[&A].1, [directory(0)]);
+    let events = names.tell(Some(A), &moved, now);
+    assert_eq!(events[&A].1, [directory(0)]);
 }
 
 #[test]
 fn a_directory_of_which_somebody_forgot_is_not_kept_for_a_moment() {
     let (mut names, now) = (Names::new(LIFE), Instant::now());
     assert!(names.keep(B, LIFE, directory(0), now));
-    told(&mut names, A, now);
+    events(&mut names, A, now);
     names.end(&touched(0));
     assert!(!names.keep(A, LIFE, directory(0), now + BUSY / 2));
     assert!(names.keep(A, LIFE, directory(0), now + BUSY));
@@ -405,10 +407,10 @@ fn a_directory_of_which_somebody_forgot_is_not_kept_for_a_moment() {
 fn permissions_end_by_themselves_and_with_their_lives() {
     let (mut names, now) = (Names::new(LIFE), Instant::now());
     assert!(names.keep(B, LIFE, directory(0), now));
-    assert_eq!(told(&mut names, A, now + KEEP), []);
+    assert_eq!(events(&mut names, A, now + KEEP), []);
     assert!(!waits(&mut names, A, now + KEEP));
     names.end(&touched(0));
-    assert!(names.keep(B, RightsLife(8), directory(0), now));
+    assert!(names.keep(B, RightsEpoch(8), directory(0), now));
     assert!(!waits(&mut names, A, now));
 }
 

@@ -61,7 +61,7 @@ struct Mount {
     heard: u64,
     early: BTreeMap<u64, Option<Granted>>,
     replies: VecDeque<Granted>,
-    events: VecDeque<Told>,
+    events: VecDeque<Event>,
     gives: VecDeque<Giving>,
 }
 
@@ -120,7 +120,7 @@ enum Do {
     Forget(usize),
     Gone(u64),
     Freeze(bool),
-    /// The home is started anew.
+    /// The lock server is started anew.
     Restart,
 }
 
@@ -257,12 +257,12 @@ impl World {
 
     /// Sends what the table has to say.
     fn hear(&mut self) {
-        for (session, told) in self.table.take_told() {
+        for (session, events) in self.table.take_events() {
             let session = session.0 as usize - 1;
-            match &told {
-                Told::Granted(granted) => self.granted(session, granted),
-                Told::Refused(_) => {}
-                Told::Recall(recall) => {
+            match &events {
+                Event::Granted(granted) => self.granted(session, granted),
+                Event::Refused(_) => {}
+                Event::Recall(recall) => {
                     for cell in cells_of(&Area::from_wire(&recall.area).unwrap()) {
                         let all = (session, recall.ino, cell, None);
                         assert!(!self.recalled.contains(&all), "recalled again");
@@ -270,28 +270,28 @@ impl World {
                         assert!(self.recalled.insert(this), "recalled again");
                     }
                 }
-                Told::Lost => panic!("lost track"),
+                Event::Lost => panic!("lost track"),
             }
-            self.mounts[session].events.push_back(told);
+            self.mounts[session].events.push_back(events);
         }
     }
 
     fn event(&mut self, session: usize, more: bool) {
         let mount = &mut self.mounts[session];
         match mount.events.front() {
-            Some(Told::Recall(recall)) if recall.serial.0 > mount.heard => return,
+            Some(Event::Recall(recall)) if recall.serial.0 > mount.heard => return,
             _ => {}
         }
         match mount.events.pop_front() {
-            Some(Told::Granted(granted)) => mount.grant(granted),
-            Some(Told::Recall(recall)) => {
+            Some(Event::Granted(granted)) => mount.grant(granted),
+            Some(Event::Recall(recall)) => {
                 let area = match more {
                     true => Area::All,
                     false => Area::from_wire(&recall.area).unwrap(),
                 };
                 mount.take(recall.ino, recall.keep, &area);
             }
-            Some(Told::Refused(_) | Told::Lost) | None => {}
+            Some(Event::Refused(_) | Event::Lost) | None => {}
         }
     }
 
@@ -319,12 +319,12 @@ impl World {
                 false => mount.replies.push_back(granted),
             }
         }
-        for told in std::mem::take(&mut mount.events) {
-            match told {
-                Told::Granted(granted) if which(granted.ino) => {
+        for events in std::mem::take(&mut mount.events) {
+            match events {
+                Event::Granted(granted) if which(granted.ino) => {
                     mount.early.insert(granted.serial.0, None);
                 }
-                told => mount.events.push_back(told),
+                events => mount.events.push_back(events),
             }
         }
         for early in mount.early.values_mut() {
@@ -371,8 +371,8 @@ impl World {
                         *known = (*known).max(had);
                     }
                 }
-                let events = mount.events.iter().filter_map(|told| match told {
-                    Told::Granted(granted) => Some(granted),
+                let events = mount.events.iter().filter_map(|events| match events {
+                    Event::Granted(granted) => Some(granted),
                     _ => None,
                 });
                 let early = mount.early.values().flatten();
@@ -381,7 +381,7 @@ impl World {
                         add(&mut known, granted);
                     }
                 }
-                assert_eq!(known, held, "home and session differ");
+                assert_eq!(known, held, "lock server and session differ");
             }
         }
     }
@@ -462,20 +462,20 @@ fn a_right_is_as_wide_as_nobody_objects() {
     assert_eq!(ask(&mut table, 1, Read, line(9, 1)), Some(RightArea::All));
     // Of the readers, just what the writer asks.
     assert_eq!(ask(&mut table, 2, Write, line(5, 2)), None);
-    let told = table.take_told();
-    assert_eq!(told.len(), 2);
-    for (_, told) in told {
-        let Told::Recall(recall) = told else {
-            panic!("{told:?}");
+    let events = table.take_events();
+    assert_eq!(events.len(), 2);
+    for (_, events) in events {
+        let Event::Recall(recall) = events else {
+            panic!("{events:?}");
         };
         assert_eq!(recall.keep, None);
         assert_eq!(Area::from_wire(&recall.area).unwrap(), line(5, 2));
     }
     table.give(id(0), INO, HEARD, None, &Area::All);
     table.give(id(1), INO, HEARD, None, &line(3, 100));
-    let told = table.take_told();
-    let [(_, Told::Granted(granted))] = &told[..] else {
-        panic!("{told:?}");
+    let events = table.take_events();
+    let [(_, Event::Granted(granted))] = &events[..] else {
+        panic!("{events:?}");
     };
     assert_eq!(
         granted.area,
@@ -493,13 +493,13 @@ fn boxes_of_another_rank_are_recalled_whole() {
     use RightMode::Write;
     ask(&mut table, 0, Write, line(0, 1));
     table.give(id(0), INO, HEARD, None, &line(4, 4));
-    table.take_told();
+    table.take_events();
     assert_eq!(ask(&mut table, 1, Write, area_of([0])), None);
     let recalled: Vec<Area> = table
-        .take_told()
+        .take_events()
         .into_iter()
-        .map(|(_, told)| match told {
-            Told::Recall(recall) => Area::from_wire(&recall.area).unwrap(),
+        .map(|(_, events)| match events {
+            Event::Recall(recall) => Area::from_wire(&recall.area).unwrap(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -508,7 +508,7 @@ fn boxes_of_another_rank_are_recalled_whole() {
     };
     assert!(holds_line(area, 0) && holds_line(area, 8) && !holds_line(area, 5));
     table.give(id(0), INO, HEARD, None, area);
-    assert!(matches!(table.take_told()[..], [(_, Told::Granted(_))]));
+    assert!(matches!(table.take_events()[..], [(_, Event::Granted(_))]));
 }
 
 fn holds_line(area: &Area, at: u64) -> bool {
@@ -520,22 +520,22 @@ fn what_has_many_boxes_is_recalled_before_it_is_lost_track_of() {
     let mut table = Table::default();
     ask(&mut table, 0, RightMode::Write, Area::All);
     for at in 0..MANY_BOXES as u64 {
-        assert!(table.take_told().is_empty());
+        assert!(table.take_events().is_empty());
         table.give(id(0), INO, HEARD, None, &line(2 * at + 1, 1));
     }
-    let told = table.take_told();
-    let [(_, Told::Recall(recall))] = &told[..] else {
-        panic!("{told:?}");
+    let events = table.take_events();
+    let [(_, Event::Recall(recall))] = &events[..] else {
+        panic!("{events:?}");
     };
     assert_eq!((&recall.area, recall.keep), (&RightArea::All, None));
     for at in MANY_BOXES as u64..TOO_MANY_BOXES as u64 {
-        assert!(table.take_told().is_empty());
+        assert!(table.take_events().is_empty());
         table.give(id(0), INO, HEARD, None, &line(2 * at + 1, 1));
     }
-    assert_eq!(table.take_told(), [(id(0), Told::Lost)]);
+    assert_eq!(table.take_events(), [(id(0), Event::Lost)]);
     // It may have anything until it has begun anew.
     assert_eq!(ask(&mut table, 1, RightMode::Read, line(1, 1)), None);
-    assert!(table.take_told().is_empty());
+    assert!(table.take_events().is_empty());
     table.forget(id(0));
-    assert!(matches!(table.take_told()[..], [(_, Told::Granted(_))]));
+    assert!(matches!(table.take_events()[..], [(_, Event::Granted(_))]));
 }

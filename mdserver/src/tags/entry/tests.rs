@@ -15,7 +15,7 @@ fn hits(range: &Range, tag: &Tag) -> bool {
 
 fn infix_hits(needle: &str, tag: &Tag) -> bool {
     let ranges = infix("k", needle);
-    hits(&untold("k"), tag) || ranges.iter().all(|range| hits(range, tag))
+    hits(&unseen("k"), tag) || ranges.iter().all(|range| hits(range, tag))
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_key_is_not_the_beginning_of_another() {
         prefix("ke", ""),
         suffix("ke", ""),
         between("ke", End::Open, End::With(&Value::Text("zzz".into()))),
-        untold("ke"),
+        unseen("ke"),
     ] {
         assert!(other.iter().all(|e| *e < range.from || *e >= range.to));
     }
@@ -90,7 +90,7 @@ fn long_values_are_cut_and_stay_candidates() {
     // A list cannot have more windows than one text.
     let many: Vec<String> = (0..1000).map(|n| format!("\"{}\"", n * 7919)).collect();
     let list = Tag::infer(&format!("[{}]", many.join(","))).unwrap();
-    assert!(hits(&untold("k"), &list));
+    assert!(hits(&unseen("k"), &list));
     assert!(entries(INO, &[("k", list)]).len() <= 2 + 2 * 1000);
 }
 
@@ -99,7 +99,7 @@ fn a_text_that_repeats_itself_has_all_its_windows() {
     let text = "ab".repeat(200) + "needle";
     let tag = Tag::text(text);
     assert!(infix_hits("needle", &tag));
-    assert!(!hits(&untold("k"), &tag));
+    assert!(!hits(&unseen("k"), &tag));
     // At the limit, over the members of a list, and beyond it.
     let members = |count: u32| {
         let members: Vec<_> = (0..count)
@@ -117,8 +117,8 @@ fn a_text_that_repeats_itself_has_all_its_windows() {
         let last = char::from_u32(0x1000 + count - 1).unwrap().to_string();
         assert!(infix_hits(&last, &tag), "{count}");
     }
-    assert!(!hits(&untold("k"), &members(60)));
-    assert!(hits(&untold("k"), &members(199)));
+    assert!(!hits(&unseen("k"), &members(60)));
+    assert!(hits(&unseen("k"), &members(199)));
 }
 
 #[test]

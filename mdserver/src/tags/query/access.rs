@@ -136,8 +136,8 @@ impl Test {
             Self::Like(Pattern::Infix(text)) => {
                 let windows = entry::infix(key, text);
                 if !windows.is_empty() {
-                    let told = Access::and(windows.into_iter().map(Access::Range));
-                    return Access::or([told, Access::Range(entry::untold(key))]);
+                    let seen = Access::and(windows.into_iter().map(Access::Range));
+                    return Access::or([seen, Access::Range(entry::unseen(key))]);
                 }
                 entry::has_key(key)
             }

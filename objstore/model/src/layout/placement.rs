@@ -94,7 +94,7 @@ pub fn object_server(object: ObjectId, servers: &[ServerId]) -> Option<ServerId>
 /// The server that a machine without one of its own uses: the same for all it writes, another one for
 /// other machines.
 #[must_use]
-pub fn near_server(host: &str, servers: &[ServerId]) -> Option<ServerId> {
+pub fn server_on_host(host: &str, servers: &[ServerId]) -> Option<ServerId> {
     object_server(ObjectId(xxh3_64(host.as_bytes())), servers)
 }
 
@@ -159,7 +159,7 @@ impl Blocks {
     }
 
     /// The block along an axis that holds a cell; the last one holds what lies beyond the extent.
-    fn part_of(&self, axis: usize, cell: u64) -> u64 {
+    fn wanted(&self, axis: usize, cell: u64) -> u64 {
         let (parts, extent) = (self.parts[axis], self.extents[axis]);
         if parts <= 1 {
             return 0;
@@ -184,7 +184,7 @@ impl Blocks {
     pub fn of_cell(&self, cell: &[u64]) -> usize {
         let along = cell.iter().take(self.parts.len()).enumerate();
         along.fold(0, |block, (axis, &cell)| {
-            block * self.parts[axis] + self.part_of(axis, cell)
+            block * self.parts[axis] + self.wanted(axis, cell)
         }) as usize
     }
 
@@ -192,7 +192,7 @@ impl Blocks {
     #[must_use]
     pub fn of_region(&self, region: &Region) -> Option<usize> {
         let whole = (0..region.rank().min(self.parts.len())).all(|axis| {
-            let part = self.part_of(axis, region.offset[axis]);
+            let part = self.wanted(axis, region.offset[axis]);
             region.end(axis) <= self.end_of(axis, part)
         });
         whole.then(|| self.of_cell(&region.offset))
@@ -203,7 +203,7 @@ impl Blocks {
     #[must_use]
     pub fn rows_end(&self, row: u64) -> Option<u64> {
         let cut_elsewhere = self.parts.iter().skip(1).any(|&parts| parts > 1);
-        (!cut_elsewhere).then(|| self.end_of(0, self.part_of(0, row)))
+        (!cut_elsewhere).then(|| self.end_of(0, self.wanted(0, row)))
     }
 
     /// A box of cells, split at the cuts: the parts, each with the number of its block, in row-major
@@ -230,7 +230,7 @@ impl Blocks {
         let mut out = SmallVec::new();
         let (mut at, end) = (region.offset[axis], region.end(axis));
         while at < end {
-            let next = self.end_of(axis, self.part_of(axis, at)).min(end);
+            let next = self.end_of(axis, self.wanted(axis, at)).min(end);
             let mut part = region.clone();
             part.offset[axis] = at;
             part.shape[axis] = next - at;

@@ -14,13 +14,13 @@ use crate::client::counters::touched;
 use crate::client::fanout::{
     Asker, Failure, Message, Request, Sorter, decode, encode, remote_messages,
 };
-use crate::client::loans::Lent;
+use crate::client::same_host::SameHostChunks;
 use crate::client::{Servers, Table};
 use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{ChunkSource, ChunkStore};
 use crate::wire::messages::{Answer, BatchFound, kind};
-use crate::wire::{Incoming, TRAILER, WireResult, told};
+use crate::wire::{Incoming, TRAILER, WireResult, read_trailer};
 
 /// The most bytes that are kept until others have come, but for those of one stage.
 const KEPT: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
@@ -274,7 +274,7 @@ impl<'a> Message<'a> for Read<'a, '_> {
         }
         let mut trailer = [0; TRAILER];
         incoming.read_vectored(&mut [IoSliceMut::new(&mut trailer)])?;
-        match told(&trailer) {
+        match read_trailer(&trailer) {
             Some(failed) => self.failed = failed.map(|e| (self.first(), e)),
             None => return Err(incoming.protocol("the end of a batch cannot be read")),
         }
@@ -292,8 +292,8 @@ impl<'a> Message<'a> for Read<'a, '_> {
             .collect()
     }
 
-    fn read_lent(&mut self, lent: &Lent) -> Result<(), Failure> {
-        self.read_from(lent)
+    fn read_same_host(&mut self, chunks_here: &SameHostChunks) -> Result<(), Failure> {
+        self.read_from(chunks_here)
     }
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {

@@ -169,7 +169,7 @@ impl<'a> Message<'a> for Write<'a> {
             kind: kind::WRITE_BATCH,
             control: encode(&BySession {
                 session: asker.session,
-                turn: asker.turn,
+                epoch: asker.epoch,
                 items: BatchWrites {
                     puts,
                     batches: self

@@ -35,9 +35,9 @@ fn is_there(rig: &Rig, ids: &[u64], data: &[u8]) {
     }
 }
 
-fn lend(rig: &Rig) {
+fn with_blanks(rig: &Rig) {
     for store in &rig.stores {
-        *store.lends.lock() = Some(tempfile::tempdir().unwrap());
+        *store.blanks_in.lock() = Some(tempfile::tempdir().unwrap());
     }
 }
 
@@ -48,7 +48,7 @@ fn filled(rig: &Rig) -> Vec<usize> {
 
 fn left(rig: &Rig) -> usize {
     let dirs = rig.stores.iter().filter_map(|store| {
-        let dir = store.lends.lock();
+        let dir = store.blanks_in.lock();
         Some(dir.as_ref()?.path().read_dir().unwrap().count())
     });
     dirs.sum()
@@ -61,7 +61,7 @@ fn large_chunks_are_written_to_files() {
     put(&rig, &[1, 2, 3, 4], &data).unwrap();
     is_there(&rig, &[1, 2, 3, 4], &data);
     assert_eq!(filled(&rig), [0; 4]);
-    lend(&rig);
+    with_blanks(&rig);
     put(&rig, &[11, 12, 13, 14, 15, 16, 17, 18], &data).unwrap();
     is_there(&rig, &[11, 12, 13, 14, 15, 16, 17, 18], &data);
     // Stores of this process take them as they are.
@@ -85,7 +85,7 @@ fn large_chunks_are_written_to_files() {
 fn what_is_not_taken_from_a_file_is_sent() {
     let rig = rig();
     let data = noise(LEN, 2);
-    lend(&rig);
+    with_blanks(&rig);
     rig.stores[2].refuses.store(true, Relaxed);
     put(&rig, &[1, 2, 3, 4], &data).unwrap();
     is_there(&rig, &[1, 2, 3, 4], &data);

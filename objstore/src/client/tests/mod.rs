@@ -3,7 +3,7 @@
 mod blank;
 mod failures;
 mod far;
-mod loans;
+mod same_host;
 mod sent;
 mod stages;
 

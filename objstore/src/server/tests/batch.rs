@@ -4,7 +4,7 @@ use slabfs_model::batch::{Batch, Flat, FlatNode, FlatWhat, MAX_NODES, Pattern, P
 use slabfs_model::{MAX_RANK, Region};
 
 use super::*;
-use crate::wire::{TRAILER, told};
+use crate::wire::{TRAILER, read_trailer};
 
 /// Every second pair of bytes of an object of 4 rows of 8.
 fn pairs() -> Flat {
@@ -55,7 +55,7 @@ fn read_all(
         return (answer, bytes, None);
     }
     let end: [u8; TRAILER] = bytes.split_off(bytes.len() - TRAILER).try_into().unwrap();
-    (answer, bytes, told(&end).unwrap())
+    (answer, bytes, read_trailer(&end).unwrap())
 }
 
 /// Batches, and nothing else.
@@ -146,7 +146,7 @@ fn pieces_enter_grid_chunks() {
     );
 }
 
-/// Several batches and whole chunks in one message: each in its turn, and nothing of a message that does not add up.
+/// Several batches and whole chunks in one message: each in its epoch, and nothing of a message that does not add up.
 #[test]
 fn several_batches_go_in_one_message() {
     let rig = rig();

@@ -4,8 +4,8 @@ mod batch;
 mod blank;
 mod heart;
 mod hostile;
-mod loans;
 mod puts;
+mod same_host;
 
 use std::{
     io::IoSlice,
@@ -90,7 +90,7 @@ impl Rig {
                     kind,
                     &BySession {
                         session,
-                        turn: 0,
+                        epoch: 0,
                         items,
                     },
                     payload,
@@ -253,7 +253,7 @@ fn a_store_that_panics_or_is_full() {
     let session = SessionId(3);
     let control = postcard::to_allocvec(&BySession {
         session,
-        turn: 0,
+        epoch: 0,
         items,
     })
     .unwrap();

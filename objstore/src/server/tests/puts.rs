@@ -28,7 +28,7 @@ impl House {
         let session = SessionId(3);
         let control = postcard::to_allocvec(&BySession {
             session,
-            turn: 0,
+            epoch: 0,
             items,
         })
         .unwrap();
@@ -161,7 +161,7 @@ fn nothing_stays_of_a_chunk_that_did_not_come_whole() {
         let items = &items;
         let control = postcard::to_allocvec(&BySession {
             session,
-            turn: 0,
+            epoch: 0,
             items,
         })
         .unwrap();

@@ -105,22 +105,24 @@ pub fn read(
 }
 
 /// What a store lends of a chunk, if it does.
-fn lent(
+fn in_file(
     store: &dyn ChunkStore,
     name: &ChunkName,
     form: &ChunkForm,
     slab: &Hyperslab,
 ) -> Option<Vec<u8>> {
-    let mut lent = None;
+    let mut in_file = None;
     let told = store
-        .lend(name, form, slab, &mut |part| {
+        .file_part(name, form, slab, &mut |part| {
             let mut bytes = vec![0xEE; part.len as usize];
-            part.file.read_exact_at(&mut bytes, part.at).expect("lent");
-            lent = Some(bytes);
+            part.file
+                .read_exact_at(&mut bytes, part.at)
+                .expect("in_file");
+            in_file = Some(bytes);
         })
-        .expect("lend");
-    assert_eq!(told, lent.is_some());
-    lent
+        .expect("part");
+    assert_eq!(told, in_file.is_some());
+    in_file
 }
 
 /// Writes a chunk to its file, as somebody does who was given it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slabfs_model::{Axis, Codec, Hyperslab, gather, scatter};
 
-use super::{Random, fill, form, free, grid, lent, noise, read, slices, smooth};
+use super::{Random, fill, form, free, grid, in_file, noise, read, slices, smooth};
 use crate::checksum::sums_of_blocks;
 use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
@@ -307,11 +307,11 @@ fn look(store: &dyn ChunkStore, random: &mut Random, world: &World) {
         })
         .expect("show");
     assert_eq!(told, shown, "{slab:?} of {name} is shown differently");
-    let lent = lent(store, &name, &model.form, &slab);
+    let in_file = in_file(store, &name, &model.form, &slab);
     allocated(store, random, &name, model);
     let fixed = matches!(name, ChunkName::Free(_));
     assert!(
-        lent.is_none_or(|bytes| fixed && bytes == want),
+        in_file.is_none_or(|bytes| fixed && bytes == want),
         "{slab:?} of {name} is lent differently"
     );
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::file::{self, FileChunk};
 use super::free::{require_free, require_volume};
-use super::index::Home;
+use super::index::Entry;
 use super::{LocalStore, SMALL};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
@@ -20,7 +20,7 @@ impl LocalStore {
     pub(super) fn blank_free(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
         require_free(name)?;
         let volume = require_volume(name, form)?;
-        if volume < SMALL || !form.codec.is_none() || self.home(name).is_some() {
+        if volume < SMALL || !form.codec.is_none() || self.entry(name).is_some() {
             return Ok(None);
         }
         let places = file::places(&self.new_head(name, form), volume);
@@ -43,7 +43,7 @@ impl LocalStore {
         let (name, form) = (blank.name.clone(), blank.form.clone());
         let path = self.directory.chunk_path(&name);
         let lock = self.lock(&name);
-        if self.home(&name).is_some() {
+        if self.entry(&name).is_some() {
             // It has come another way meanwhile; that it is the same is looked at there.
             drop(lock);
             let content = blank.content();
@@ -61,7 +61,7 @@ impl LocalStore {
             .map_err(|e| StoreError::from_io("rename", &path, &e))?;
         self.directory.note_change(&path);
         self.files.adopt(chunk);
-        self.index.write().set(&name, Home::File);
+        self.index.write().set(&name, Entry::File);
         Ok(())
     }
 }

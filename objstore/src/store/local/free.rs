@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::file::FileChunk;
 use super::file::head::{Encoding, Head};
-use super::index::Home;
+use super::index::Entry;
 use super::segment::Kind;
 use super::{LocalStore, SMALL, pieces};
 use crate::codec::coded::{Encoder, block_len};
@@ -44,16 +44,16 @@ impl LocalStore {
             )));
         }
         let _lock = self.lock(name);
-        match self.home(name) {
+        match self.entry(name) {
             None => {}
-            Some(home) => match self.check_resend(name, form, data) {
+            Some(entry) => match self.check_resend(name, form, data) {
                 // Most likely a kill cut its making short, and this is the resend. Whatever it was: here is
                 // all of it.
                 Err(StoreError::Damaged { detail, .. }) => {
                     tracing::warn!(
                         "{name} is put once more, as what is there is damaged: {detail}"
                     );
-                    if home == Home::File {
+                    if entry == Entry::File {
                         self.index.write().remove(name);
                         self.files.remove(name)?;
                     }
@@ -87,8 +87,8 @@ impl LocalStore {
             rest = tail;
             head == &**piece
         });
-        let sealed = match self.home(name) {
-            Some(Home::File) => self.files.get(name)?.read_lock(0, 0).head.sealed,
+        let sealed = match self.entry(name) {
+            Some(Entry::File) => self.files.get(name)?.read_lock(0, 0).head.sealed,
             _ => true,
         };
         if same && sealed {
@@ -118,7 +118,7 @@ impl LocalStore {
         let path = self.directory.chunk_path(name);
         let chunk = self.make_whole(&path, name, form, encoding, content)?;
         self.files.adopt(chunk);
-        self.index.write().set(name, Home::File);
+        self.index.write().set(name, Entry::File);
         Ok(())
     }
 
@@ -174,11 +174,11 @@ impl LocalStore {
                 ))
             })?;
         let _lock = self.lock(name);
-        match self.home(name) {
+        match self.entry(name) {
             None if at > 0 => Err(StoreError::Missing(name.clone())),
             None => self.begin_stream(name, form, data),
-            Some(Home::Small(_)) => Err(StoreError::Invalid(format!("{name} is sealed"))),
-            Some(Home::File) => {
+            Some(Entry::Small(_)) => Err(StoreError::Invalid(format!("{name} is sealed"))),
+            Some(Entry::File) => {
                 let chunk = self.files.get(name)?;
                 let mut state = chunk.write_lock();
                 if state.head.sealed {
@@ -219,7 +219,7 @@ impl LocalStore {
             return Err(error);
         }
         self.files.adopt(chunk);
-        self.index.write().set(name, Home::File);
+        self.index.write().set(name, Entry::File);
         Ok(())
     }
 
@@ -227,11 +227,11 @@ impl LocalStore {
         require_free(name)?;
         let volume = require_volume(name, form)?;
         let _lock = self.lock(name);
-        match self.home(name) {
+        match self.entry(name) {
             None => Err(StoreError::Missing(name.clone())),
             // Only sealed chunks are small.
-            Some(Home::Small(_)) => Ok(()),
-            Some(Home::File) => {
+            Some(Entry::Small(_)) => Ok(()),
+            Some(Entry::File) => {
                 let chunk = self.files.get(name)?;
                 self.seal_file(&chunk, form, volume)
             }

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use slabfs_model::Hyperslab;
 
 use super::extent::Extent;
-use super::index::Home;
+use super::index::Entry;
 use super::large::{clip_boxes, clip_rows};
 use super::segment::{Kind, Place};
 use super::small::{cleared, written};
@@ -40,17 +40,17 @@ impl LocalStore {
             return Ok(());
         }
         let _lock = self.lock(name);
-        match self.home(name) {
+        match self.entry(name) {
             None if extent.end < SMALL => self.write_small(name, form, None, &extent, data),
             None => self.begin_file(name, form, &extent, data),
-            Some(Home::Small(place)) if extent.end < SMALL => {
+            Some(Entry::Small(place)) if extent.end < SMALL => {
                 self.write_small(name, form, Some(place), &extent, data)
             }
-            Some(Home::Small(place)) => {
+            Some(Entry::Small(place)) => {
                 self.move_to_file(name, form, &place)?;
                 self.write_file(name, form, &extent, data)
             }
-            Some(Home::File) => self.write_file(name, form, &extent, data),
+            Some(Entry::File) => self.write_file(name, form, &extent, data),
         }
     }
 
@@ -103,7 +103,7 @@ impl LocalStore {
             return Err(error);
         }
         self.files.adopt(chunk);
-        self.index.write().set(name, Home::File);
+        self.index.write().set(name, Entry::File);
         Ok(())
     }
 
@@ -124,9 +124,9 @@ impl LocalStore {
             )));
         }
         let _lock = self.lock(name);
-        match self.home(name) {
+        match self.entry(name) {
             None if end < SMALL => self.patch_small(name, form, None, end, patches),
-            Some(Home::Small(place)) if end < SMALL => {
+            Some(Entry::Small(place)) if end < SMALL => {
                 self.patch_small(name, form, Some(place), end, patches)
             }
             None => {
@@ -137,11 +137,11 @@ impl LocalStore {
                     return Err(error);
                 }
                 self.files.adopt(chunk);
-                self.index.write().set(name, Home::File);
+                self.index.write().set(name, Entry::File);
                 Ok(())
             }
-            Some(home) => {
-                if let Home::Small(place) = home {
+            Some(entry) => {
+                if let Entry::Small(place) = entry {
                     self.move_to_file(name, form, &place)?;
                 }
                 let chunk = self.files.get(name)?;
@@ -211,7 +211,7 @@ impl LocalStore {
         }
         chunk.path = path;
         self.files.adopt(chunk);
-        self.index.write().set(name, Home::File);
+        self.index.write().set(name, Entry::File);
         self.retire_for_file(name, place)
     }
 
@@ -264,9 +264,9 @@ impl LocalStore {
         form: &ChunkForm,
     ) -> Result<()> {
         let _lock = self.lock(name);
-        match self.home(name) {
+        match self.entry(name) {
             None => Ok(()),
-            Some(Home::Small(place)) => {
+            Some(Entry::Small(place)) => {
                 let mut bytes = self.with_record(name, &place, |bytes| Ok(bytes.to_vec()))?;
                 let before = bytes.clone();
                 small(&mut bytes)?;
@@ -275,7 +275,7 @@ impl LocalStore {
                 }
                 self.store_small(name, form, Kind::Grid, &[IoSlice::new(&bytes)])
             }
-            Some(Home::File) => {
+            Some(Entry::File) => {
                 let chunk = self.files.get(name)?;
                 let outcome = large(&chunk);
                 self.files.note_unsynced(name);
@@ -290,7 +290,7 @@ impl LocalStore {
         let path = self.directory.chunk_path(name);
         match fs::metadata(&path) {
             Ok(meta) => Ok(Some(meta.blocks() * 512)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && self.home(name).is_none() => {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && self.entry(name).is_none() => {
                 Ok(None)
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Some(0)),

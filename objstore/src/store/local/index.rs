@@ -10,7 +10,7 @@ use crate::name::ChunkName;
 
 /// Where a chunk lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum Entry {
     /// A record in a segment.
     Small(Place),
     /// A file of its own.
@@ -22,8 +22,8 @@ type GridKey = (ObjectId, u32, Coords);
 /// All chunks; free ones apart, their keys being so much smaller.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    free: BTreeMap<ChunkId, Home>,
-    grid: BTreeMap<GridKey, Home>,
+    free: BTreeMap<ChunkId, Entry>,
+    grid: BTreeMap<GridKey, Entry>,
 }
 
 fn key(object: ObjectId, generation: u32, at: &Coords) -> GridKey {
@@ -39,7 +39,7 @@ fn name_of(key: &GridKey) -> ChunkName {
 }
 
 impl Index {
-    pub(super) fn get(&self, name: &ChunkName) -> Option<Home> {
+    pub(super) fn get(&self, name: &ChunkName) -> Option<Entry> {
         match name {
             ChunkName::Free(id) => self.free.get(id).copied(),
             ChunkName::Grid {
@@ -51,18 +51,18 @@ impl Index {
     }
 
     /// Sets where a chunk lives, and says where it lived before.
-    pub(super) fn set(&mut self, name: &ChunkName, home: Home) -> Option<Home> {
+    pub(super) fn set(&mut self, name: &ChunkName, entry: Entry) -> Option<Entry> {
         match name {
-            ChunkName::Free(id) => self.free.insert(*id, home),
+            ChunkName::Free(id) => self.free.insert(*id, entry),
             ChunkName::Grid {
                 object,
                 generation,
                 at,
-            } => self.grid.insert(key(*object, *generation, at), home),
+            } => self.grid.insert(key(*object, *generation, at), entry),
         }
     }
 
-    pub(super) fn remove(&mut self, name: &ChunkName) -> Option<Home> {
+    pub(super) fn remove(&mut self, name: &ChunkName) -> Option<Entry> {
         match name {
             ChunkName::Free(id) => self.free.remove(id),
             ChunkName::Grid {
@@ -84,7 +84,7 @@ impl Index {
 
     /// All grid chunks that have files.
     pub(super) fn grid_files(&self) -> Vec<ChunkName> {
-        let files = self.grid.iter().filter(|(_, home)| **home == Home::File);
+        let files = self.grid.iter().filter(|(_, entry)| **entry == Entry::File);
         files.map(|(key, _)| name_of(key)).collect()
     }
 
@@ -93,17 +93,17 @@ impl Index {
         let free = self
             .free
             .iter()
-            .map(|(id, home)| (ChunkName::Free(*id), *home));
-        let grid = self.grid.iter().map(|(key, home)| (name_of(key), *home));
-        let place = |(name, home)| match home {
-            Home::Small(place) => Some((name, place)),
-            Home::File => None,
+            .map(|(id, entry)| (ChunkName::Free(*id), *entry));
+        let grid = self.grid.iter().map(|(key, entry)| (name_of(key), *entry));
+        let place = |(name, entry)| match entry {
+            Entry::Small(place) => Some((name, place)),
+            Entry::File => None,
         };
         free.chain(grid).filter_map(place).collect()
     }
 
     /// Up to `limit` chunks after `after`.
-    pub(super) fn after(&self, after: Option<&ChunkName>, limit: usize) -> Vec<(ChunkName, Home)> {
+    pub(super) fn after(&self, after: Option<&ChunkName>, limit: usize) -> Vec<(ChunkName, Entry)> {
         let mut out = Vec::new();
         let free = match after {
             None => Some(Bound::Unbounded),
@@ -112,7 +112,7 @@ impl Index {
         };
         if let Some(from) = free {
             let found = self.free.range((from, Bound::Unbounded)).take(limit);
-            out.extend(found.map(|(id, home)| (ChunkName::Free(*id), *home)));
+            out.extend(found.map(|(id, entry)| (ChunkName::Free(*id), *entry)));
         }
         let from = match after {
             Some(ChunkName::Grid {
@@ -126,7 +126,7 @@ impl Index {
             .grid
             .range((from, Bound::Unbounded))
             .take(limit - out.len());
-        out.extend(found.map(|(key, home)| (name_of(key), *home)));
+        out.extend(found.map(|(key, entry)| (name_of(key), *entry)));
         out
     }
 }
@@ -151,7 +151,7 @@ mod tests {
         }
         let mut index = Index::default();
         for name in names.iter().rev() {
-            assert_eq!(index.set(name, Home::File), None);
+            assert_eq!(index.set(name, Entry::File), None);
         }
         for page in 1..30 {
             let mut seen = Vec::new();
@@ -169,7 +169,7 @@ mod tests {
             [grid(2, 0, 0), grid(2, 0, 9)]
         );
         assert_eq!(index.grid_of(ObjectId(2), None).len(), 3);
-        assert_eq!(index.remove(&names[0]), Some(Home::File));
+        assert_eq!(index.remove(&names[0]), Some(Entry::File));
         assert_eq!(index.get(&names[0]), None);
     }
 }

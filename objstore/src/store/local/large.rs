@@ -15,7 +15,7 @@ use super::windows::{span, windows};
 use crate::codec::coded::Encoder;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::{Lent, Patches};
+use crate::store::{FilePart, Patches};
 
 /// Cells with gaps up to this are read together: blocks are checked whole anyway.
 const READ_GAP: u64 = 32 << 10;
@@ -111,15 +111,15 @@ impl FileChunk {
     }
 
     /// Gives `f` the cells as a part of the file, when they lie together and nobody changes them any more.
-    pub(super) fn lend_slab(
+    pub(super) fn file_part_of_slab(
         &self,
         form: &ChunkForm,
         extent: &Extent<'_>,
-        f: &mut dyn FnMut(Lent<'_>),
+        f: &mut dyn FnMut(FilePart<'_>),
     ) -> Result<bool> {
         self.with_single(form, extent, &mut |state, at, len| {
             let fixed = matches!(self.name, ChunkName::Free(_)) && state.head.sealed;
-            Ok(fixed && self.lend(state, at, len, f)?)
+            Ok(fixed && self.file_part(state, at, len, f)?)
         })
     }
 

@@ -46,14 +46,14 @@ use slabfs_model::{Hyperslab, ObjectId};
 
 use self::directory::Directory;
 use self::extent::Extent;
-pub(crate) use self::file::LentChunk;
+pub(crate) use self::file::SameHostChunk;
 use self::files::Files;
-use self::index::{Home, Index};
+use self::index::{Entry, Index};
 pub use self::inspect::Held;
 pub(crate) use self::pieces::{part, write_part};
 use self::segment::{Place, Segments};
 use self::shared::Shared;
-use super::{Allocated, Blank, ChunkStore, Lent, Loan, Patches, Space};
+use super::{Allocated, Blank, ChunkStore, FilePart, Patches, SameHostFile, Space};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -153,7 +153,7 @@ impl LocalStore {
             after = Some(last.clone());
             let files = page
                 .iter()
-                .filter(|(_, home)| matches!(home, Home::File))
+                .filter(|(_, entry)| matches!(entry, Entry::File))
                 .map(|(name, _)| name);
             for name in files {
                 // What cannot be opened is damaged, and says so when it is read.
@@ -173,7 +173,7 @@ impl LocalStore {
         self.stripes[(hash.finish() % STRIPES as u64) as usize].lock()
     }
 
-    fn home(&self, name: &ChunkName) -> Option<Home> {
+    fn entry(&self, name: &ChunkName) -> Option<Entry> {
         self.index.read().get(name)
     }
 
@@ -185,15 +185,15 @@ impl LocalStore {
 
     fn remove(&self, name: &ChunkName) -> Result<()> {
         let _lock = self.lock(name);
-        let home = self.index.write().remove(name);
+        let entry = self.index.write().remove(name);
         let waiting = self.waiting.lock().remove(name).unwrap_or_default();
         let mut outcome = waiting
             .iter()
             .try_for_each(|place| self.segments.kill(place));
-        match home {
+        match entry {
             None => {}
-            Some(Home::Small(place)) => outcome = outcome.and(self.segments.kill(&place)),
-            Some(Home::File) => outcome = outcome.and(self.files.remove(name)),
+            Some(Entry::Small(place)) => outcome = outcome.and(self.segments.kill(&place)),
+            Some(Entry::File) => outcome = outcome.and(self.files.remove(name)),
         }
         outcome
     }
@@ -216,15 +216,15 @@ impl LocalStore {
         large: &mut dyn FnMut(&file::FileChunk) -> Result<R>,
     ) -> Result<R> {
         loop {
-            let Some(home) = self.home(name) else {
+            let Some(entry) = self.entry(name) else {
                 return Err(StoreError::Missing(name.clone()));
             };
-            let outcome = match home {
-                Home::Small(place) => self.with_record(name, &place, |bytes| small(&place, bytes)),
-                Home::File => self.files.get(name).and_then(|chunk| large(&chunk)),
+            let outcome = match entry {
+                Entry::Small(place) => self.with_record(name, &place, |bytes| small(&place, bytes)),
+                Entry::File => self.files.get(name).and_then(|chunk| large(&chunk)),
             };
             match outcome {
-                Err(StoreError::Damaged { .. }) if self.home(name) != Some(home) => {}
+                Err(StoreError::Damaged { .. }) if self.entry(name) != Some(entry) => {}
                 other => return other,
             }
         }
@@ -336,21 +336,23 @@ impl ChunkStore for LocalStore {
         )
     }
 
-    fn lend(
+    fn file_part(
         &self,
         name: &ChunkName,
         form: &ChunkForm,
         slab: &Hyperslab,
-        f: &mut dyn FnMut(Lent<'_>),
+        f: &mut dyn FnMut(FilePart<'_>),
     ) -> Result<bool> {
         let extent = Extent::new(form, slab)?;
         self.look(name, &mut |_, _| Ok(false), &mut |chunk| {
-            chunk.lend_slab(form, &extent, f)
+            chunk.file_part_of_slab(form, &extent, f)
         })
     }
 
-    fn loan(&self, name: &ChunkName) -> Result<Option<Loan>> {
-        match self.look(name, &mut |_, _| Ok(None), &mut |chunk| chunk.loan()) {
+    fn same_host_file(&self, name: &ChunkName) -> Result<Option<SameHostFile>> {
+        match self.look(name, &mut |_, _| Ok(None), &mut |chunk| {
+            chunk.same_host_file()
+        }) {
             Err(StoreError::Missing(_)) => Ok(None),
             other => other,
         }
@@ -398,10 +400,10 @@ impl ChunkStore for LocalStore {
         let mut files = Vec::new();
         let mut gone = false;
         for name in names {
-            match self.home(name) {
-                Some(Home::Small(place)) if segments.contains(&place.segment()) => {}
-                Some(Home::Small(place)) => segments.push(place.segment()),
-                Some(Home::File) => files.push(name),
+            match self.entry(name) {
+                Some(Entry::Small(place)) if segments.contains(&place.segment()) => {}
+                Some(Entry::Small(place)) => segments.push(place.segment()),
+                Some(Entry::File) => files.push(name),
                 None if matches!(name, ChunkName::Free(_)) => {
                     return Err(StoreError::Missing(name.clone()));
                 }
@@ -424,10 +426,10 @@ impl ChunkStore for LocalStore {
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
         let found = self.index.read().after(after.as_ref(), limit);
         let mut out = Vec::with_capacity(found.len());
-        for (name, home) in found {
-            match home {
-                Home::Small(place) => out.push((name, place.total().into())),
-                Home::File => out.extend(self.taken(&name)?.map(|bytes| (name, bytes))),
+        for (name, entry) in found {
+            match entry {
+                Entry::Small(place) => out.push((name, place.total().into())),
+                Entry::File => out.extend(self.taken(&name)?.map(|bytes| (name, bytes))),
             }
         }
         Ok(out)

@@ -18,7 +18,7 @@ use super::catalogue;
 use super::directory::{Directory, Found};
 use super::file::read_head;
 use super::files::{Files, raise_file_limit};
-use super::index::{Home, Index};
+use super::index::{Entry, Index};
 use super::roll::{Roll, Stale};
 use super::segment::{FoundRecord, Known, Segments};
 use super::shared::Shared;
@@ -117,7 +117,7 @@ impl LocalStore {
                             record.name
                         );
                     }
-                    index.set(&record.name, Home::Small(record.place));
+                    index.set(&record.name, Entry::Small(record.place));
                     if matches!(record.name, ChunkName::Grid { .. }) {
                         sequences.insert(record.name.clone(), record.sequence);
                     }
@@ -135,8 +135,8 @@ impl LocalStore {
         let (mut lost, mut made_anew) = (Vec::new(), Vec::new());
         self.files.roll.each(|name| match index.get(name) {
             None => lost.push(name.clone()),
-            Some(Home::Small(_)) => made_anew.push(name.clone()),
-            Some(Home::File) => {}
+            Some(Entry::Small(_)) => made_anew.push(name.clone()),
+            Some(Entry::File) => {}
         });
         made_anew
             .iter()
@@ -146,7 +146,7 @@ impl LocalStore {
         for name in lost {
             let path = self.directory.chunk_path(&name);
             tracing::error!("{}: gone, and with it {name}", path.display());
-            index.set(&name, Home::File);
+            index.set(&name, Entry::File);
         }
     }
 
@@ -193,7 +193,7 @@ impl LocalStore {
             },
         };
         if let Some(record) = sequences.get(&name)
-            && let Some(Home::Small(place)) = index.get(&name)
+            && let Some(Entry::Small(place)) = index.get(&name)
         {
             // A file whose head is damaged counts: it was on disk before its record was to die. One that has no head
             // never was: it was deleted, and the record is newer.
@@ -201,10 +201,10 @@ impl LocalStore {
                 return self.files.unlink(&path);
             }
             self.segments.kill(&place)?;
-        } else if let Some(Home::Small(_)) = index.get(&name) {
+        } else if let Some(Entry::Small(_)) = index.get(&name) {
             return self.files.unlink(&path);
         }
-        index.set(&name, Home::File);
+        index.set(&name, Entry::File);
         Ok(())
     }
 }

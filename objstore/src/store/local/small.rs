@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::decode::{self, Packed, Take};
 use super::extent::Extent;
 use super::file::PAGE;
-use super::index::Home;
+use super::index::Entry;
 use super::segment::{Kind, Place};
 use super::{LocalStore, pieces};
 use crate::error::{Result, StoreError};
@@ -160,10 +160,10 @@ impl LocalStore {
         data: &[IoSlice<'_>],
     ) -> Result<()> {
         let place = self.segments.append(name, form, kind, data)?;
-        let old = self.index.write().set(name, Home::Small(place));
+        let old = self.index.write().set(name, Entry::Small(place));
         match old {
-            Some(Home::Small(old)) => self.retire(name, old),
-            Some(Home::File) | None => Ok(()),
+            Some(Entry::Small(old)) => self.retire(name, old),
+            Some(Entry::File) | None => Ok(()),
         }
     }
 
@@ -206,7 +206,7 @@ impl LocalStore {
             self.waiting
                 .lock()
                 .retain(|name, places| match index.get(name) {
-                    Some(Home::Small(place)) if !self.segments.is_durable(&place) => true,
+                    Some(Entry::Small(place)) if !self.segments.is_durable(&place) => true,
                     _ => {
                         due.append(places);
                         false

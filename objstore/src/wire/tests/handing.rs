@@ -5,16 +5,16 @@ use std::os::fd::AsFd;
 
 use super::*;
 
-/// Lends a file of a directory, and counts what is kept.
+/// Lends a file of a directory, and counts what is until_next.
 struct Files(std::path::PathBuf, Arc<()>);
 
 const FILES: u16 = 0x0210;
-/// Answers whether something was kept.
+/// Answers whether something was until_next.
 const KEPT: u16 = 0x0211;
 
 impl Handler for Files {
     fn handle(&self, mut call: Call<'_>) -> WireResult<()> {
-        let kept = call.kept.take();
+        let until_next = call.until_next.take();
         match call.kind {
             FILES => {
                 let count = usize::from(call.control[0]);
@@ -27,7 +27,7 @@ impl Handler for Files {
                     false => call.reply.send(b"none", &[]),
                 }
             }
-            _ => call.reply.send(&[u8::from(kept.is_some())], &[]),
+            _ => call.reply.send(&[u8::from(until_next.is_some())], &[]),
         }
     }
 }
@@ -36,7 +36,7 @@ fn until() -> Until {
     soon().into()
 }
 
-/// Asks for files, writes to them, and asks whether something was kept.
+/// Asks for files, writes to them, and asks whether something was until_next.
 fn exchange(pool: &Pool, count: u8) -> WireResult<(bool, Vec<u8>)> {
     let mut answer = Vec::new();
     let done = pool.exchange(
@@ -60,7 +60,7 @@ fn exchange(pool: &Pool, count: u8) -> WireResult<(bool, Vec<u8>)> {
 }
 
 #[test]
-fn files_go_beside_replies() {
+fn files_go_with_replies() {
     let (dir, unix) = place();
     for (addr, hands) in [(unix, true), (Addr::Tcp("localhost:0".into()), false)] {
         let handler = Arc::new(Files(dir.path().to_owned(), Arc::default()));

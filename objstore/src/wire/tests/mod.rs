@@ -1,7 +1,7 @@
 //! Tests of the wire over real sockets: what works, what is refused, and what dies on the way.
 
+mod file_parts;
 mod handing;
-mod lending;
 mod opening;
 mod pools;
 mod serving;

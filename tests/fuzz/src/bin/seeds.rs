@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 use slabfs_mdserver::api::{
     Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, RightArea, RightAsk, RightGive,
-    RightKept, RightMode, RightSerial, RightTicket, RightsLife, SetAttr, SpecChange, TagChange,
+    RightHeld, RightMode, RightSerial, RightTicket, RightsEpoch, SetAttr, SpecChange, TagChange,
     XattrFlags,
 };
 use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId, Tag};
@@ -149,7 +149,7 @@ fn metadata() {
             ino,
             known: slabfs_model::Version(0),
             after: None,
-            near: Some(slabfs_mdserver::api::Near {
+            wanted: Some(slabfs_mdserver::api::WantedPart {
                 region: slabfs_model::Region::whole(&[4, 4]),
                 most: 256,
             }),
@@ -171,7 +171,7 @@ fn metadata() {
         Op::Servers,
         Op::Detach { clean: true },
     ];
-    let life = RightsLife(1);
+    let epoch = RightsEpoch(1);
     let boxes = || {
         RightArea::Boxes(vec![
             Region::new(&[3], &[4]),
@@ -179,7 +179,7 @@ fn metadata() {
         ])
     };
     let ask = |mode, area, ticket| Op::AskRight {
-        life,
+        epoch,
         ask: RightAsk {
             ino,
             mode,
@@ -192,7 +192,7 @@ fn metadata() {
         ask(RightMode::Write, boxes(), 1),
         ask(RightMode::Read, RightArea::All, 2),
         Op::GiveRights {
-            life,
+            epoch,
             gives: vec![RightGive {
                 ino,
                 serial: RightSerial(1),
@@ -201,21 +201,21 @@ fn metadata() {
             }],
         },
         Op::CancelRight {
-            life,
+            epoch,
             ticket: RightTicket(2),
         },
         Op::RightEvents {
-            life,
+            epoch,
             seen: 0,
             wait_ms: 0,
         },
-        Op::Stat { ino },
+        Op::Stat { ino, keep: false },
         Op::TellSize {
             question: 1,
             unflushed: None,
         },
         Op::ResetRights {
-            kept: vec![RightKept {
+            held: vec![RightHeld {
                 ino,
                 mode: RightMode::Write,
                 area: boxes(),

@@ -60,10 +60,10 @@ pub(super) fn by_locks(desk: &mut Desk) {
 pub(super) fn by_messages(desk: &mut Desk) {
     let mut object = Object::open(desk, SIDE, WIDTH);
     let others = u64::from(desk.task.processes);
-    let mut turn = 0;
+    let mut step = 0;
     for _ in 0..desk.task.operations / 2 {
-        let next = (turn + desk.common.range(1, others) as u32) % desk.task.processes;
-        if turn == desk.task.process {
+        let next = (step + desk.common.range(1, others) as u32) % desk.task.processes;
+        if step == desk.task.process {
             object.renew(desk);
             object.read(desk, 0, SIDE * SIDE);
             let (from, to) = run(desk);
@@ -73,7 +73,7 @@ pub(super) fn by_messages(desk: &mut Desk) {
         } else if next == desk.task.process {
             desk.peers.hear();
         }
-        turn = next;
+        step = next;
     }
     finish(desk, &mut object);
 }

@@ -20,10 +20,10 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(args: &MpiArgs) -> anyhow::Result<Worker> {
         let own = std::env::current_exe().context("finding this program")?;
-        let beside = own.with_file_name("slabfs-bench-mpi");
+        let next_to = own.with_file_name("slabfs-bench-mpi");
         Ok(Worker {
             program: needed(
-                args.worker.as_deref().unwrap_or(&beside),
+                args.worker.as_deref().unwrap_or(&next_to),
                 "tools/bench/run compiles it; or give --worker PATH",
             )?,
             dims: args.dims(),

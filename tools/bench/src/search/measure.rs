@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
         let slabfs = rate(&mut self.clients, time, |client, number, at| {
             counted(client.query(data, look, group(number, at))?)
         })?;
-        let sqlite = self.beside(|clients| {
+        let sqlite = self.next_to(|clients| {
             rate(clients, time, |client, number, at| {
                 counted(client.query(data, look, group(number, at))?)
             })
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
     }
 
     /// Measures SQLite too, if it takes part.
-    fn beside(
+    fn next_to(
         &mut self,
         measure: impl FnOnce(&mut [sqlite::Client]) -> anyhow::Result<f64>,
     ) -> anyhow::Result<Option<f64>> {
@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
             found == [Data::path(7)],
             "the last tag is not found: {found:?}"
         );
-        let sqlite = self.beside(|clients| {
+        let sqlite = self.next_to(|clients| {
             rate(clients, time, |client, number, at| {
                 let marks: Vec<_> = (0..batch).map(|place| mark(number, at, place)).collect();
                 client.put(&marks)?;

@@ -91,13 +91,13 @@ impl<'a> Nested<'a> {
         let handle = house.create(NAME, &[end])?;
         fill(&handle, end)?;
         let own = std::env::current_exe().context("finding this program")?;
-        let beside = own.with_file_name("slabfs-bench-sieve");
+        let next_to = own.with_file_name("slabfs-bench-sieve");
         Ok(Nested {
             args,
             house,
             handle,
             path: house.path(NAME),
-            sieve: args.sieve.clone().unwrap_or(beside),
+            sieve: args.sieve.clone().unwrap_or(next_to),
             out: crate::load::buffer((args.size << 20) as usize),
         })
     }

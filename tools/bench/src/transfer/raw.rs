@@ -158,13 +158,13 @@ impl Raw {
         let (first, second) = buffers.split_at_mut(half);
         let [one, other] = &mut self.streams;
         std::thread::scope(|threads| {
-            let beside = threads.spawn(move || job(other, second));
+            let next_to = threads.spawn(move || job(other, second));
             let own = job(one, first);
-            let beside = match beside.join() {
+            let next_to = match next_to.join() {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
-            own.and(beside)
+            own.and(next_to)
         })?;
         Ok(begun.elapsed())
     }

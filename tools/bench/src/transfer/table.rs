@@ -84,7 +84,7 @@ fn verdicts(name: Name, row: &Row) -> String {
     let told = targets::of_transfer(name.0, name.1)
         .into_iter()
         .filter_map(|target| {
-            let (value, beside) = match target.times {
+            let (value, next_to) = match target.times {
                 Some(other) => (slabfs / row.median(other)?, format!(" x {other}")),
                 None => (slabfs, String::new()),
             };
@@ -94,7 +94,7 @@ fn verdicts(name: Name, row: &Row) -> String {
                 "MISSED"
             };
             let bound = target.bound;
-            Some(format!("{}{beside} (>= {bound} {reached})", show(value)))
+            Some(format!("{}{next_to} (>= {bound} {reached})", show(value)))
         });
     told.collect::<Vec<_>>().join(", ")
 }

@@ -326,7 +326,7 @@ fn writes_and_pages_of_the_same_bytes_exclude_each_other() {
     );
     let first = held.begin_alone(&page(0)).unwrap();
     assert!(held.begin_alone(&write(50)).is_none() && held.has_pages_under(&write(99)));
-    let beside = held.begin_alone(&write(100)).unwrap();
+    let overlaps = held.begin_alone(&write(100)).unwrap();
     // The kernel has none there, and gets none while that is written.
     assert!(held.begin_alone(&page(100)).is_none());
     let span = Span::of(50, 1);
@@ -346,7 +346,7 @@ fn writes_and_pages_of_the_same_bytes_exclude_each_other() {
     let under = held.begin_alone(&under).unwrap();
     held.reopen();
     held.end(elsewhere);
-    held.end(beside);
+    held.end(overlaps);
     assert!(held.begin_alone(&page(0)).is_none());
     assert!(held.begin_alone(&page(100)).is_some());
     held.end(under);

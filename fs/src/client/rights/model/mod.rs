@@ -1,16 +1,16 @@
-//! Rights, searched: every order in which what mounts and their home do can happen, within bounds.
+//! Rights, searched: every order in which what mounts and their lock server do can happen, within bounds.
 //!
-//! The home is the real one ([`slabfs_mdserver::rights::driven`]), and of a mount all that is pure: `cells`,
+//! The lock server is the real one ([`slabfs_mdserver::rights::driven`]), and of a mount all that is pure: `cells`,
 //! `held` and `state` beside this module. What is modelled is what lies between and around them:
 //!
 //! - `mount`: what a mount's threads do with that, a step for each critical section (`ask`, `op`, `poll`,
 //!   `recall` and `reset` are the threads themselves, and have to be kept like this);
 //! - `world`: messages on their ways, data servers with their fence, processes that die, sessions that end, a
-//!   home that is started anew; and what a program reads and writes, as a number for each cell;
+//!   lock server that is started anew; and what a program reads and writes, as a number for each cell;
 //! - `search`: the properties, and what they are shown with.
 //!
 //! Of messages: requests of a session are answered in any order; a reply may be lost, and the request is sent
-//! again, and then its first copy may arrive at any time later (not at another run of the home: a connection
+//! again, and then its first copy may arrive at any time later (not at another run of the lock server: a connection
 //! does not outlive the process at its end); replies and events overtake each other. A write on its way to a
 //! data server arrives at any time, also when its session is over; what is refused then is up to the fence.
 //!
@@ -73,11 +73,11 @@ enum Slip {
     KeepsTheCache,
     /// Goes on when it was not heard for long.
     ServesWhenLapsed,
-    /// Does not begin anew when its life is over.
+    /// Does not begin anew when its epoch is over.
     StaysInItsLife,
-    /// Goes into another life while something runs, and does not say what that needs.
+    /// Goes into another epoch while something runs, and does not say what that needs.
     ForgetsWhatRuns,
-    /// Gives, in another life, what an operation touches that was only counted while the mount was alone.
+    /// Gives, in another epoch, what an operation touches that was only counted while the mount was alone.
     GivesWhatIsCounted,
 }
 
@@ -89,8 +89,8 @@ struct Bounds {
     cells: usize,
     /// Mounts that come later, the last of them.
     late: usize,
-    /// How often a process is killed, a mount is not heard for long, the home is started anew, a reply is
-    /// lost, a program gives up waiting, and a mount brings out what it has written unasked.
+    /// How often a process is killed, a mount is not heard for long, the lock server is started anew, a reply is
+    /// lost, a program gives up waiting, and a mount writes back what it has written unasked.
     deaths: u8,
     lapses: u8,
     restarts: u8,

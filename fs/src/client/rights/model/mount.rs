@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use slabfs_mdserver::api::{
-    Ino, RightAsk, RightGive, RightKept, RightMode, RightRecall, RightSerial, RightTicket,
-    RightsBegun, RightsLife,
+    Ino, RightAsk, RightGive, RightHeld, RightMode, RightRecall, RightSerial, RightTicket,
+    RightsBegun, RightsEpoch,
 };
 use slabfs_model::{ObjectId, SessionId};
 
@@ -32,7 +32,7 @@ pub(super) enum Process {
 pub(super) enum Stage {
     New,
     Waiting(OpId, Want, u8),
-    /// It began in this turn; without a number where nothing had to be held.
+    /// It began in this round; without a number where nothing had to be held.
     Running(Option<OpId>, Want, u8),
     Done,
 }
@@ -59,7 +59,7 @@ pub(super) enum Asking {
     /// For the operation with this number.
     Right(RightAsk, usize),
     Give(Vec<RightGive>),
-    Reset(Vec<RightKept>),
+    Reset(Vec<RightHeld>),
     Cancel(RightTicket),
     Release,
 }
@@ -72,7 +72,7 @@ pub(super) enum Answer {
     SessionLost,
     Stale,
     Done,
-    Begun(RightsLife, bool),
+    Begun(RightsEpoch, bool),
 }
 
 /// A request, until its answer is heard.
@@ -81,7 +81,7 @@ pub(super) struct Call {
     pub(super) session: SessionId,
     pub(super) seq: u64,
     pub(super) done_below: u64,
-    pub(super) life: RightsLife,
+    pub(super) epoch: RightsEpoch,
     pub(super) asking: Asking,
     pub(super) answer: Option<Answer>,
 }
@@ -107,18 +107,18 @@ enum Taking {
 #[derive(Debug, Clone, Hash)]
 struct Recall {
     closing: Closing,
-    life: RightsLife,
+    epoch: RightsEpoch,
     kept: Cells,
     at: Taking,
 }
 
-/// A life that is ended.
+/// An epoch that is ended.
 #[derive(Debug, Clone, Hash)]
 struct Reset {
-    turn: u8,
+    round: u8,
     at: Taking,
     /// What the object keeps, if something runs.
-    kept: Option<Vec<RightKept>>,
+    kept: Option<Vec<RightHeld>>,
 }
 
 /// What a mount wants of the world.
@@ -135,17 +135,17 @@ pub(super) struct Mount {
     pub(super) process: Process,
     pub(super) session: SessionId,
     phase: Phase,
-    pub(super) life: RightsLife,
+    pub(super) epoch: RightsEpoch,
     line: Line,
-    /// The life is to be ended.
+    /// The epoch is to be ended.
     end: bool,
-    pub(super) turn: u8,
+    pub(super) round: u8,
     next: u64,
     open: Vec<u64>,
     tickets: u64,
     pub(super) seen: u64,
     pub(super) inbox: VecDeque<(u64, News)>,
-    inbox_life: RightsLife,
+    inbox_epoch: RightsEpoch,
     pub(super) own: State,
     pub(super) ops: Vec<Op>,
     pub(super) calls: Vec<Call>,
@@ -166,20 +166,20 @@ impl std::hash::Hash for Mount {
             self.process,
             self.session,
             self.phase as u8,
-            self.life,
+            self.epoch,
             &self.line,
         )
             .hash(to);
         (
             self.end,
-            self.turn,
+            self.round,
             self.next,
             &self.open,
             self.tickets,
             self.seen,
         )
             .hash(to);
-        (&self.inbox, self.inbox_life, &self.ops, &self.calls).hash(to);
+        (&self.inbox, self.inbox_epoch, &self.ops, &self.calls).hash(to);
         (
             &self.recall,
             &self.reset,
@@ -214,16 +214,16 @@ impl Mount {
             process: Process::Off,
             session: SessionId(0),
             phase: Phase::Closed,
-            life: RightsLife(0),
+            epoch: RightsEpoch(0),
             line: Line::default(),
             end: false,
-            turn: 0,
+            round: 0,
             next: 1,
             open: Vec::new(),
             tickets: 0,
             seen: 0,
             inbox: VecDeque::new(),
-            inbox_life: RightsLife(0),
+            inbox_epoch: RightsEpoch(0),
             own: State {
                 open: true,
                 ..State::default()
@@ -270,9 +270,9 @@ impl Mount {
     /// Whether an operation runs in a cell, in this mode or one that is more.
     pub(super) fn runs_in(&self, mode: RightMode, cell: usize) -> bool {
         self.ops.iter().any(|op| match &op.stage {
-            Stage::Running(_, want, turn) => {
+            Stage::Running(_, want, round) => {
                 let there = want.area.overlaps(&cell_area(cell, self.rank));
-                *turn == self.turn && want.mode >= mode && there
+                *round == self.round && want.mode >= mode && there
             }
             _ => false,
         })
@@ -293,10 +293,10 @@ impl Mount {
         self.begin(begun);
     }
 
-    /// The session is over, and nothing of it can be brought out any more.
+    /// The session is over, and nothing of it can be written back any more.
     pub(super) fn lost(&mut self) {
-        self.turn += 1;
-        self.life = RightsLife(0);
+        self.round += 1;
+        self.epoch = RightsEpoch(0);
         self.phase = Phase::Closed;
         self.line = Line::default();
         self.dirty.fill(None);
@@ -305,8 +305,8 @@ impl Mount {
     }
 
     fn begin(&mut self, begun: RightsBegun) {
-        self.line = Line::of(begun.life);
-        self.life = begun.life;
+        self.line = Line::of(begun.epoch);
+        self.epoch = begun.epoch;
         self.seen = 0;
         self.end = false;
         self.phase = match begun.alone {
@@ -315,7 +315,7 @@ impl Mount {
         };
     }
 
-    fn call(&mut self, life: RightsLife, asking: Asking) -> u64 {
+    fn call(&mut self, epoch: RightsEpoch, asking: Asking) -> u64 {
         let seq = self.next;
         self.next += 1;
         self.open.push(seq);
@@ -323,7 +323,7 @@ impl Mount {
             session: self.session,
             seq,
             done_below: self.open.iter().copied().min().unwrap_or(self.next),
-            life,
+            epoch,
             asking,
             answer: None,
         });
@@ -341,13 +341,13 @@ impl Mount {
         };
         self.ops[at].stage = if self.phase == Phase::Alone {
             let id = self.long.then(|| self.own.held.begin_alone(&want));
-            Stage::Running(id.flatten(), want, self.turn)
+            Stage::Running(id.flatten(), want, self.round)
         } else if let Some(id) = self.own.held.begin(&want) {
-            Stage::Running(Some(id), want, self.turn)
+            Stage::Running(Some(id), want, self.round)
         } else {
             let id = self.own.held.wait(want.clone());
             self.own.held.let_in();
-            Stage::Waiting(id, want, self.turn)
+            Stage::Waiting(id, want, self.round)
         };
         self.take_form();
     }
@@ -370,11 +370,11 @@ impl Mount {
     /// An operation that runs ends; whether it covered what it was for.
     pub(super) fn leave(&mut self, at: usize) -> bool {
         let what = self.ops[at].what;
-        let Stage::Running(id, want, turn) = self.ops[at].stage.clone() else {
+        let Stage::Running(id, want, round) = self.ops[at].stage.clone() else {
             return false;
         };
         let covers =
-            turn == self.turn && (id.is_none() || want.area.covers(&what.needs(self.rank)));
+            round == self.round && (id.is_none() || want.area.covers(&what.needs(self.rank)));
         if let Some(id) = id {
             self.own.held.end(id);
         }
@@ -393,7 +393,7 @@ impl Mount {
         self.ops[at].stage = Stage::Done;
         self.own.held.give_up(id);
         for ticket in self.own.take_idle_asks() {
-            self.call(self.life, Asking::Cancel(ticket));
+            self.call(self.epoch, Asking::Cancel(ticket));
         }
     }
 
@@ -402,23 +402,23 @@ impl Mount {
         self.own.disown();
         self.cached.fill(None);
         self.closed = true;
-        self.call(self.life, Asking::Release);
+        self.call(self.epoch, Asking::Release);
     }
 
-    /// The home's news of a life.
+    /// The lock server's news of an epoch.
     pub(super) fn polled(&mut self, news: Option<Vec<(u64, News)>>) {
         match news {
             Some(news) => {
                 self.inbox = news.into();
-                self.inbox_life = self.life;
+                self.inbox_epoch = self.epoch;
             }
             None => self.end = true,
         }
     }
 
-    /// Nothing begins in this life any more.
-    pub(super) fn suspend(&mut self, life: RightsLife) {
-        if life == self.life {
+    /// Nothing begins in this epoch any more.
+    pub(super) fn suspend(&mut self, epoch: RightsEpoch) {
+        if epoch == self.epoch {
             self.phase = Phase::Closed;
         }
     }
@@ -426,7 +426,7 @@ impl Mount {
     /// Whether the poll goes on.
     pub(super) fn polls(&self) -> bool {
         let busy = self.end || self.reset.is_some() || !self.inbox.is_empty();
-        self.runs() && self.life.0 != 0 && !busy
+        self.runs() && self.epoch.0 != 0 && !busy
     }
 
     /// The next event is looked at.
@@ -434,21 +434,21 @@ impl Mount {
         let Some((number, news)) = self.inbox.pop_front() else {
             return;
         };
-        if self.inbox_life == self.life {
+        if self.inbox_epoch == self.epoch {
             self.seen = number;
         }
         match news {
-            News::Granted(granted) => self.granted(self.inbox_life, grant(granted)),
+            News::Granted(granted) => self.granted(self.inbox_epoch, grant(granted)),
             News::Refused(ticket) => self.own.refused |= self.own.decided(ticket),
-            News::Recall(recall) if self.inbox_life == self.life => {
+            News::Recall(recall) if self.inbox_epoch == self.epoch => {
                 self.own.recalls.push_back(recall);
             }
             News::Recall(_) => {}
         }
     }
 
-    fn granted(&mut self, life: RightsLife, grant: slabfs_mdserver::api::RightGrant) {
-        let heard = self.line.hear(life, grant.serial);
+    fn granted(&mut self, epoch: RightsEpoch, grant: slabfs_mdserver::api::RightGrant) {
+        let heard = self.line.hear(epoch, grant.serial);
         self.own.granted(heard, grant);
     }
 
@@ -461,7 +461,7 @@ impl Mount {
         let Call {
             session,
             seq,
-            life,
+            epoch,
             asking,
             answer,
             ..
@@ -473,13 +473,13 @@ impl Mount {
             (Asking::Right(ask, op), answer) => {
                 let mut out = None;
                 match answer {
-                    Answer::Granted(granted) => self.granted(life, grant(granted)),
+                    Answer::Granted(granted) => self.granted(epoch, grant(granted)),
                     Answer::Queued => {
                         self.own.queued(ask.ticket);
                         return None;
                     }
-                    Answer::LifeIsOver => self.end |= life == self.life,
-                    Answer::SessionLost => self.suspend(life),
+                    Answer::LifeIsOver => self.end |= epoch == self.epoch,
+                    Answer::SessionLost => self.suspend(epoch),
                     _ => {
                         if let Stage::Waiting(id, ..) = self.ops[op].stage.clone()
                             && !self.own.held.take_begun(id)
@@ -495,7 +495,7 @@ impl Mount {
             }
             (Asking::Give(_), answer) => {
                 if matches!(answer, Answer::SessionLost) {
-                    self.suspend(life);
+                    self.suspend(epoch);
                 }
                 self.reopen();
                 None
@@ -512,17 +512,17 @@ impl Mount {
         let Some(reset) = self.reset.take() else {
             return;
         };
-        if reset.turn != self.turn {
+        if reset.round != self.round {
             return self.lost_reset();
         }
         match answer {
-            Answer::Begun(life, alone) => {
+            Answer::Begun(epoch, alone) => {
                 match reset.kept.is_some() {
-                    true => self.own.begin_with_kept(),
-                    false => self.own.begin_life(),
+                    true => self.own.begin_with_held(),
+                    false => self.own.begin_epoch(),
                 }
                 self.own.work_ends();
-                self.begin(RightsBegun { life, alone });
+                self.begin(RightsBegun { epoch, alone });
             }
             Answer::SessionLost => self.lost_reset(),
             _ => {
@@ -537,7 +537,7 @@ impl Mount {
             Some(Slip::ForgetsWhatRuns) => Vec::new(),
             _ => reset.kept.clone().unwrap_or_default(),
         };
-        self.call(RightsLife(0), Asking::Reset(kept))
+        self.call(RightsEpoch(0), Asking::Reset(kept))
     }
 
     /// Whether operations run that are only counted, in whose way it is if no more than `keep` stays.
@@ -572,15 +572,15 @@ impl Mount {
 
     fn go_on_ops(&mut self) -> bool {
         for at in 0..self.ops.len() {
-            let Stage::Waiting(id, want, turn) = self.ops[at].stage.clone() else {
+            let Stage::Waiting(id, want, round) = self.ops[at].stage.clone() else {
                 continue;
             };
             if self.own.held.take_begun(id) {
-                self.ops[at].stage = Stage::Running(Some(id), want, turn);
+                self.ops[at].stage = Stage::Running(Some(id), want, round);
                 self.take_form();
                 return true;
             }
-            if turn != self.turn || self.phase == Phase::Alone {
+            if round != self.round || self.phase == Phase::Alone {
                 self.own.held.give_up(id);
                 self.ops[at].stage = Stage::New;
                 return true;
@@ -588,7 +588,7 @@ impl Mount {
             if self.phase == Phase::Shared && self.own.is_to_be_asked(&want) {
                 self.tickets += 1;
                 let ask = self.own.ask(INO, &want, RightTicket(self.tickets));
-                self.call(self.life, Asking::Right(ask, at));
+                self.call(self.epoch, Asking::Right(ask, at));
                 return true;
             }
         }
@@ -609,13 +609,13 @@ impl Mount {
                     keep: recall.keep,
                     area: Cells::from(&recall.area),
                 },
-                life: self.life,
+                epoch: self.epoch,
                 kept: Cells::default(),
                 at: Taking::Wait,
             });
             return true;
         };
-        let over = recall.life != self.life;
+        let over = recall.epoch != self.epoch;
         let next = match recall.at {
             Taking::Told(_) => None,
             _ if over => {
@@ -646,7 +646,7 @@ impl Mount {
             }),
             Taking::Flush => self.is_flushed(out).then_some(Taking::Tell),
             Taking::Tell => {
-                let Some(serial) = self.line.heard(recall.life) else {
+                let Some(serial) = self.line.heard(recall.epoch) else {
                     self.reopen();
                     return true;
                 };
@@ -655,7 +655,7 @@ impl Mount {
                     self.cached.fill(None);
                 }
                 let gives = givings(INO, &recall.closing, &given, serial);
-                Some(Taking::Told(self.call(recall.life, Asking::Give(gives))))
+                Some(Taking::Told(self.call(recall.epoch, Asking::Give(gives))))
             }
         };
         let moved = next.is_some();
@@ -669,17 +669,17 @@ impl Mount {
     fn go_on_reset(&mut self, out: &mut Vec<Out>) -> bool {
         let Some(mut reset) = self.reset.take() else {
             let stays = self.slip == Some(Slip::StaysInItsLife);
-            if !self.end || self.life.0 == 0 || !self.inbox.is_empty() || stays {
+            if !self.end || self.epoch.0 == 0 || !self.inbox.is_empty() || stays {
                 return false;
             }
             self.end = false;
             let alone = self.is_alone();
-            self.life = RightsLife(0);
+            self.epoch = RightsEpoch(0);
             self.phase = Phase::Closed;
             self.line = Line::default();
-            self.own.end_life(alone);
+            self.own.end_epoch(alone);
             self.reset = Some(Reset {
-                turn: self.turn,
+                round: self.round,
                 at: Taking::Wait,
                 kept: None,
             });
@@ -694,7 +694,7 @@ impl Mount {
             }),
             Taking::Busy => match self.own.held.is_busy() || self.counts_against(None) {
                 true => {
-                    reset.kept = self.own.kept(INO);
+                    reset.kept = self.own.held(INO);
                     reset.kept.is_some().then_some(Taking::Tell)
                 }
                 false => Some(Taking::Flush),
@@ -703,7 +703,7 @@ impl Mount {
                 self.cached.fill(None);
                 Taking::Tell
             }),
-            Taking::Tell if reset.turn != self.turn => {
+            Taking::Tell if reset.round != self.round => {
                 self.lost_reset();
                 return true;
             }
@@ -725,7 +725,7 @@ impl Mount {
         all
     }
 
-    /// Brings out what is dirty; whether nothing is.
+    /// writes back what is dirty; whether nothing is.
     pub(super) fn is_flushed(&mut self, out: &mut Vec<Out>) -> bool {
         for cell in 0..self.dirty.len() {
             if let Some(value) = self.dirty[cell]

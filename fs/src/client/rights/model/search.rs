@@ -62,13 +62,13 @@ impl Model for Bounds {
 
 const CONFLICT: &str = "no two mounts have rights that go against each other";
 const RUNS: &str = "nobody has a right that goes against what runs on another mount";
-const HIDDEN: &str = "nobody may read what another mount has not brought out";
+const HIDDEN: &str = "nobody may read what another mount has not written back";
 const OLD: &str = "a read sees the last write";
 const LATE: &str = "nothing of a session that is over is stored where others have rights";
 const STUCK: &str = "nobody waits for ever";
 const ALWAYS: [&str; 6] = [CONFLICT, RUNS, HIDDEN, OLD, LATE, STUCK];
 const GIVEN: &str = "all is done, and something was given";
-const ANEW: &str = "all is done, and a life was begun anew";
+const ANEW: &str = "all is done, and an epoch was begun anew";
 const BACK: &str = "all is done, and a session was lost and another begun";
 const PASSED: &str = "what came later does not wait for what ran when it came";
 
@@ -239,7 +239,7 @@ fn a_mount_comes_and_a_session_is_lost() {
 }
 
 #[test]
-fn a_mount_comes_and_the_home_is_started_anew() {
+fn a_mount_comes_and_the_lock_server_is_started_anew() {
     let later = Bounds {
         late: 1,
         restarts: 1,
@@ -250,7 +250,7 @@ fn a_mount_comes_and_the_home_is_started_anew() {
 }
 
 #[test]
-fn the_home_is_started_anew() {
+fn the_lock_server_is_started_anew() {
     let bounds = Bounds {
         restarts: 1,
         ..pair()
@@ -267,9 +267,9 @@ fn a_holder_dies() {
     holds(bounds, &[GIVEN]);
 }
 
-/// What died with a write on its way, shortly before the home did.
+/// What died with a write on its way, shortly before the lock server did.
 #[test]
-fn a_holder_dies_and_the_home_is_started_anew() {
+fn a_holder_dies_and_the_lock_server_is_started_anew() {
     let bounds = Bounds {
         deaths: 1,
         restarts: 1,
@@ -320,27 +320,27 @@ fn flawed(flaw: Flaw, bounds: Bounds) -> Bounds {
 }
 
 #[test]
-fn a_home_that_grants_before_it_is_given_is_seen() {
+fn a_lock_server_that_grants_before_it_is_given_is_seen() {
     let flawed = flawed(Flaw::GrantsBeforeItIsGiven, pair());
     fails(flawed, &[CONFLICT, HIDDEN, OLD]);
 }
 
 #[test]
-fn a_home_that_recalls_nothing_is_seen() {
+fn a_lock_server_that_recalls_nothing_is_seen() {
     fails(flawed(Flaw::RecallsNothing, pair()), &[STUCK]);
 }
 
 /// It takes two that have just what the other wants (and in `mdserver/src/rights/table/tests.rs` chance).
 #[test]
 #[ignore = "takes minutes: tools/soak"]
-fn a_home_that_takes_what_is_not_given_is_seen() {
+fn a_lock_server_that_takes_what_is_not_given_is_seen() {
     let bounds = two([&[Write(0), Write(1)], &[Write(1), Write(0)]]);
     let flawed = flawed(Flaw::TakesWhatIsNotGiven, bounds);
     fails(flawed, &[CONFLICT, HIDDEN, OLD]);
 }
 
 #[test]
-fn a_home_that_forgets_holders_is_seen() {
+fn a_lock_server_that_forgets_holders_is_seen() {
     let restarted = Bounds {
         restarts: 1,
         ..pair()
@@ -351,7 +351,7 @@ fn a_home_that_forgets_holders_is_seen() {
 }
 
 #[test]
-fn a_home_that_does_not_wait_for_who_was_alone_is_seen() {
+fn a_lock_server_that_does_not_wait_for_who_was_alone_is_seen() {
     let later = Bounds { late: 1, ..pair() };
     let flawed = flawed(Flaw::LeavesAloneTheFirst, later);
     fails(flawed, &[CONFLICT, HIDDEN, OLD]);
@@ -359,7 +359,7 @@ fn a_home_that_does_not_wait_for_who_was_alone_is_seen() {
 
 /// What a session that is over has sent arrives after others were given its rights.
 #[test]
-fn a_home_without_a_fence_is_seen() {
+fn a_lock_server_without_a_fence_is_seen() {
     let died = Bounds {
         deaths: 1,
         flushes: 1,
@@ -368,9 +368,9 @@ fn a_home_without_a_fence_is_seen() {
     fails(flawed(Flaw::GivesAwayWithoutFence, died), &[LATE]);
 }
 
-/// The same with a home that is started anew in between: this was so.
+/// The same with a lock server that is started anew in between: this was so.
 #[test]
-fn a_home_that_forgets_the_dead_is_seen() {
+fn a_lock_server_that_forgets_the_dead_is_seen() {
     let died = Bounds {
         deaths: 1,
         restarts: 1,
@@ -400,7 +400,7 @@ fn a_mount_that_keeps_its_cache_is_seen() {
 }
 
 #[test]
-fn a_mount_that_stays_in_its_life_is_seen() {
+fn a_mount_that_stays_in_its_epoch_is_seen() {
     let restarted = Bounds {
         restarts: 1,
         ..pair()
@@ -512,7 +512,7 @@ fn far_closing_and_declaring() {
 
 #[test]
 #[ignore = "takes minutes: tools/soak"]
-fn far_a_holder_dies_and_the_home_is_started_anew() {
+fn far_a_holder_dies_and_the_lock_server_is_started_anew() {
     let bounds = Bounds {
         deaths: 1,
         restarts: 1,

@@ -1,4 +1,4 @@
-//! All mounts, their home, data servers, and messages on their ways; and one step of any of them.
+//! All mounts, their lock server, data servers, and messages on their ways; and one step of any of them.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -50,16 +50,16 @@ pub(super) enum Step {
     /// An operation enters, and it does what it is for and ends.
     Enter(usize, usize),
     Leave(usize, usize),
-    /// The home answers a request, and the mount hears the answer.
+    /// The lock server answers a request, and the mount hears the answer.
     Answer(usize, usize),
     Hear(usize, usize),
-    /// A late copy of a request comes to the home.
+    /// A late copy of a request comes to the lock server.
     Stray(usize),
     Poll(usize),
     Event(usize),
     /// A data server takes a write, or refuses it.
     Land(usize),
-    /// The home ends a session that was not heard; data servers are told so, and it hears that they obey.
+    /// The lock server ends a session that was not heard; data servers are told so, and it hears that they obey.
     Expire(usize),
     Fence,
     /// A mount that was not heard is heard again, with its session or a new one.
@@ -95,7 +95,7 @@ impl Step {
     reason = "equal is what has the same hash, as the search takes it"
 )]
 pub(super) struct World {
-    home: Driven,
+    lock_server: Driven,
     pub(super) mounts: Vec<Mount>,
     /// Cells as data servers have them.
     disk: Vec<u8>,
@@ -201,7 +201,7 @@ impl World {
     pub(super) fn new(bounds: &Bounds) -> World {
         let mount = |program: &Vec<Doing>| Mount::new(program, bounds);
         let mut world = World {
-            home: Driven::new(entry(1, 1), bounds.flaw),
+            lock_server: Driven::new(entry(1, 1), bounds.flaw),
             mounts: bounds.programs.iter().map(mount).collect(),
             disk: vec![0; bounds.cells],
             latest: vec![0; bounds.cells],
@@ -254,7 +254,7 @@ impl World {
         }
         steps.extend((0..self.strays.len()).map(Step::Stray));
         steps.extend((0..self.flights.len()).map(Step::Land));
-        if self.home.has_open_ends() {
+        if self.lock_server.has_open_ends() {
             steps.push(Step::Fence);
         }
         if self.left.restarts > 0 {
@@ -263,7 +263,7 @@ impl World {
     }
 
     fn steps_of(&self, at: usize, mount: &Mount, bounds: &Bounds, steps: &mut Vec<Step>) {
-        let lives = self.home.lives(mount.session);
+        let lives = self.lock_server.lives(mount.session);
         for (number, call) in mount.calls.iter().enumerate() {
             if call.answer.is_none() {
                 steps.push(Step::Answer(at, number));
@@ -293,7 +293,10 @@ impl World {
         if !mount.inbox.is_empty() {
             steps.push(Step::Event(at));
         }
-        let heard = lives && self.home.has_news(mount.session, mount.life, mount.seen);
+        let heard = lives
+            && self
+                .lock_server
+                .has_news(mount.session, mount.epoch, mount.seen);
         if mount.polls() && heard {
             steps.push(Step::Poll(at));
         }
@@ -315,7 +318,7 @@ impl World {
         }
         let done = mount.ops.iter().all(|op| matches!(op.stage, Stage::Done));
         let clean = mount.dirty.iter().all(Option::is_none);
-        if bounds.closes && done && clean && !mount.closed && mount.life.0 != 0 && mount.serves() {
+        if bounds.closes && done && clean && !mount.closed && mount.epoch.0 != 0 && mount.serves() {
             steps.push(Step::Close(at));
         }
     }
@@ -368,9 +371,9 @@ impl World {
         })
     }
 
-    /// Whether somebody may read what another one has not brought out, and could yet.
+    /// Whether somebody may read what another one has not written back, and could yet.
     pub(super) fn hides_data(&self) -> bool {
-        let lives = |one: &Mount| one.serves() && self.home.lives(one.session);
+        let lives = |one: &Mount| one.serves() && self.lock_server.lives(one.session);
         let hides = |at: usize, one: &Mount| {
             (0..self.disk.len()).any(|cell| {
                 let others = self
@@ -403,8 +406,8 @@ impl World {
     pub(super) fn step(&mut self, step: Step, bounds: &Bounds) {
         match step {
             Step::Attach(at) => {
-                let (session, begun) = self.home.attach();
-                let rank = self.home.rank();
+                let (session, begun) = self.lock_server.attach();
+                let rank = self.lock_server.rank();
                 self.mounts[at].attached(session, begun, rank);
                 self.note_running();
             }
@@ -417,7 +420,7 @@ impl World {
             }
             Step::Hear(at, call) => {
                 if let Some(Out::Refresh) = self.mounts[at].hear(call, full) {
-                    self.mounts[at].rank = self.home.rank();
+                    self.mounts[at].rank = self.lock_server.rank();
                 }
             }
             Step::LoseReply(at, call) => {
@@ -435,20 +438,20 @@ impl World {
             Step::Land(at) => self.land(at),
             Step::Expire(at) => {
                 self.doubt_of(at);
-                self.home.end(self.mounts[at].session, false);
+                self.lock_server.end(self.mounts[at].session, false);
             }
             Step::Fence => {
                 for mount in self.mounts.iter().map(|mount| mount.session) {
-                    if !self.home.lives(mount) {
+                    if !self.lock_server.lives(mount) {
                         self.refused.insert(mount);
                     }
                 }
                 for flight in &self.flights {
-                    if !self.home.lives(flight.session) {
+                    if !self.lock_server.lives(flight.session) {
                         self.refused.insert(flight.session);
                     }
                 }
-                self.home.close_fences();
+                self.lock_server.close_fences();
             }
             Step::Return(at) => self.come_back(at),
             Step::Close(at) => self.mounts[at].close(),
@@ -468,7 +471,7 @@ impl World {
             }
             Step::Restart => {
                 self.left.restarts -= 1;
-                self.home.restart();
+                self.lock_server.restart();
                 // Copies end with the process at the end of their connection.
                 self.strays.clear();
             }
@@ -492,7 +495,7 @@ impl World {
         }
     }
 
-    /// Who has done all brings out what is dirty.
+    /// Who has done all writes back what is dirty.
     fn flush_for_close(&mut self, at: usize) {
         let done = |mount: &Mount| mount.ops.iter().all(|op| matches!(op.stage, Stage::Done));
         if self.mounts[at].runs() && done(&self.mounts[at]) {
@@ -526,7 +529,7 @@ impl World {
             .iter()
             .filter(|one| one.session != flight.session);
         let mut others = others.filter(|one| one.serves());
-        if !self.home.lives(flight.session)
+        if !self.lock_server.lives(flight.session)
             && others.any(|one| one.may(RightMode::Read, flight.cell))
         {
             self.wrong = Some(Wrong::Late);
@@ -541,7 +544,7 @@ impl World {
         }
     }
 
-    /// What a mount has not brought out may be lost, or arrive.
+    /// What a mount has not written back may be lost, or arrive.
     fn doubt_of(&mut self, at: usize) {
         let mount = &self.mounts[at];
         for cell in 0..self.disk.len() {
@@ -588,11 +591,11 @@ impl World {
                 self.latest[cell] = self.values;
             }
             Doing::Declare => {
-                if !self.home.lives(self.mounts[at].session) {
+                if !self.lock_server.lives(self.mounts[at].session) {
                     return;
                 }
-                let rank = 3 - self.home.rank();
-                self.home.declare(rank);
+                let rank = 3 - self.lock_server.rank();
+                self.lock_server.declare(rank);
                 self.mounts[at].rank = rank;
             }
         }
@@ -600,9 +603,9 @@ impl World {
 
     fn poll(&mut self, at: usize) {
         let mount = &mut self.mounts[at];
-        let (session, life) = (mount.session, mount.life);
-        match self.home.news(session, life, mount.seen) {
-            Err(_) => mount.suspend(life),
+        let (session, epoch) = (mount.session, mount.epoch);
+        match self.lock_server.news(session, epoch, mount.seen) {
+            Err(_) => mount.suspend(epoch),
             Ok(RightNews::Reset) => mount.polled(None),
             Ok(RightNews::Events(events)) => {
                 let news = events.into_iter().filter_map(|event| {
@@ -620,40 +623,47 @@ impl World {
     }
 
     fn come_back(&mut self, at: usize) {
-        if self.home.lives(self.mounts[at].session) {
+        if self.lock_server.lives(self.mounts[at].session) {
             self.mounts[at].process = Process::Up;
             return;
         }
         self.came_back = true;
         self.mounts[at].lost();
-        let (session, begun) = self.home.attach();
-        let rank = self.home.rank();
+        let (session, begun) = self.lock_server.attach();
+        let rank = self.lock_server.rank();
         self.mounts[at].attached(session, begun, rank);
     }
 
     fn answer(&mut self, call: &Call) -> Answer {
         let by = (call.session, call.seq, call.done_below);
         let answer = match &call.asking {
-            Asking::Right(ask, _) => self.home.ask(by, call.life, ask).map(|reply| match reply {
-                RightReply::Granted(grant) => Answer::Granted(lite(&grant)),
-                RightReply::Queued => Answer::Queued,
-                RightReply::Reset => Answer::LifeIsOver,
-            }),
+            Asking::Right(ask, _) => {
+                self.lock_server
+                    .ask(by, call.epoch, ask)
+                    .map(|reply| match reply {
+                        RightReply::Granted(grant) => Answer::Granted(lite(&grant)),
+                        RightReply::Queued => Answer::Queued,
+                        RightReply::Reset => Answer::LifeIsOver,
+                    })
+            }
             Asking::Give(gives) => {
                 self.gave = true;
-                let given = self.home.give(by, call.life, gives.clone());
+                let given = self.lock_server.give(by, call.epoch, gives.clone());
                 given.map(|()| Answer::Done)
             }
             Asking::Reset(kept) => {
                 self.resets = (self.resets + 1).min(3);
-                let begun = self.home.reset(by, kept.clone());
-                begun.map(|begun| Answer::Begun(begun.life, begun.alone))
+                let begun = self.lock_server.reset(by, kept.clone());
+                begun.map(|begun| Answer::Begun(begun.epoch, begun.alone))
             }
             Asking::Cancel(ticket) => {
-                let done = self.home.cancel(call.session, call.life, *ticket);
+                let done = self.lock_server.cancel(call.session, call.epoch, *ticket);
                 done.map(|()| Answer::Done)
             }
-            Asking::Release => self.home.close(call.session, INO).map(|()| Answer::Done),
+            Asking::Release => self
+                .lock_server
+                .close(call.session, INO)
+                .map(|()| Answer::Done),
         };
         answer.unwrap_or_else(|error| match error {
             MdError::SessionLost => Answer::SessionLost,

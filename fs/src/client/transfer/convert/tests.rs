@@ -125,13 +125,13 @@ proptest! {
     #[test]
     fn floats_round_as_casts_do(bits in any::<u64>()) {
         let value = f64::from_bits(bits);
-        let near = value as f32;
+        let wanted = value as f32;
         match convert("f8", "f4", &value.to_le_bytes()) {
-            Ok(got) if near.is_nan() => {
+            Ok(got) if wanted.is_nan() => {
                 prop_assert!(f32::from_le_bytes(got.try_into().unwrap()).is_nan());
             }
-            Ok(got) => prop_assert_eq!(got, near.to_le_bytes().to_vec()),
-            Err(_) => prop_assert!(near.is_infinite() && value.is_finite()),
+            Ok(got) => prop_assert_eq!(got, wanted.to_le_bytes().to_vec()),
+            Err(_) => prop_assert!(wanted.is_infinite() && value.is_finite()),
         }
     }
 }

@@ -30,7 +30,7 @@ fn batches(found: &[Vec<u8>], part: char) -> Vec<u64> {
 }
 
 #[test]
-fn readers_see_whole_batches_beside_persists_and_merges() {
+fn readers_see_whole_batches_with_persists_and_merges() {
     let dir = TempDir::new().expect("dir");
     let (index, _) = open(dir.path());
     let (done, failed) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_beside_each_other_do_not_count() {
+    fn ranks_with_each_other_do_not_count() {
         let ranks: Vec<Hyperslab> = (0..4).map(|rank| line(rank * 4, 16, 100, 4)).collect();
         let tiling = tiling(&ranks);
         for rank in &ranks {

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use slabfs_model::{Axis, Codec, Hyperslab, gather};
 
-use super::super::{boxed, fill, form, free, lent, noise, read, slices, smooth};
+use super::super::{boxed, fill, form, free, in_file, noise, read, slices, smooth};
 use crate::error::StoreError;
 use crate::store::ChunkStore;
 
@@ -39,8 +39,8 @@ pub(super) fn put_and_read(store: &dyn ChunkStore) {
                 .expect("show");
             assert_eq!(told, shown.is_some());
             assert!(shown.is_none_or(|bytes| bytes == data[at..at + len]));
-            let lent = lent(store, &name, &form, &slab);
-            assert!(lent.is_none_or(|bytes| bytes == data[at..at + len]));
+            let in_file = in_file(store, &name, &form, &slab);
+            assert!(in_file.is_none_or(|bytes| bytes == data[at..at + len]));
         }
         store.delete(&[name]).expect("delete");
     }

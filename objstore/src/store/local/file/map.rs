@@ -10,8 +10,8 @@
 //! Pages that were looked at count as memory of this process, though they are the page cache's. They
 //! are let go, oldest mapping first, when all mappings together hold more than [`RESIDENT_MAX`]: a
 //! process that serves large files must not look as large as they are. Those of files that another
-//! process lends keep theirs: loans are bounded and short (`client/loans`), and what is read again would
-//! have to be mapped again (docs/decisions/lending.md).
+//! process lends keep theirs: loans are bounded and short (`client/same_host`), and what is read again would
+//! have to be mapped again (docs/decisions/same-host.md).
 
 use std::collections::VecDeque;
 use std::fs::File;

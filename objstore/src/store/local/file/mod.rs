@@ -22,9 +22,9 @@ pub(super) mod clear;
 mod filled;
 pub(super) mod group;
 pub(super) mod head;
-mod lent;
 mod map;
 mod read;
+mod same_host;
 mod sync;
 mod write;
 
@@ -39,8 +39,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(super) use self::filled::places;
 use self::group::{BLOCK, BLOCKS, GROUP, Group};
 use self::head::Head;
-pub(crate) use self::lent::LentChunk;
 use self::map::Map;
+pub(crate) use self::same_host::SameHostChunk;
 use super::shared::Shared;
 use crate::codec::coded::Table;
 use crate::error::{Result, StoreError};
@@ -58,7 +58,7 @@ pub(super) struct FileChunk {
     file: File,
     shared: Arc<Shared>,
     /// Whether the file is another store's, lent for a while.
-    lent: bool,
+    same_host: bool,
     state: RwLock<State>,
     maps: Mutex<Vec<(usize, Arc<Map>)>>,
     /// Held while the file is being synced: who finds nothing to do must have waited for who does.
@@ -166,7 +166,7 @@ impl FileChunk {
             path: path.to_owned(),
             file,
             shared: Arc::clone(shared),
-            lent: false,
+            same_host: false,
             state: RwLock::new(state),
             maps: Mutex::default(),
             syncing: Mutex::default(),
@@ -372,7 +372,7 @@ impl FileChunk {
             return Ok(Arc::clone(map));
         }
         let at = page_at(state.area, g);
-        let map = Map::new(&self.file, at, (PAGE + GROUP) as usize, self.lent)
+        let map = Map::new(&self.file, at, (PAGE + GROUP) as usize, self.same_host)
             .map_err(|e| StoreError::from_io("map", &self.path, &e))?;
         if maps.len() >= KEPT {
             maps.clear();

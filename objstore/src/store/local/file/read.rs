@@ -14,7 +14,7 @@ use super::{FileChunk, PAGE, State, data_at};
 use crate::checksum::{combined, crc32c};
 use crate::error::{Result, StoreError};
 use crate::fill::paint;
-use crate::store::Lent;
+use crate::store::FilePart;
 
 /// For how long a block that matched is trusted, in milliseconds.
 const CHECK_LIFE: u64 = 1000;
@@ -174,18 +174,18 @@ impl FileChunk {
     }
 
     /// Gives `f` the bytes as a part of the file, when they lie together and none is a hole.
-    pub(in crate::store::local) fn lend(
+    pub(in crate::store::local) fn file_part(
         &self,
         state: &State,
         offset: u64,
         len: u64,
-        f: &mut dyn FnMut(Lent<'_>),
+        f: &mut dyn FnMut(FilePart<'_>),
     ) -> Result<bool> {
         let Some(group) = self.together(state, offset, len)? else {
             return Ok(false);
         };
         self.check(state, group, offset..offset + len)?;
-        f(Lent {
+        f(FilePart {
             file: &self.file,
             at: data_at(state.area, offset),
             len,

@@ -220,7 +220,7 @@ fn damage_names_the_block_and_the_rest_reads() {
 }
 
 #[test]
-fn writing_beside_damage_does_not_hide_it() {
+fn writing_with_damage_does_not_hide_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     let (name, form) = (
@@ -335,15 +335,15 @@ fn nothing_damaged_is_lent() {
     store.put(&name, &form, &[IoSlice::new(&data)]).unwrap();
     drop(store);
     let path = chunk_file(dir.path());
-    let lend = |store: &LocalStore, at: u64, len: u64| {
+    let part = |store: &LocalStore, at: u64, len: u64| {
         let mut seen = Vec::new();
         let slab = boxed(&[at], &[len]);
-        let lent = store.lend(&name, &form, &slab, &mut |part| {
+        let in_file = store.file_part(&name, &form, &slab, &mut |part| {
             seen = vec![0; part.len as usize];
             part.file.read_exact_at(&mut seen, part.at).unwrap();
         });
-        lent.map(|lent| {
-            assert!(lent && seen == data[at as usize..(at + len) as usize]);
+        in_file.map(|in_file| {
+            assert!(in_file && seen == data[at as usize..(at + len) as usize]);
         })
     };
     for at in [0usize, 262_143, 262_144, 700_000, 1_000_002] {
@@ -351,25 +351,25 @@ fn nothing_damaged_is_lent() {
         // What was looked at a moment ago is not looked at again.
         let store = LocalStore::open(dir.path(), fast()).unwrap();
         let block = at as u64 / 65_536;
-        let error = lend(&store, 0, 1_000_003).unwrap_err().to_string();
+        let error = part(&store, 0, 1_000_003).unwrap_err().to_string();
         assert!(error.contains(&format!("block {block} ")), "{error}");
-        assert!(lend(&store, at as u64, 1).is_err());
+        assert!(part(&store, at as u64, 1).is_err());
         if block > 0 {
-            lend(&store, 0, block * 65_536).unwrap();
+            part(&store, 0, block * 65_536).unwrap();
         }
         if block < 15 {
             let behind = (block + 1) * 65_536;
-            lend(&store, behind, 1_000_003 - behind).unwrap();
+            part(&store, behind, 1_000_003 - behind).unwrap();
         }
         overwrite(&path, DATA + at as u64, &[data[at]]);
     }
     // Cut while it is open.
     let store = LocalStore::open(dir.path(), fast()).unwrap();
-    lend(&store, 0, 1).unwrap();
+    part(&store, 0, 1).unwrap();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(DATA + 400_000).unwrap();
-    assert!(lend(&store, 0, 1_000_003).is_err() && lend(&store, 350_000, 100_000).is_err());
-    lend(&store, 0, 300_000).unwrap();
+    assert!(part(&store, 0, 1_000_003).is_err() && part(&store, 350_000, 100_000).is_err());
+    part(&store, 0, 300_000).unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Passes: who writes into the chunks of a grid object while one of its servers is being emptied.
+//! Write permits: who writes into the chunks of a grid object while one of its servers is being emptied.
 //!
 //! Writers take a shared pass for the length of a write, the mover an exclusive one while it copies. A
-//! mover that waits keeps new writers off for a moment, so that it gets its turn. Passes are in memory:
+//! mover that waits keeps new writers off for a moment, so that it gets its turn. Write permits are in memory:
 //! after a new start of the service there are none, and whoever gives one back is told so and does its
 //! work again; an exclusive pass is looked at when the object's servers change. A session that ends
 //! takes its passes with it, as soon as no data server takes a write of it any more.
@@ -11,17 +11,17 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::drain::expect_strays;
-use crate::api::{Ino, MdError, Pass, Passed, Reply};
+use crate::api::{Ino, MdError, Permit, Permitted, Reply};
 use crate::core::{Core, Ctx, State};
 use crate::records::Inode;
 use crate::sessions::session_of;
 
 /// How long a mover that was turned away keeps new writers off.
-const TURN: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// All passes that are out.
 #[derive(Debug, Default)]
-pub(crate) struct Passes {
+pub(crate) struct Permits {
     by_ino: HashMap<Ino, Out>,
 }
 
@@ -33,8 +33,8 @@ struct Out {
     wanted: Option<Instant>,
 }
 
-impl Passes {
-    /// Takes a pass; asked for again, it is the same one.
+impl Permits {
+    /// Takes a write permit; asked for again, it is the same one.
     fn take(
         &mut self,
         ino: Ino,
@@ -52,7 +52,7 @@ impl Passes {
         if !exclusive {
             let held_off = out
                 .wanted
-                .is_some_and(|since| now.saturating_duration_since(since) < TURN);
+                .is_some_and(|since| now.saturating_duration_since(since) < PATIENCE);
             if held_off {
                 return Err(MdError::Busy);
             }
@@ -68,7 +68,7 @@ impl Passes {
         Ok(())
     }
 
-    /// Gives a pass back; false when it was not out.
+    /// Gives a write permit back; false when it was not out.
     fn give(&mut self, ino: Ino, who: (SessionId, u64)) -> bool {
         let Some(out) = self.by_ino.get_mut(&ino) else {
             return false;
@@ -98,44 +98,44 @@ impl Passes {
     }
 }
 
-/// Takes or gives back a pass.
-pub(crate) fn pass(core: &Core, ctx: &Ctx, ino: Ino, pass: Pass) -> Result<Reply, MdError> {
+/// Takes or gives back a write permit.
+pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let now = Instant::now();
-    match pass {
-        Pass::Write(number) => {
+    match permit {
+        Permit::Write(number) => {
             let mut state = core.state();
             alive(&mut state, session)?;
-            state.passes.take(ino, (session, number), false, now)?;
+            state.permits.take(ino, (session, number), false, now)?;
             let entry = state.inode(&*core.kv, ino);
-            let entry = entry.and_then(|inode| passed(&inode));
+            let entry = entry.and_then(|inode| permitted(&inode));
             if entry.is_err() {
                 // Who is told no has nothing to give back.
-                state.passes.give(ino, (session, number));
+                state.permits.give(ino, (session, number));
             }
             entry
         }
-        Pass::Move(number, to) => {
+        Permit::Move(number, to) => {
             {
                 let mut state = core.state();
                 alive(&mut state, session)?;
-                // The pass of a mover that was lost with the last stop of the service is nowhere, and copies of
+                // The write permit of a mover that was lost with the last stop of the service is nowhere, and copies of
                 // its may still come.
                 if state.fences.earlier_is_open() {
                     return Err(MdError::Busy);
                 }
-                state.passes.take(ino, (session, number), true, now)?;
+                state.permits.take(ino, (session, number), true, now)?;
             }
             let entry = expect_strays(core, ctx, ino, to)
                 .and_then(|()| core.inode(ino))
-                .and_then(|inode| passed(&inode));
+                .and_then(|inode| permitted(&inode));
             if entry.is_err() {
-                core.state().passes.give(ino, (session, number));
+                core.state().permits.give(ino, (session, number));
             }
             entry
         }
-        Pass::Back(number) => {
-            if core.state().passes.give(ino, (session, number)) {
+        Permit::Back(number) => {
+            if core.state().permits.give(ino, (session, number)) {
                 Ok(Reply::Done)
             } else {
                 Err(MdError::Stale)
@@ -144,15 +144,15 @@ pub(crate) fn pass(core: &Core, ctx: &Ctx, ino: Ino, pass: Pass) -> Result<Reply
     }
 }
 
-/// Whether the session lives at the moment a pass is given: what it would be given after its end nobody would
+/// Whether the session lives at the moment a write permit is given: what it would be given after its end nobody would
 /// take back.
 fn alive(state: &mut State, session: SessionId) -> Result<(), MdError> {
     state.session(session).map(|_| ())
 }
 
-fn passed(inode: &Inode) -> Result<Reply, MdError> {
+fn permitted(inode: &Inode) -> Result<Reply, MdError> {
     let reserved = inode.object()?.reserves.iter().map(|(_, upto)| *upto);
-    Ok(Reply::Passed(Box::new(Passed {
+    Ok(Reply::Permitted(Box::new(Permitted {
         entry: inode.entry(),
         reach: reserved.fold(inode.attr.size, u64::max),
     })))
@@ -167,20 +167,20 @@ mod tests {
     fn one_mover_or_many_writers() {
         let (ino, now) = (ObjectId(5), Instant::now());
         let (a, b, mover) = ((SessionId(1), 1), (SessionId(2), 1), (SessionId(3), 1));
-        let mut passes = Passes::default();
-        passes.take(ino, a, false, now).unwrap();
-        passes.take(ino, a, false, now).unwrap();
-        assert_eq!(passes.take(ino, mover, true, now), Err(MdError::Busy));
+        let mut permits = Permits::default();
+        permits.take(ino, a, false, now).unwrap();
+        permits.take(ino, a, false, now).unwrap();
+        assert_eq!(permits.take(ino, mover, true, now), Err(MdError::Busy));
         // The mover is next; later somebody else may again, if it does not come.
-        assert_eq!(passes.take(ino, b, false, now), Err(MdError::Busy));
-        passes.take(ino, b, false, now + TURN).unwrap();
-        assert!(passes.give(ino, a) && !passes.give(ino, a));
-        passes.end(SessionId(2));
-        passes.take(ino, mover, true, now).unwrap();
-        assert!(passes.is_exclusive(ino, Some(SessionId(3))));
-        assert!(!passes.is_exclusive(ino, Some(SessionId(1))));
-        assert_eq!(passes.take(ino, a, false, now), Err(MdError::Busy));
-        passes.end(SessionId(3));
-        assert!(passes.by_ino.is_empty());
+        assert_eq!(permits.take(ino, b, false, now), Err(MdError::Busy));
+        permits.take(ino, b, false, now + PATIENCE).unwrap();
+        assert!(permits.give(ino, a) && !permits.give(ino, a));
+        permits.end(SessionId(2));
+        permits.take(ino, mover, true, now).unwrap();
+        assert!(permits.is_exclusive(ino, Some(SessionId(3))));
+        assert!(!permits.is_exclusive(ino, Some(SessionId(1))));
+        assert_eq!(permits.take(ino, a, false, now), Err(MdError::Busy));
+        permits.end(SessionId(3));
+        assert!(permits.by_ino.is_empty());
     }
 }

@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 /// Stands in for the kernel: it holds one page.
 struct Kernel {
     handle: Arc<Handle>,
-    life: u64,
+    epoch: u64,
     page: Mutex<Vec<u8>>,
     dropped: Mutex<Vec<Range<u64>>>,
 }
@@ -32,7 +32,7 @@ impl Kernel {
     fn store_and_write_back(&self, at: usize, byte: u8) {
         let mut page = self.page.lock().clone();
         page[at] = byte;
-        self.handle.write_page(self.life, 0, &page).unwrap();
+        self.handle.write_page(self.epoch, 0, &page).unwrap();
     }
 }
 
@@ -83,7 +83,7 @@ fn what_was_stored_comes_before_a_write_and_nothing_old_after_it() {
             let handle = stage.client.open(ino, mode, None).unwrap();
             let kernel = Arc::new(Kernel {
                 handle: handle.clone(),
-                life: stage.client.life(),
+                epoch: stage.client.epoch(),
                 page: Mutex::default(),
                 dropped: Mutex::default(),
             });

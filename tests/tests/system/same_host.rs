@@ -1,4 +1,4 @@
-//! Chunks of data servers on the same machine, read from their files (docs/decisions/lending.md): nobody is asked a second
+//! Chunks of data servers on the same machine, read from their files (docs/decisions/same-host.md): nobody is asked a second
 //! time, what another mount writes is seen, damage is found, and the room of what is deleted comes back.
 
 use std::fs::OpenOptions;

@@ -14,7 +14,7 @@ use super::stream::{Progress, Stream};
 
 /// What a request finds that is newer than what is committed.
 #[derive(Debug, Default)]
-pub(super) struct Newer {
+pub(super) struct Overlay {
     /// Open streams, and how far they count.
     streams: Vec<(Arc<Stream>, u64)>,
     /// Where in the packed bytes, and what.
@@ -26,19 +26,19 @@ pub(super) struct Newer {
 impl Client {
     /// One look at everything that is newer, before the committed bytes are read: a flush that ends
     /// meanwhile then cannot hide anything.
-    pub(super) fn newer(
+    pub(super) fn overlay(
         &self,
         object: &Object,
         geometry: &Geometry,
         size: u64,
         slab: &Hyperslab,
-    ) -> Newer {
+    ) -> Overlay {
         let state = object.state.lock();
         let holding = state.streams.iter().filter(|stream| stream.may_hold(slab));
         let as_far = |stream: &Arc<Stream>| (stream.clone(), stream.ends.load(Ordering::Acquire));
-        let mut newer = Newer {
+        let mut overlay = Overlay {
             streams: holding.map(as_far).collect(),
-            ..Newer::default()
+            ..Overlay::default()
         };
         let taken = state.taken.as_ref().filter(|taken| !taken.is_empty());
         if taken.is_some() || !state.runs.is_empty() {
@@ -49,34 +49,34 @@ impl Client {
                 if let Some(taken) = taken {
                     for (offset, bytes) in taken.pieces(from, to) {
                         let place = at + (offset - from) as usize;
-                        newer.patches.push((place, bytes.to_vec()));
+                        overlay.patches.push((place, bytes.to_vec()));
                     }
                 }
                 for (offset, bytes) in state.runs.pieces(from, to) {
                     covered += bytes.len();
                     let place = at + (offset - from) as usize;
-                    newer.patches.push((place, bytes.to_vec()));
+                    overlay.patches.push((place, bytes.to_vec()));
                 }
                 at += len;
             });
-            newer.covers = covered >= at;
+            overlay.covers = covered >= at;
         }
-        newer
+        overlay
     }
 
     /// Paints it over the committed bytes of `slab`.
-    pub(super) fn paint_newer(
+    pub(super) fn paint_overlay(
         &self,
-        newer: &Newer,
+        overlay: &Overlay,
         slab: &Hyperslab,
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        if !newer.covers {
-            for (stream, ends) in &newer.streams {
+        if !overlay.covers {
+            for (stream, ends) in &overlay.streams {
                 self.paint_stream(stream, *ends, slab, out)?;
             }
         }
-        for (at, bytes) in &newer.patches {
+        for (at, bytes) in &overlay.patches {
             out[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         Ok(())

@@ -1,5 +1,5 @@
 //! Reads of chunks of other processes that are read here: their servers have lent their files
-//! (docs/decisions/lending.md).
+//! (docs/decisions/same-host.md).
 //!
 //! Such a read is answered like one in a filesystem of one process: nothing is fetched ahead, and no block is
 //! kept, since both would be copies of what the page cache has. It is answered at once, on the thread that was asked, if the
@@ -37,7 +37,7 @@ pub(super) enum AtOnce {
     /// From memory of this process, or from its own servers.
     Here,
     /// From a chunk that is near, if all of it that counts is in memory.
-    Near,
+    SameHost,
 }
 
 impl Handle {
@@ -63,21 +63,27 @@ impl Handle {
                 || self.client.cache().holds(&self.object, offset, end));
         match cached {
             true => Some(AtOnce::Here),
-            false => self.client.servers().are_any_lent().then_some(AtOnce::Near),
+            false => self
+                .client
+                .servers()
+                .has_same_host_files()
+                .then_some(AtOnce::SameHost),
         }
     }
 
     /// Where a read finds its bytes, if all of them are near. Never waits for a server.
-    pub(super) fn near(
+    pub(super) fn read_same_host(
         &self,
         geometry: &Geometry,
         size: u64,
         offset: u64,
         len: usize,
     ) -> Option<Committed> {
-        let region = self.near_box(geometry, size, offset, len)?;
-        let plan = self.client.plan_near(&self.object, geometry, &region)?;
-        plan.is_near(self.client.servers()).then_some(plan)
+        let region = self.same_host_box(geometry, size, offset, len)?;
+        let plan = self
+            .client
+            .plan_same_host(&self.object, geometry, &region)?;
+        plan.is_same_host(self.client.servers()).then_some(plan)
     }
 
     /// Gives the bytes of a read, if they lie together in one near chunk and all that counts is in memory.
@@ -89,7 +95,7 @@ impl Handle {
         sink: &mut dyn ReadSink,
     ) -> bool {
         let keeps = by != By::Program;
-        let Some(region) = self.near_box(geometry, size, offset, len) else {
+        let Some(region) = self.same_host_box(geometry, size, offset, len) else {
             return false;
         };
         let known = self.known_place(geometry);
@@ -98,7 +104,7 @@ impl Handle {
         {
             return self.show_of(&place.of, &chunk, keeps, sink);
         }
-        let Some(plan) = self.client.plan_near(&self.object, geometry, &region) else {
+        let Some(plan) = self.client.plan_same_host(&self.object, geometry, &region) else {
             return false;
         };
         let Ok([piece]) = <[Piece; 1]>::try_from(plan.pieces) else {
@@ -135,8 +141,14 @@ impl Handle {
     }
 
     /// The box of a plain read, if nothing newer lies on it here and there may be near chunks.
-    fn near_box(&self, geometry: &Geometry, size: u64, offset: u64, len: usize) -> Option<Region> {
-        if self.selected.is_some() || !self.client.servers().are_any_lent() {
+    fn same_host_box(
+        &self,
+        geometry: &Geometry,
+        size: u64,
+        offset: u64,
+        len: usize,
+    ) -> Option<Region> {
+        if self.selected.is_some() || !self.client.servers().has_same_host_files() {
             return None;
         }
         let end = (offset + len as u64).min(size);
@@ -145,8 +157,8 @@ impl Handle {
         }
         {
             let state = self.object.state.lock();
-            let newer = state.taken.is_some() || !state.streams.is_empty();
-            if newer || state.runs.overlaps(offset, end) {
+            let overlay = state.taken.is_some() || !state.streams.is_empty();
+            if overlay || state.runs.overlaps(offset, end) {
                 return None;
             }
         }
@@ -272,7 +284,7 @@ impl Client {
     /// room for as long as somebody has them.
     pub(super) fn give_back_files(&self, object: &Object) {
         let servers = self.servers();
-        if !servers.are_any_lent() {
+        if !servers.has_same_host_files() {
             return;
         }
         let chunks = object.tiling.read();
@@ -290,7 +302,7 @@ impl Client {
     }
 
     /// The chunks of a box, if the tiling is here and they are few.
-    fn plan_near(
+    fn plan_same_host(
         &self,
         object: &Object,
         geometry: &Geometry,
@@ -316,8 +328,9 @@ impl Client {
 }
 
 impl Committed {
-    fn is_near(&self, servers: &Servers) -> bool {
-        let near = |piece: &Piece| !piece.lattice && servers.is_near(piece.server, &piece.name);
+    fn is_same_host(&self, servers: &Servers) -> bool {
+        let near =
+            |piece: &Piece| !piece.lattice && servers.is_same_host(piece.server, &piece.name);
         self.pieces.iter().all(near)
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Everything here is in memory and behind one lock, held for microseconds and taken after the core's state.
 //! What gives a session anything enters with that state still locked, having seen there that the session
-//! lives; a session ends there first and here second. So nothing of it comes after [`Home::ended`].
+//! lives; a session ends there first and here second. So nothing of it comes after [`LockServer::ended`].
 //!
 //! A session is known here from the time it attached as strict until its end is *closed*
 //! (`sessions/end.rs`): what it has stays in the way of others until nothing of it can arrive any more. As long
-//! as somebody's rights are unknown the table is frozen: a session that was alone in its life and has not
-//! said that it gave up everything; one from before the home was started, which may be a strict one; and
+//! as somebody's rights are unknown the table is frozen: a session that was alone in its epoch and has not
+//! said that it gave up everything; one from before the lock server was started, which may be a strict one; and
 //! those that ended before, of which data servers may still take writes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +21,8 @@ use super::area::Area;
 use super::names::Names;
 use super::session::{Heard, Mine, Number, Pending};
 use super::sizes::Questions;
-use super::table::{Ask, Granted, Kept, Table, Told};
-use crate::api::{Ino, MdError, Reply, RightGive, RightTicket, RightsBegun, RightsLife};
+use super::table::{Ask, Event, Granted, Kept, Table};
+use crate::api::{Ino, MdError, Reply, RightGive, RightTicket, RightsBegun, RightsEpoch};
 
 /// Most asks of a session that may wait.
 const MOST_WAITING: usize = 1 << 12;
@@ -33,7 +33,7 @@ const LONGEST_POLL: Duration = Duration::from_secs(10);
 
 /// Rights of all sessions; see the module's head.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct LockServer {
     pub(super) state: Mutex<State>,
     /// Something changed that whoever wants to know a size may wait for.
     pub(super) sized: Condvar,
@@ -41,13 +41,13 @@ pub(crate) struct Home {
 
 #[derive(Debug, Clone)]
 pub(super) struct State {
-    /// The life that began last.
-    pub(super) latest: RightsLife,
+    /// The epoch that began last.
+    pub(super) latest: RightsEpoch,
     pub(super) table: Table,
     pub(super) sessions: BTreeMap<SessionId, Mine>,
-    /// Sessions from before the home was started that may be strict, and have not begun anew.
+    /// Sessions from before the lock server was started that may be strict, and have not begun anew.
     pub(super) before: BTreeSet<SessionId>,
-    /// Data servers may take writes of sessions that ended before the home was started.
+    /// Data servers may take writes of sessions that ended before the lock server was started.
     pub(super) earlier: bool,
     pub(super) questions: Questions,
     pub(super) names: Names,
@@ -59,26 +59,30 @@ pub(super) struct State {
 pub(super) enum Asked {
     Granted(Granted),
     Queued,
-    /// The life is over.
+    /// The epoch is over.
     Reset,
 }
 
-impl Home {
-    /// A home whose lives are numbered from `life` on. `before`: the sessions that live since before it;
+impl LockServer {
+    /// A lock server whose lives are numbered from `epoch` on. `before`: the sessions that live since before it;
     /// `earlier`: others ended before, and may have writes on their way.
-    pub(crate) fn new(life: RightsLife, before: BTreeSet<SessionId>, earlier: bool) -> Home {
+    pub(crate) fn new(
+        epoch: RightsEpoch,
+        before: BTreeSet<SessionId>,
+        earlier: bool,
+    ) -> LockServer {
         let mut state = State {
-            latest: life,
+            latest: epoch,
             table: Table::default(),
             sessions: BTreeMap::new(),
             before,
             earlier,
             questions: Questions::default(),
-            names: Names::new(life),
+            names: Names::new(epoch),
             closing: false,
         };
         state.freeze();
-        Home {
+        LockServer {
             state: Mutex::new(state),
             sized: Condvar::new(),
         }
@@ -87,23 +91,23 @@ impl Home {
     /// Locks it, for requests of a session that lives; see the module's head for who has to know that.
     pub(super) fn enter(&self) -> Inside<'_> {
         Inside {
-            home: self,
+            lock_server: self,
             state: self.state.lock(),
         }
     }
 
-    /// A strict session attaches. One that was alone is not so any more: its life is over.
+    /// A strict session attaches. One that was alone is not so any more: its epoch is over.
     pub(crate) fn attach(&self, session: SessionId) -> RightsBegun {
         let mut state = self.state.lock();
         for other in state.sessions.values_mut().filter(|other| other.alone) {
-            other.end_life();
+            other.end_epoch();
         }
         let begun = state.begin(session);
         self.changed(&mut state);
         begun
     }
 
-    /// A session says whether it is strict: news only of one from before the home was started.
+    /// A session says whether it is strict: news only of one from before the lock server was started.
     pub(crate) fn heard(&self, session: SessionId, strict: bool) {
         let mut state = self.state.lock();
         if !strict && state.before.remove(&session) {
@@ -112,7 +116,7 @@ impl Home {
         }
     }
 
-    /// A session has ended. It wants nothing any more; what it has stays until [`Home::end_session`].
+    /// A session has ended. It wants nothing any more; what it has stays until [`LockServer::end_session`].
     pub(crate) fn ended(&self, session: SessionId) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -142,7 +146,7 @@ impl Home {
         self.changed(&mut state);
     }
 
-    /// No data server takes a write any more of a session that ended before the home was started.
+    /// No data server takes a write any more of a session that ended before the lock server was started.
     pub(crate) fn earlier_closed(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.earlier, false) {
@@ -183,7 +187,7 @@ impl Home {
     pub(super) fn news(
         &self,
         session: SessionId,
-        life: RightsLife,
+        epoch: RightsEpoch,
         seen: u64,
         wait: Duration,
     ) -> Option<Heard> {
@@ -194,7 +198,7 @@ impl Home {
             let Some(mine) = state.sessions.get_mut(&session) else {
                 return state.before.contains(&session).then_some(Heard::Reset);
             };
-            if mine.over || mine.life != life {
+            if mine.over || mine.epoch != epoch {
                 return Some(Heard::Reset);
             }
             mine.has(seen);
@@ -221,20 +225,21 @@ impl Home {
     fn changed(&self, state: &mut State) {
         loop {
             state.freeze();
-            let told = state.table.take_told();
-            if told.is_empty() {
+            let events = state.table.take_events();
+            if events.is_empty() {
                 break;
             }
-            told.into_iter()
-                .for_each(|(session, told)| state.tell(session, told));
+            events
+                .into_iter()
+                .for_each(|(session, events)| state.tell(session, events));
         }
         self.sized.notify_all();
     }
 }
 
-/// The home, locked.
+/// The lock server, locked.
 pub(super) struct Inside<'a> {
-    home: &'a Home,
+    lock_server: &'a LockServer,
     pub(super) state: MutexGuard<'a, State>,
 }
 
@@ -259,12 +264,12 @@ impl Inside<'_> {
     pub(super) fn ask(
         &mut self,
         session: SessionId,
-        life: RightsLife,
+        epoch: RightsEpoch,
         ask: Ask,
     ) -> Result<Asked, MdError> {
         let state = &mut *self.state;
         let mine = state.mine(session)?;
-        if mine.over || mine.life != life {
+        if mine.over || mine.epoch != epoch {
             return Ok(Asked::Reset);
         }
         if state.table.waits(session, ask.ticket) {
@@ -275,15 +280,15 @@ impl Inside<'_> {
             return Err(MdError::Busy);
         }
         let granted = state.table.ask(session, ask);
-        self.home.changed(state);
+        self.lock_server.changed(state);
         Ok(granted.map_or(Asked::Queued, Asked::Granted))
     }
 
     /// Takes an ask back.
-    pub(super) fn cancel(&mut self, session: SessionId, life: RightsLife, ticket: RightTicket) {
+    pub(super) fn cancel(&mut self, session: SessionId, epoch: RightsEpoch, ticket: RightTicket) {
         let state = &mut *self.state;
-        if state.is_in(session, life) && state.table.cancel(session, ticket) {
-            self.home.changed(state);
+        if state.is_in(session, epoch) && state.table.cancel(session, ticket) {
+            self.lock_server.changed(state);
         }
     }
 
@@ -291,11 +296,11 @@ impl Inside<'_> {
     pub(super) fn give(
         &mut self,
         session: SessionId,
-        life: RightsLife,
+        epoch: RightsEpoch,
         gives: impl Iterator<Item = (RightGive, Area)>,
     ) {
         let state = &mut *self.state;
-        if !state.is_in(session, life) {
+        if !state.is_in(session, epoch) {
             return;
         }
         for (give, area) in gives {
@@ -304,10 +309,10 @@ impl Inside<'_> {
             } = give;
             state.table.give(session, ino, serial, keep, &area);
         }
-        self.home.changed(state);
+        self.lock_server.changed(state);
     }
 
-    /// Begins a life of a session that has nothing but `kept`. `seq`: the number of the request that says so.
+    /// Begins an epoch of a session that has nothing but `kept`. `seq`: the number of the request that says so.
     pub(super) fn reset(
         &mut self,
         session: SessionId,
@@ -329,24 +334,24 @@ impl Inside<'_> {
             // It may do everything, and will say what it keeps when it may not any more.
             kept.clear();
         }
-        // Who wants to know the size of what it keeps has not been told: that event was of the life before.
+        // Who wants to know the size of what it keeps has not been told: that event was of the epoch before.
         let again = state
             .questions
             .leave(session, |ino| kept.iter().any(|it| it.ino == ino));
         state.names.leave(session);
         state.table.begin_anew(session, kept);
-        if let Some(mine) = state.in_life(session) {
+        if let Some(mine) = state.in_epoch(session) {
             for (question, ino) in again {
                 mine.tell(Pending::Size { ino, question });
             }
         }
-        self.home.changed(state);
+        self.lock_server.changed(state);
         Ok(begun)
     }
 }
 
 impl State {
-    /// What is kept of a strict session; of one from before the home was started, if it acts like one.
+    /// What is kept of a strict session; of one from before the lock server was started, if it acts like one.
     fn mine(&mut self, session: SessionId) -> Result<&mut Mine, MdError> {
         if self.before.contains(&session) {
             return Ok(self.sessions.entry(session).or_insert_with(Mine::unknown));
@@ -356,29 +361,29 @@ impl State {
             .ok_or_else(|| MdError::Invalid("the session did not attach as strict".into()))
     }
 
-    fn is_in(&self, session: SessionId, life: RightsLife) -> bool {
+    fn is_in(&self, session: SessionId, epoch: RightsEpoch) -> bool {
         let mine = self.sessions.get(&session);
-        mine.is_some_and(|mine| !mine.over && mine.life == life)
+        mine.is_some_and(|mine| !mine.over && mine.epoch == epoch)
     }
 
-    /// Begins a life of a session.
+    /// Begins an epoch of a session.
     fn begin(&mut self, session: SessionId) -> RightsBegun {
         self.before.remove(&session);
-        self.latest = RightsLife(self.latest.0 + 1);
-        let life = self.latest;
+        self.latest = RightsEpoch(self.latest.0 + 1);
+        let epoch = self.latest;
         let others = self.sessions.keys().any(|&other| other != session);
         let alone = !others && self.before.is_empty() && !self.earlier;
         match self.sessions.get_mut(&session) {
-            Some(mine) => mine.begin(life, alone),
+            Some(mine) => mine.begin(epoch, alone),
             None => {
-                self.sessions.insert(session, Mine::new(life, alone));
+                self.sessions.insert(session, Mine::new(epoch, alone));
             }
         }
-        RightsBegun { life, alone }
+        RightsBegun { epoch, alone }
     }
 
     /// Whether others that live may have rights that are not known here.
-    pub(super) fn unknown_beside(&self, session: SessionId) -> bool {
+    pub(super) fn unknown_others(&self, session: SessionId) -> bool {
         let unknown =
             |(&id, mine): (&SessionId, &Mine)| id != session && mine.is_unknown() && !mine.ended;
         self.before.iter().any(|&id| id != session) || self.sessions.iter().any(unknown)
@@ -389,8 +394,8 @@ impl State {
         self.closing
     }
 
-    /// The session, if it is a strict one and within a life.
-    pub(super) fn in_life(&mut self, session: SessionId) -> Option<&mut Mine> {
+    /// The session, if it is a strict one and within an epoch.
+    pub(super) fn in_epoch(&mut self, session: SessionId) -> Option<&mut Mine> {
         let mine = self.sessions.get_mut(&session)?;
         (!mine.over && !mine.ended).then_some(mine)
     }
@@ -411,17 +416,17 @@ impl State {
     }
 
     /// Puts what the table has to say among the session's events.
-    fn tell(&mut self, session: SessionId, told: Told) {
+    fn tell(&mut self, session: SessionId, events: Event) {
         let Some(mine) = self.sessions.get_mut(&session) else {
             return;
         };
-        match told {
-            Told::Granted(granted) => mine.tell(Pending::Granted(granted)),
-            Told::Refused(ticket) => mine.tell(Pending::Refused(ticket)),
-            Told::Recall(recall) => mine.tell(Pending::Recall(recall)),
-            Told::Lost => {
+        match events {
+            Event::Granted(granted) => mine.tell(Pending::Granted(granted)),
+            Event::Refused(ticket) => mine.tell(Pending::Refused(ticket)),
+            Event::Recall(recall) => mine.tell(Pending::Recall(recall)),
+            Event::Lost => {
                 tracing::warn!(%session, "what the session has is not known any more: it begins anew");
-                mine.end_life();
+                mine.end_epoch();
                 self.table.withdraw(session);
             }
         }

@@ -3,13 +3,13 @@
 //! A client that gave up waiting for an answer does not know whether its request was done, and its bytes may still be
 //! in a connection that the server has not read: a server that was stopped reads them when it goes on, however long
 //! ago the client has closed that end, and beside requests that the client made after it. A write in place that comes so
-//! destroys what the same client has written since, and was told is on disk. So a request says its client's *turn*: how
+//! destroys what the same client has written since, and was told is on disk. So a request says its client's *epoch*: how
 //! often that one lost a connection to this server with a request on it that was not answered.
 //!
-//! Kept true: when a request has begun, all of the same session with a lower turn have ended, or are refused
-//! (`StoreError::Superseded`); who is refused and still waits asks again in the turn it has by then. A client
-//! enters the new turn before whoever asked hears that the request failed, so all that is asked after that is of
-//! the new turn.
+//! UntilNext true: when a request has begun, all of the same session with a lower epoch have ended, or are refused
+//! (`StoreError::Superseded`); who is refused and still waits asks again in the epoch it has by then. A client
+//! enters the new epoch before whoever asked hears that the request failed, so all that is asked after that is of
+//! the new epoch.
 //!
 //! What is kept is a few words for each session that asked for such a thing; nothing of it has to outlive the process,
 //! with which the connections end.
@@ -24,34 +24,34 @@ use crate::error::{Result, StoreError};
 
 /// Sessions that are remembered; those for whom nothing runs are forgotten where they are more.
 const SESSIONS: usize = 64 << 10;
-/// For requests of earlier turns that run: their connections are closed, so none waits for its client.
+/// For requests of earlier epochs that run: their connections are closed, so none waits for its client.
 const LONGEST: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct ConnectionEpochs {
     sessions: Mutex<HashMap<SessionId, Session>>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Session {
-    /// The highest turn seen.
+    /// The highest epoch seen.
     newest: u64,
-    /// How many requests of which turn run.
+    /// How many requests of which epoch run.
     running: BTreeMap<u64, usize>,
 }
 
 /// A request that has begun, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Begun<'a> {
-    turns: &'a Turns,
+    epochs: &'a ConnectionEpochs,
     session: SessionId,
-    turn: u64,
+    epoch: u64,
 }
 
-impl Turns {
-    /// Begins a request, after those of earlier turns of the same session.
-    pub(super) fn begin(&self, session: SessionId, turn: u64) -> Result<Begun<'_>> {
+impl ConnectionEpochs {
+    /// Begins a request, after those of earlier epochs of the same session.
+    pub(super) fn begin(&self, session: SessionId, epoch: u64) -> Result<Begun<'_>> {
         let until = Instant::now() + LONGEST;
         let mut sessions = self.sessions.lock();
         if sessions.len() >= SESSIONS && !sessions.contains_key(&session) {
@@ -59,16 +59,16 @@ impl Turns {
         }
         loop {
             let of = sessions.entry(session).or_default();
-            if turn < of.newest {
+            if epoch < of.newest {
                 return Err(StoreError::Superseded);
             }
-            of.newest = turn;
-            if of.running.range(..turn).next().is_none() {
-                *of.running.entry(turn).or_default() += 1;
+            of.newest = epoch;
+            if of.running.range(..epoch).next().is_none() {
+                *of.running.entry(epoch).or_default() += 1;
                 return Ok(Begun {
-                    turns: self,
+                    epochs: self,
                     session,
-                    turn,
+                    epoch,
                 });
             }
             if self.ended.wait_until(&mut sessions, until).timed_out() {
@@ -85,15 +85,15 @@ impl Turns {
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        let mut sessions = self.turns.sessions.lock();
+        let mut sessions = self.epochs.sessions.lock();
         let Some(of) = sessions.get_mut(&self.session) else {
             return;
         };
-        if let Some(count) = of.running.get_mut(&self.turn) {
+        if let Some(count) = of.running.get_mut(&self.epoch) {
             *count -= 1;
             if *count == 0 {
-                of.running.remove(&self.turn);
-                self.turns.ended.notify_all();
+                of.running.remove(&self.epoch);
+                self.epochs.ended.notify_all();
             }
         }
     }
@@ -107,38 +107,38 @@ mod tests {
 
     #[test]
     fn who_is_late_is_refused_and_who_runs_is_waited_for() {
-        let turns = Turns::default();
-        let first = turns.begin(ONE, 0).unwrap();
-        let beside = turns.begin(ONE, 0).unwrap();
+        let epochs = ConnectionEpochs::default();
+        let first = epochs.begin(ONE, 0).unwrap();
+        let with_it = epochs.begin(ONE, 0).unwrap();
         // Others are none of its.
-        drop(turns.begin(SessionId(2), 7).unwrap());
+        drop(epochs.begin(SessionId(2), 7).unwrap());
         std::thread::scope(|scope| {
-            let later = scope.spawn(|| turns.begin(ONE, 3).map(drop));
-            while turns.sessions.lock()[&ONE].newest < 3 {
+            let later = scope.spawn(|| epochs.begin(ONE, 3).map(drop));
+            while epochs.sessions.lock()[&ONE].newest < 3 {
                 std::thread::yield_now();
             }
             // It counts from when it is seen on, and not only from when it begins.
-            assert_eq!(turns.begin(ONE, 0).unwrap_err(), StoreError::Superseded);
+            assert_eq!(epochs.begin(ONE, 0).unwrap_err(), StoreError::Superseded);
             assert!(!later.is_finished());
             drop(first);
             assert!(!later.is_finished());
-            drop(beside);
+            drop(with_it);
             later.join().unwrap().unwrap();
         });
-        assert_eq!(turns.begin(ONE, 2).unwrap_err(), StoreError::Superseded);
-        drop(turns.begin(ONE, 3).unwrap());
-        assert!(turns.sessions.lock()[&ONE].running.is_empty());
+        assert_eq!(epochs.begin(ONE, 2).unwrap_err(), StoreError::Superseded);
+        drop(epochs.begin(ONE, 3).unwrap());
+        assert!(epochs.sessions.lock()[&ONE].running.is_empty());
     }
 
     #[test]
     fn no_more_sessions_are_remembered_than_there_may_be() {
-        let turns = Turns::default();
-        let runs = turns.begin(ONE, 5).unwrap();
+        let epochs = ConnectionEpochs::default();
+        let runs = epochs.begin(ONE, 5).unwrap();
         for session in 0..=SESSIONS as u64 {
-            drop(turns.begin(SessionId(100 + session), 1).unwrap());
+            drop(epochs.begin(SessionId(100 + session), 1).unwrap());
         }
-        assert!(turns.sessions.lock().len() <= SESSIONS);
-        assert_eq!(turns.begin(ONE, 4).unwrap_err(), StoreError::Superseded);
+        assert!(epochs.sessions.lock().len() <= SESSIONS);
+        assert_eq!(epochs.begin(ONE, 4).unwrap_err(), StoreError::Superseded);
         drop(runs);
     }
 }

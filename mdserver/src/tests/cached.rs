@@ -26,7 +26,7 @@ fn forget(mount: &Mount, (inos, change): (Vec<Ino>, u64)) {
     mount.md.forget_names(&inos);
     mount
         .md
-        .tell_forgot(mount.begun.life, Some(change))
+        .tell_forgot(mount.begun.epoch, Some(change))
         .unwrap();
 }
 
@@ -40,7 +40,7 @@ fn who_keeps_is_told_and_waited_for() {
     let (one, two) = two(&service);
     let dir = mkdir(&one, ROOT, "d");
     assert_eq!(two.md.look(dir, b"x").map(drop), Err(MdError::NotFound));
-    assert_eq!(two.md.kept(dir, b"x"), Some(Err(MdError::NotFound)));
+    assert_eq!(two.md.cached_name(dir, b"x"), Some(Err(MdError::NotFound)));
     thread::scope(|scope| {
         let making = scope.spawn(|| mkdir(&one, dir, "x"));
         let news = told(&two, 0);
@@ -53,7 +53,7 @@ fn who_keeps_is_told_and_waited_for() {
             thread::yield_now();
         }
         forget(&two, news);
-        assert_eq!(two.md.kept(dir, b"x"), None);
+        assert_eq!(two.md.cached_name(dir, b"x"), None);
         let made = making.join().unwrap();
         assert_eq!(two.md.look(dir, b"x").unwrap().attr.ino, made);
     });
@@ -66,14 +66,14 @@ fn who_begins_anew_has_forgotten() {
     for anew in [true, false] {
         let (one, mut two) = two(&service);
         let dir = mkdir(&one, ROOT, if anew { "d" } else { "e" });
-        assert!(two.md.look(dir, b"x").is_err() && two.md.kept(dir, b"x").is_some());
+        assert!(two.md.look(dir, b"x").is_err() && two.md.cached_name(dir, b"x").is_some());
         thread::scope(|scope| {
             let making = scope.spawn(|| mkdir(&one, dir, "x"));
             told(&two, 0);
             two.md.forget_all_names();
             match anew {
                 true => two.reset(),
-                false => two.md.tell_forgot(two.begun.life, None).unwrap(),
+                false => two.md.tell_forgot(two.begun.epoch, None).unwrap(),
             }
             making.join().unwrap();
         });
@@ -92,7 +92,7 @@ fn a_directory_that_came_to_its_name_while_somebody_waited_is_forgotten_too() {
     let (from, to) = (mkdir(&one, ROOT, "from"), mkdir(&one, ROOT, "to"));
     let first = mkdir(&one, from, "z");
     // Two keeps what is in `from`, so that the rename has to wait.
-    assert!(two.md.look(from, b"x").is_err() && two.md.kept(from, b"x").is_some());
+    assert!(two.md.look(from, b"x").is_err() && two.md.cached_name(from, b"x").is_some());
     thread::scope(|scope| {
         let renaming = scope.spawn(|| {
             let flags = RenameFlags::Replace;
@@ -101,13 +101,13 @@ fn a_directory_that_came_to_its_name_while_somebody_waited_is_forgotten_too() {
         let news = told(&two, 0);
         let second = mkdir(&two, to, "y");
         three.md.stat(second, true).unwrap();
-        assert!(three.md.kept_directory(second).is_some());
+        assert!(three.md.cached_directory(second).is_some());
         forget(&two, news);
         let seen = told(&three, 0);
         assert_eq!(seen.0, [second]);
         forget(&three, seen);
         renaming.join().unwrap().unwrap();
-        assert_eq!(three.md.kept_directory(second), None);
+        assert_eq!(three.md.cached_directory(second), None);
     });
     assert_eq!(one.md.lookup(to, b"y").unwrap().attr.ino, first);
 }
@@ -118,7 +118,7 @@ fn what_was_given_up_while_it_waited_is_not_done() {
     let service = service();
     let (one, two) = two(&service);
     let dir = mkdir(&one, ROOT, "d");
-    assert!(two.md.look(dir, b"x").is_err() && two.md.kept(dir, b"x").is_some());
+    assert!(two.md.look(dir, b"x").is_err() && two.md.cached_name(dir, b"x").is_some());
     let ask = |seq, op| {
         service.call_remote(Request {
             session: one.md.session(),

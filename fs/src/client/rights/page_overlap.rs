@@ -1,6 +1,6 @@
 //! Writes of programs beside pages of mappings that the kernel holds.
 //!
-//! A program writes past the page cache (`write(2)`, also as direct I/O). The kernel brings out and drops the
+//! A program writes past the page cache (`write(2)`, also as direct I/O). The kernel writes back and drops the
 //! pages under such a write before it sends it, but what it fetches while the write is on its way is old: a load
 //! sees old bytes after others have seen the new ones, and the next store into that page brings it back whole,
 //! over the write. So of bytes that a program writes the kernel has no page, from before the write begins until
@@ -80,7 +80,7 @@ impl Client {
         span: Span,
         until: Instant,
     ) -> Result<Option<Op>, FsError> {
-        let turn = own.clock.turn();
+        let round = own.clock.round();
         let mut state = own.state.lock();
         let turning = || own.clock.phase() == Phase::Closed;
         while state.held.has_pages_under(want) && (state.working || turning()) {
@@ -92,12 +92,12 @@ impl Client {
             return Ok(None);
         }
         state.working = true;
-        while state.held.has_pages_under(want) && turn == own.clock.turn() {
+        while state.held.has_pages_under(want) && round == own.clock.round() {
             state = self.drop_once(own, state, span);
         }
         // Nothing if the session was lost meanwhile.
-        let op = match turn == own.clock.turn() {
-            true => own.begin(&mut state, want, turn),
+        let op = match round == own.clock.round() {
+            true => own.begin(&mut state, want, round),
             false => None,
         };
         state.held.reopen();
@@ -120,11 +120,11 @@ impl Client {
     ) -> Result<Option<Op>, FsError> {
         let mut state = own.state.lock();
         loop {
-            let turn = own.clock.turn();
+            let round = own.clock.round();
             if !own.clock.is_free() || state.held.has_pages_under(want) {
                 return Ok(None);
             }
-            if let Some(op) = own.begin(&mut state, want, turn) {
+            if let Some(op) = own.begin(&mut state, want, round) {
                 return Ok(Some(op));
             }
             self.give_in(until)?;

@@ -9,7 +9,7 @@ use super::object::{Object, State};
 
 /// The direct writes of an object that run.
 #[derive(Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct Overlaps {
     last: u64,
     running: Vec<Direct>,
 }
@@ -18,15 +18,15 @@ pub(super) struct Beside {
 struct Direct {
     id: u64,
     /// `[from, to)` in canonical bytes, in the order of the writes.
-    newer: Vec<(u64, u64)>,
+    overlay: Vec<(u64, u64)>,
 }
 
-impl Beside {
+impl Overlaps {
     fn begin(&mut self) -> u64 {
         self.last += 1;
         self.running.push(Direct {
             id: self.last,
-            newer: Vec::new(),
+            overlay: Vec::new(),
         });
         self.last
     }
@@ -34,16 +34,16 @@ impl Beside {
     /// `[from, to)` was written into memory.
     pub(super) fn note(&mut self, from: u64, to: u64) {
         for direct in &mut self.running {
-            match direct.newer.last_mut() {
+            match direct.overlay.last_mut() {
                 Some((_, end)) if *end == from => *end = to,
-                _ => direct.newer.push((from, to)),
+                _ => direct.overlay.push((from, to)),
             }
         }
     }
 
     fn end(&mut self, id: u64) -> Vec<(u64, u64)> {
         let at = self.running.iter().position(|direct| direct.id == id);
-        at.map(|at| self.running.swap_remove(at).newer)
+        at.map(|at| self.running.swap_remove(at).overlay)
             .unwrap_or_default()
     }
 }
@@ -59,7 +59,7 @@ impl Object {
     pub(super) fn begin_direct(&self) -> Running<'_> {
         Running {
             object: self,
-            id: self.state.lock().beside.begin(),
+            id: self.state.lock().overlaps.begin(),
         }
     }
 }
@@ -68,11 +68,11 @@ impl Running<'_> {
     /// Ends it: what lies in memory of each `[from, to)` that `wrote` names is gone, but what is newer. The caller
     /// holds the object's state.
     pub(super) fn end(self, state: &mut State, wrote: impl FnOnce(&mut dyn FnMut(u64, u64))) {
-        let newer = disjoint(state.beside.end(self.id));
+        let overlay = disjoint(state.overlaps.end(self.id));
         // It has ended, and whoever drops it looks for that in the state.
         std::mem::forget(self);
         wrote(&mut |from, to| {
-            for_older(&newer, from, to, &mut |from, to| {
+            for_older(&overlay, from, to, &mut |from, to| {
                 state.runs.remove(from, to)
             });
         });
@@ -81,7 +81,7 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.object.state.lock().beside.end(self.id);
+        self.object.state.lock().overlaps.end(self.id);
     }
 }
 
@@ -98,10 +98,10 @@ fn disjoint(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Calls `each` with the parts of `[from, to)` that `newer`, which is sorted and disjoint, has nothing of.
-fn for_older(newer: &[(u64, u64)], mut from: u64, to: u64, each: &mut dyn FnMut(u64, u64)) {
-    let first = newer.partition_point(|&(_, end)| end <= from);
-    for &(start, end) in &newer[first..] {
+/// Calls `each` with the parts of `[from, to)` that `overlay`, which is sorted and disjoint, has nothing of.
+fn for_older(overlay: &[(u64, u64)], mut from: u64, to: u64, each: &mut dyn FnMut(u64, u64)) {
+    let first = overlay.partition_point(|&(_, end)| end <= from);
+    for &(start, end) in &overlay[first..] {
         if start >= to {
             break;
         }
@@ -121,27 +121,27 @@ mod tests {
 
     #[test]
     fn what_is_newer_stays() {
-        let mut beside = Beside::default();
-        beside.note(0, 1);
-        let (first, second) = (beside.begin(), beside.begin());
+        let mut overlaps = Overlaps::default();
+        overlaps.note(0, 1);
+        let (first, second) = (overlaps.begin(), overlaps.begin());
         for (from, to) in [(10, 12), (12, 14), (3, 5), (4, 11)] {
-            beside.note(from, to);
+            overlaps.note(from, to);
         }
-        let mut newer = beside.end(first);
-        assert_eq!(newer, [(10, 14), (3, 5), (4, 11)]);
-        newer = disjoint(newer);
-        assert_eq!(newer, [(3, 14)]);
+        let mut overlay = overlaps.end(first);
+        assert_eq!(overlay, [(10, 14), (3, 5), (4, 11)]);
+        overlay = disjoint(overlay);
+        assert_eq!(overlay, [(3, 14)]);
         let parts = |from, to| {
             let mut parts = Vec::new();
-            for_older(&newer, from, to, &mut |from, to| parts.push((from, to)));
+            for_older(&overlay, from, to, &mut |from, to| parts.push((from, to)));
             parts
         };
         assert_eq!(parts(0, 20), [(0, 3), (14, 20)]);
         assert_eq!(parts(4, 14), []);
         assert_eq!(parts(0, 2), [(0, 2)]);
-        assert_eq!(beside.end(first), []);
-        beside.note(7, 8);
-        assert_eq!(beside.end(second).len(), 4);
-        assert!(beside.running.is_empty());
+        assert_eq!(overlaps.end(first), []);
+        overlaps.note(7, 8);
+        assert_eq!(overlaps.end(second).len(), 4);
+        assert!(overlaps.running.is_empty());
     }
 }

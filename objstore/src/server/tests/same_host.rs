@@ -5,16 +5,16 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use super::*;
-use crate::store::{LentChunk, Loan};
+use crate::store::{SameHostChunk, SameHostFile};
 use crate::wire::Until;
-use crate::wire::messages::Loans;
+use crate::wire::messages::SameHostFiles;
 
 const LEN: u64 = 100_000;
 
-fn ask(pool: &Pool, names: &[ChunkName]) -> (Answer<Loans>, Vec<File>) {
+fn ask(pool: &Pool, names: &[ChunkName]) -> (Answer<SameHostFiles>, Vec<File>) {
     let asked = postcard::to_allocvec(names).unwrap();
     let until = Until::from(Instant::now() + Duration::from_secs(10));
-    let (control, files) = (pool.call_for_files(kind::LOANS, &asked, until))
+    let (control, files) = (pool.call_for_files(kind::SAME_HOST_FILES, &asked, until))
         .unwrap()
         .unwrap();
     (
@@ -58,7 +58,7 @@ fn files_come_for_chunks_that_have_one() {
     let mark = marks[0].unwrap();
     let take = |file: &File, name: &ChunkName, mark: u64| {
         let file = file.try_clone().unwrap();
-        LentChunk::new(Loan { file, mark }, name)
+        SameHostChunk::new(SameHostFile { file, mark }, name)
     };
     let chunk = take(&files[0], &free(1), mark).expect("a chunk");
     let mut out = vec![0; LEN as usize];
@@ -90,8 +90,8 @@ fn files_come_for_chunks_that_have_one() {
     };
     assert!(matches!(ask(&pool, &[deep]).0, Err(StoreError::Invalid(_))));
     let reply = pool
-        .call(kind::LOANS, b"\xff\xff", &[], &mut Vec::new())
+        .call(kind::SAME_HOST_FILES, b"\xff\xff", &[], &mut Vec::new())
         .unwrap();
-    let broken: Answer<Loans> = postcard::from_bytes(&reply).unwrap();
+    let broken: Answer<SameHostFiles> = postcard::from_bytes(&reply).unwrap();
     assert!(matches!(broken, Err(StoreError::Protocol(_))));
 }

@@ -15,7 +15,7 @@
 //! the next session is attached; a write that had not come to that lock by then is let in anew
 //! ([`Client::admit`]); what is still on its way to a server names the old session, and is refused
 //! there. Pages that a program changed in a mapping come back as writes of the kernel's: those say in
-//! which life of the mount they came ([`Client::life`]), and one of an earlier life is refused.
+//! which epoch of the mount they came ([`Client::epoch`]), and one of an earlier epoch is refused.
 //!
 //! A session in the service's own process lives as long as that and never lapses.
 
@@ -55,8 +55,8 @@ pub trait Caches: Send + Sync {
     fn forget_names(&self) -> bool;
 }
 
-/// The life of a session by this mount's clock.
-pub(super) struct Life {
+/// The epoch of a session by this mount's clock.
+pub(super) struct Lease {
     base: Moment,
     /// When the session counts as lapsed, in nanoseconds since `base`.
     until: AtomicU64,
@@ -68,10 +68,10 @@ pub(super) struct Life {
     caches: Mutex<Option<Weak<dyn Caches>>>,
 }
 
-impl Life {
+impl Lease {
     /// Of a session that was asked for at `sent`; `lease` is zero where it lives as long as this process.
-    pub(super) fn new(sent: Moment, lease: Duration) -> Life {
-        let life = Life {
+    pub(super) fn new(sent: Moment, lease: Duration) -> Lease {
+        let new = Lease {
             base: sent,
             until: AtomicU64::new(FOR_EVER),
             number: AtomicU64::new(0),
@@ -79,8 +79,8 @@ impl Life {
             changed: Condvar::new(),
             caches: Mutex::new(None),
         };
-        life.heard(sent, lease);
-        life
+        new.heard(sent, lease);
+        new
     }
 
     /// What was sent at `sent` has been answered.
@@ -137,17 +137,17 @@ impl Life {
 impl Client {
     /// Says who holds data beside the client.
     pub fn set_caches(&self, caches: Weak<dyn Caches>) {
-        *self.life.caches.lock() = Some(caches);
+        *self.lease.caches.lock() = Some(caches);
     }
 
     /// Whether the metadata service has not answered for so long that the session may be over.
     pub fn lapsed(&self) -> bool {
-        self.life.lapsed()
+        self.lease.lapsed()
     }
 
     /// How many sessions this mount has lost.
-    pub fn life(&self) -> u64 {
-        self.life.number.load(Ordering::SeqCst)
+    pub fn epoch(&self) -> u64 {
+        self.lease.number.load(Ordering::SeqCst)
     }
 
     /// Waits until the metadata service has answered, and what is lost is done with. Whoever calls it holds
@@ -160,12 +160,17 @@ impl Client {
             return Ok(());
         }
         let until = Instant::now() + self.options.io_timeout;
-        let mut closed = self.life.closed.lock();
-        while self.life.lapsed() {
+        let mut closed = self.lease.closed.lock();
+        while self.lease.lapsed() {
             if *closed {
                 return Err(FsError::Closed);
             }
-            if self.life.changed.wait_until(&mut closed, until).timed_out() {
+            if self
+                .lease
+                .changed
+                .wait_until(&mut closed, until)
+                .timed_out()
+            {
                 return Err(FsError::Lapsed(self.options.io_timeout));
             }
         }
@@ -180,39 +185,39 @@ impl Client {
         self.options.io_timeout.max(lease * 5 / 2)
     }
 
-    /// Whether an operation on an object may begin; waits while the mount has lapsed. Says in which life of
+    /// Whether an operation on an object may begin; waits while the mount has lapsed. Says in which epoch of
     /// the mount it begins.
     pub(super) fn admit(&self, object: &Object) -> Result<u64, FsError> {
         // Before the wait: a loss after this is seen by whoever compares.
-        let life = self.life();
+        let epoch = self.epoch();
         self.wait_alive()?;
         if object.gone.load(Ordering::Acquire) {
             return Err(FsError::Gone);
         }
-        Ok(life)
+        Ok(epoch)
     }
 
     /// A service has said that the session is over: nothing is begun until that is cleared up.
     pub(super) fn suspect(&self) {
-        self.life.end();
+        self.lease.end();
     }
 
     /// Takes over that what was sent at `sent` was answered.
     pub(super) fn answered(&self, sent: Moment) {
-        self.life.heard(sent, *self.lease_time.lock());
+        self.lease.heard(sent, *self.lease_time.lock());
     }
 
     /// Drops what is held of other people's data each time the session lapses, until the client stops.
-    pub(super) fn watch_life(&self) {
-        while self.life.wait(true) {
+    pub(super) fn watch_lease(&self) {
+        while self.lease.wait(true) {
             tracing::warn!(
                 "the metadata service has not answered in time: operations wait until it does"
             );
             self.forget_read();
-            if let Some(caches) = self.life.caches() {
+            if let Some(caches) = self.lease.caches() {
                 caches.drop_all();
             }
-            if !self.life.wait(false) {
+            if !self.lease.wait(false) {
                 return;
             }
             tracing::info!("the metadata service answers again");
@@ -237,13 +242,13 @@ impl Client {
         tracing::error!(
             "the metadata service has given up this session; what was not flushed is lost"
         );
-        if let Some(caches) = self.life.caches() {
+        if let Some(caches) = self.lease.caches() {
             caches.discard_all();
         }
-        // In this order: whoever is let in in the next life has waited for its session. And after the pages
-        // are refused: a write of the kernel's that was not came in the life that ends here.
-        self.life.end();
-        self.life.number.fetch_add(1, Ordering::SeqCst);
+        // In this order: whoever is let in in the next epoch has waited for its session. And after the pages
+        // are refused: a write of the kernel's that was not came in the epoch that ends here.
+        self.lease.end();
+        self.lease.number.fetch_add(1, Ordering::SeqCst);
         self.lose_rights();
         // What waits for a server to let it in is not waited for.
         self.servers.set_session(SessionId(0));
@@ -312,7 +317,7 @@ impl Client {
         let _alone = self.attached.write();
         let _one = self.listing.lock();
         let attached = self.md.reattach()?;
-        *self.lease.lock() = Default::default();
+        *self.leased_ids.lock() = Default::default();
         *self.places.lock() = Default::default();
         *self.lease_time.lock() = Duration::from_millis(attached.lease_ms);
         self.take_servers(&attached.servers);
@@ -380,26 +385,26 @@ mod tests {
     #[test]
     fn a_session_lapses_before_the_service_ends_it() {
         let now = Moment::now();
-        let life = Life::new(now, LEASE);
-        assert!(!life.lapsed());
+        let lease = Lease::new(now, LEASE);
+        assert!(!lease.lapsed());
         let Some(earlier) = now.checked_sub(LEASE * 4 / 5) else {
             return;
         };
         // Heard last when its last heartbeat was sent, not when that was answered.
-        life.heard(earlier, LEASE);
-        assert!(life.lapsed() && life.wait(true));
-        life.heard(now, LEASE);
-        assert!(!life.lapsed() && life.wait(false));
-        life.end();
-        assert!(life.lapsed());
-        life.close();
-        assert!(!life.wait(false));
+        lease.heard(earlier, LEASE);
+        assert!(lease.lapsed() && lease.wait(true));
+        lease.heard(now, LEASE);
+        assert!(!lease.lapsed() && lease.wait(false));
+        lease.end();
+        assert!(lease.lapsed());
+        lease.close();
+        assert!(!lease.wait(false));
     }
 
     #[test]
     fn a_session_of_this_process_never_lapses() {
-        let life = Life::new(Moment::now(), Duration::ZERO);
-        life.end();
-        assert!(!life.lapsed());
+        let lease = Lease::new(Moment::now(), Duration::ZERO);
+        lease.end();
+        assert!(!lease.lapsed());
     }
 }

@@ -3,7 +3,7 @@
 //! The first time that much is read of such chunks the server is asked for their files in place of their bytes (LOANS),
 //! one message for all of them; from then on they are read like chunks of a store in this process, their sums checked
 //! here, and nobody is asked. A chunk that is immutable stays what it is, so there is nothing to be told of; but the room
-//! of one that is deleted is taken for as long as its file is open. So a loan ends when it has not been used for 5 seconds
+//! of one that is deleted is taken for as long as its file is open. So a same-host files ends when it has not been used for 5 seconds
 //! (a thread sees to that, which waits for nobody), when there are too many, or too large ones, and when whoever uses this
 //! client hears that others want to write there.
 //!
@@ -28,8 +28,8 @@ use self::refused::Refused;
 use super::fanout::encode;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::{ChunkSource, LentChunk, Loan};
-use crate::wire::messages::{Answer, Loans as Marks, kind};
+use crate::store::{ChunkSource, SameHostChunk, SameHostFile};
+use crate::wire::messages::{Answer, SameHostFiles as Marks, kind};
 use crate::wire::{MAX_FILES, Pool, Until, WireResult};
 
 /// For fewer bytes no files are asked for: opening one costs more than to send them.
@@ -38,18 +38,18 @@ const FROM: u64 = 64 << 10;
 const SMALLEST: u64 = 64 << 10;
 /// The files that are lent at present, and the thread that gives them back.
 #[derive(Debug)]
-pub(super) struct Loans {
+pub(super) struct SameHost {
     files: Arc<Files>,
     refused: Mutex<Refused>,
     sweeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What one message reads, all of it from files.
-pub(super) struct Lent(SmallVec<[(ChunkId, Arc<Held>); 8]>);
+pub(super) struct SameHostChunks(SmallVec<[(ChunkId, Arc<Held>); 8]>);
 
-impl Loans {
-    pub(super) fn new() -> Loans {
-        Loans {
+impl SameHost {
+    pub(super) fn new() -> SameHost {
+        SameHost {
             files: Arc::default(),
             refused: Mutex::default(),
             sweeper: Mutex::default(),
@@ -88,7 +88,7 @@ impl Loans {
         }
     }
 
-    /// As [`Loans::show`], without waiting for a disk: false where that is not possible.
+    /// As [`SameHost::show`], without waiting for a disk: false where that is not possible.
     pub(super) fn show_at_once(
         &self,
         server: ServerId,
@@ -136,23 +136,23 @@ impl Loans {
         &self,
         server: ServerId,
         names: impl Iterator<Item = &'a ChunkName>,
-    ) -> Option<Lent> {
+    ) -> Option<SameHostChunks> {
         if !self.are_any() {
             return None;
         }
-        let mut lent: SmallVec<[(ChunkId, Arc<Held>); 8]> = SmallVec::new();
+        let mut chunks_here: SmallVec<[(ChunkId, Arc<Held>); 8]> = SmallVec::new();
         for name in names {
             let ChunkName::Free(id) = name else {
                 return None;
             };
-            if lent.last().is_some_and(|(last, _)| last == id) {
+            if chunks_here.last().is_some_and(|(last, _)| last == id) {
                 continue;
             }
-            lent.push((*id, self.files.get(&(server, *id))?));
+            chunks_here.push((*id, self.files.get(&(server, *id))?));
         }
-        lent.sort_unstable_by_key(|(id, _)| *id);
-        lent.dedup_by_key(|(id, _)| *id);
-        Some(Lent(lent))
+        chunks_here.sort_unstable_by_key(|(id, _)| *id);
+        chunks_here.dedup_by_key(|(id, _)| *id);
+        Some(SameHostChunks(chunks_here))
     }
 
     /// The same, and those that are missing are asked for if that is worth while. The second tells whether a message was
@@ -164,12 +164,12 @@ impl Loans {
         chunks: &[(&ChunkName, &ChunkForm)],
         bytes: u64,
         until: Until,
-    ) -> (Option<Lent>, bool) {
+    ) -> (Option<SameHostChunks>, bool) {
         let names = || chunks.iter().map(|(name, _)| *name);
-        if let Some(lent) = self.all(server, names()) {
-            return (Some(lent), false);
+        if let Some(chunks_here) = self.all(server, names()) {
+            return (Some(chunks_here), false);
         }
-        if bytes < FROM || !pool.hands_files() || !chunks.iter().all(is_for_loan) {
+        if bytes < FROM || !pool.hands_files() || !chunks.iter().all(is_for_same_host) {
             return (None, false);
         }
         {
@@ -202,7 +202,8 @@ impl Loans {
         until: Until,
     ) -> WireResult<()> {
         let asked = encode(names)?;
-        let Some((control, files)) = pool.call_for_files(kind::LOANS, &asked, until)? else {
+        let Some((control, files)) = pool.call_for_files(kind::SAME_HOST_FILES, &asked, until)?
+        else {
             return Ok(());
         };
         let marks = match postcard::from_bytes::<Answer<Marks>>(&control) {
@@ -224,7 +225,7 @@ impl Loans {
                 refused.note_server(server);
                 break;
             };
-            match LentChunk::new(Loan { file, mark }, name) {
+            match SameHostChunk::new(SameHostFile { file, mark }, name) {
                 Some(chunk) => self.hold(key, chunk),
                 None => self.refused.lock().note(key),
             }
@@ -232,12 +233,12 @@ impl Loans {
         Ok(())
     }
 
-    fn hold(&self, key: Key, chunk: LentChunk) {
+    fn hold(&self, key: Key, chunk: SameHostChunk) {
         self.files.hold(key, chunk);
         let mut sweeper = self.sweeper.lock();
         if sweeper.is_none() {
             let files = self.files.clone();
-            let thread = std::thread::Builder::new().name("slabfs-loans".into());
+            let thread = std::thread::Builder::new().name("slabfs-samehost".into());
             match thread.spawn(move || files.sweep()) {
                 Ok(thread) => *sweeper = Some(thread),
                 Err(error) => {
@@ -248,7 +249,7 @@ impl Loans {
         }
     }
 
-    /// Ends all loans.
+    /// Ends all same-host files.
     pub(super) fn clear(&self) {
         self.files.clear();
     }
@@ -264,7 +265,7 @@ impl Loans {
         self.files.tidy();
     }
 
-    /// Ends loans of these chunks.
+    /// Ends same-host files of these chunks.
     pub(super) fn forget<'a>(&self, server: ServerId, names: impl Iterator<Item = &'a ChunkName>) {
         let ids = names.filter_map(|name| match name {
             ChunkName::Free(id) => Some((server, *id)),
@@ -273,7 +274,7 @@ impl Loans {
         self.files.forget(ids);
     }
 
-    /// Ends loans of chunks that are deleted, or replaced by others, so that their room comes back at once.
+    /// Ends same-host files of chunks that are deleted, or replaced by others, so that their room comes back at once.
     pub(super) fn forget_all(&self, names: &[(ServerId, ChunkName)]) {
         if self.are_any() {
             for (server, name) in names {
@@ -299,7 +300,7 @@ impl Loans {
     }
 }
 
-impl Drop for Loans {
+impl Drop for SameHost {
     fn drop(&mut self) {
         self.files.end();
         if let Some(thread) = self.sweeper.get_mut().take()
@@ -311,7 +312,7 @@ impl Drop for Loans {
 }
 
 /// Whether a chunk may have a file of its own that holds it as it is.
-fn is_for_loan((name, form): &(&ChunkName, &ChunkForm)) -> bool {
+fn is_for_same_host((name, form): &(&ChunkName, &ChunkForm)) -> bool {
     matches!(name, ChunkName::Free(_))
         && form.codec.is_none()
         && form
@@ -319,8 +320,8 @@ fn is_for_loan((name, form): &(&ChunkName, &ChunkForm)) -> bool {
             .is_some_and(|volume| (SMALLEST..=MOST_BYTES).contains(&volume))
 }
 
-impl Lent {
-    fn get(&self, name: &ChunkName) -> Result<&LentChunk> {
+impl SameHostChunks {
+    fn get(&self, name: &ChunkName) -> Result<&SameHostChunk> {
         let found = match name {
             ChunkName::Free(id) => self.0.binary_search_by_key(id, |(id, _)| *id).ok(),
             ChunkName::Grid { .. } => None,
@@ -331,7 +332,7 @@ impl Lent {
     }
 }
 
-impl ChunkSource for Lent {
+impl ChunkSource for SameHostChunks {
     fn read(
         &self,
         name: &ChunkName,

@@ -92,18 +92,18 @@ impl List {
 
 /// See the module's head.
 #[derive(Debug, Default)]
-pub(super) struct Whole {
+pub(super) struct RangeLocks {
     list: Mutex<List>,
     ended: Condvar,
 }
 
 /// A request that runs; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(Option<(&'a Whole, u64)>);
+pub(super) struct RangeGuard<'a>(Option<(&'a RangeLocks, u64)>);
 
-impl Whole {
+impl RangeLocks {
     /// Begins a request if none is in its way.
-    pub(super) fn try_begin(&self, writes: bool, touched: Touched) -> Option<Turn<'_>> {
+    pub(super) fn try_begin(&self, writes: bool, touched: Touched) -> Option<RangeGuard<'_>> {
         self.try_begin_all(writes, smallvec![touched])
     }
 
@@ -113,22 +113,26 @@ impl Whole {
         &self,
         writes: bool,
         touched: SmallVec<[Touched; 1]>,
-    ) -> Option<Turn<'_>> {
+    ) -> Option<RangeGuard<'_>> {
         let mut list = self.list.lock();
         if list.is_in_the_way(u64::MAX, writes, &touched) {
             return None;
         }
         let id = list.add(writes, touched);
-        Some(Turn(Some((self, id))))
+        Some(RangeGuard(Some((self, id))))
     }
 
     /// Begins a request when those before it that are in its way have ended.
-    pub(super) fn begin(&self, writes: bool, touched: Touched) -> Turn<'_> {
+    pub(super) fn begin(&self, writes: bool, touched: Touched) -> RangeGuard<'_> {
         self.begin_all(writes, smallvec![touched])
     }
 
     /// The same for several as one.
-    pub(super) fn begin_all(&self, writes: bool, touched: SmallVec<[Touched; 1]>) -> Turn<'_> {
+    pub(super) fn begin_all(
+        &self,
+        writes: bool,
+        touched: SmallVec<[Touched; 1]>,
+    ) -> RangeGuard<'_> {
         let mut list = self.list.lock();
         let id = list.add(writes, touched.clone());
         while list.is_in_the_way(id, writes, &touched) {
@@ -136,47 +140,49 @@ impl Whole {
             self.ended.wait(&mut list);
             list.waiting -= 1;
         }
-        Turn(Some((self, id)))
+        RangeGuard(Some((self, id)))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let Some((whole, id)) = self.0 else { return };
-        let mut list = whole.list.lock();
+        let Some((range_locks, id)) = self.0 else {
+            return;
+        };
+        let mut list = range_locks.list.lock();
         list.requests.retain(|one| one.id != id);
         if list.waiting > 0 {
-            whole.ended.notify_all();
+            range_locks.ended.notify_all();
         }
     }
 }
 
 impl Handle {
     /// Begins a request of `by` for `len` bytes; one without an offset is for the end of the object.
-    pub(super) fn begin_whole(
+    pub(super) fn lock_range(
         &self,
         by: By,
         writes: bool,
         offset: Option<u64>,
         len: usize,
-    ) -> Turn<'_> {
+    ) -> RangeGuard<'_> {
         match self.touched(by, offset, len) {
-            Some(touched) => self.object.whole.begin(writes, touched),
-            None => Turn(None),
+            Some(touched) => self.object.range_locks.begin(writes, touched),
+            None => RangeGuard(None),
         }
     }
 
     /// The same without waiting.
-    pub(super) fn try_begin_whole(
+    pub(super) fn try_lock_range(
         &self,
         by: By,
         writes: bool,
         offset: Option<u64>,
         len: usize,
-    ) -> Option<Turn<'_>> {
+    ) -> Option<RangeGuard<'_>> {
         match self.touched(by, offset, len) {
-            Some(touched) => self.object.whole.try_begin(writes, touched),
-            None => Some(Turn(None)),
+            Some(touched) => self.object.range_locks.try_begin(writes, touched),
+            None => Some(RangeGuard(None)),
         }
     }
 
@@ -245,16 +251,16 @@ mod tests {
 
     #[test]
     fn what_overlaps_excludes_each_other_unless_both_read() {
-        let whole = Whole::default();
-        let read = whole.try_begin(false, plain(0, 10)).unwrap();
-        let beside = whole.try_begin(false, plain(5, 10)).unwrap();
-        assert!(whole.try_begin(true, plain(9, 1)).is_none());
-        let write = whole.try_begin(true, plain(15, 5)).unwrap();
-        assert!(whole.try_begin(false, plain(0, 16)).is_none());
+        let range_locks = RangeLocks::default();
+        let read = range_locks.try_begin(false, plain(0, 10)).unwrap();
+        let overlaps = range_locks.try_begin(false, plain(5, 10)).unwrap();
+        assert!(range_locks.try_begin(true, plain(9, 1)).is_none());
+        let write = range_locks.try_begin(true, plain(15, 5)).unwrap();
+        assert!(range_locks.try_begin(false, plain(0, 16)).is_none());
         drop(read);
-        assert!(whole.try_begin(true, plain(0, 5)).is_some());
-        drop((beside, write));
-        assert!(whole.try_begin(true, plain(0, 100)).is_some());
+        assert!(range_locks.try_begin(true, plain(0, 5)).is_some());
+        drop((overlaps, write));
+        assert!(range_locks.try_begin(true, plain(0, 100)).is_some());
     }
 
     #[test]
@@ -271,41 +277,41 @@ mod tests {
 
     #[test]
     fn several_as_one_touch_all_they_do() {
-        let whole = Whole::default();
-        let both = whole
+        let range_locks = RangeLocks::default();
+        let both = range_locks
             .try_begin_all(true, smallvec![plain(0, 5), plain(20, 5)])
             .unwrap();
-        assert!(whole.try_begin(false, plain(24, 9)).is_none());
-        let between = whole.try_begin(true, plain(5, 15)).unwrap();
+        assert!(range_locks.try_begin(false, plain(24, 9)).is_none());
+        let between = range_locks.try_begin(true, plain(5, 15)).unwrap();
         assert!(
-            whole
+            range_locks
                 .try_begin_all(false, smallvec![plain(40, 1), plain(6, 1)])
                 .is_none()
         );
         drop(both);
-        assert!(whole.try_begin(true, plain(20, 5)).is_some());
+        assert!(range_locks.try_begin(true, plain(20, 5)).is_some());
         drop(between);
     }
 
     #[test]
     fn who_waits_is_not_passed() {
-        let whole = Whole::default();
+        let range_locks = RangeLocks::default();
         let (said, hear) = mpsc::channel();
         std::thread::scope(|scope| {
-            let first = whole.try_begin(false, plain(0, 10)).unwrap();
+            let first = range_locks.try_begin(false, plain(0, 10)).unwrap();
             scope.spawn(|| {
-                let _turn = whole.begin(true, plain(5, 10));
+                let _range = range_locks.begin(true, plain(5, 10));
                 said.send(()).unwrap();
             });
-            while whole.list.lock().waiting == 0 {
+            while range_locks.list.lock().waiting == 0 {
                 std::thread::yield_now();
             }
-            assert!(whole.try_begin(false, plain(12, 1)).is_none());
-            assert!(whole.try_begin(false, plain(0, 5)).is_some());
+            assert!(range_locks.try_begin(false, plain(12, 1)).is_none());
+            assert!(range_locks.try_begin(false, plain(0, 5)).is_some());
             assert!(hear.try_recv().is_err());
             drop(first);
             hear.recv().unwrap();
         });
-        assert!(whole.try_begin(true, plain(0, 100)).is_some());
+        assert!(range_locks.try_begin(true, plain(0, 100)).is_some());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything here is in memory and behind one lock, held for microseconds and taken after the core's state.
 //! What gives a session anything enters with that state still locked, having seen there that the session
-//! lives; a session ends there first and here second. So nothing of it comes after [`Home::end_session`]. A
+//! lives; a session ends there first and here second. So nothing of it comes after [`LockServer::end_session`]. A
 //! poll waits on its session's own condition.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -15,7 +15,7 @@ use slabfs_model::SessionId;
 use super::ending::{Ending, Tries};
 use super::table::{Holder, Lost, Place, Table, Taken, Wanted};
 use crate::api::{
-    HeldLocks, LockAsk, LockEvent, LockKind, LockLife, LockMode, LockNews, LockOutcome, LockReply,
+    HeldLocks, LockAsk, LockEpoch, LockEvent, LockKind, LockMode, LockNews, LockOutcome, LockReply,
     LockSpan, LockTicket, LockWant, LostLocks, MdError, Reply,
 };
 
@@ -28,15 +28,15 @@ const LONGEST_POLL: Duration = Duration::from_secs(10);
 
 /// Locks of all sessions; see the module's head.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct LockServer {
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// The home's own life, and the one begun last.
-    life: LockLife,
-    latest: LockLife,
+    /// The lock server's own epoch, and the one begun last.
+    epoch: LockEpoch,
+    latest: LockEpoch,
     pub(super) table: Table,
     sessions: HashMap<SessionId, Mine>,
     pub(super) ending: Ending,
@@ -45,7 +45,7 @@ pub(super) struct State {
     closing: bool,
 }
 
-/// Sessions from before the home began its life may still say what they hold.
+/// Sessions from before the lock server began its epoch may still say what they hold.
 #[derive(Debug)]
 struct Grace {
     missing: BTreeSet<SessionId>,
@@ -57,10 +57,10 @@ struct Grace {
 /// What is kept of one session.
 #[derive(Debug)]
 pub(super) struct Mine {
-    /// The life that its requests are for.
-    life: LockLife,
-    /// What it has told of its locks so far, until it has told all.
-    told: Vec<HeldLocks>,
+    /// The epoch that its requests are for.
+    epoch: LockEpoch,
+    /// The locks it has claimed so far (reclaim of NFSv4), until it has claimed all.
+    claimed: Vec<HeldLocks>,
     /// Changes of its locks so far.
     changes: u64,
     /// Spans it holds, or a little more: counted anew when there seem to be too many.
@@ -78,10 +78,10 @@ pub(super) struct Mine {
 }
 
 impl Mine {
-    fn new(life: LockLife) -> Mine {
+    fn new(epoch: LockEpoch) -> Mine {
         Mine {
-            life,
-            told: Vec::new(),
+            epoch,
+            claimed: Vec::new(),
             changes: 0,
             held: 0,
             waiting: HashSet::new(),
@@ -121,19 +121,19 @@ pub(super) struct Number {
     pub(super) done_below: u64,
 }
 
-impl Home {
-    /// A home that begins its life; `before`: the sessions that may hold locks from the last one, which have
+impl LockServer {
+    /// A lock server that begins its epoch; `before`: the sessions that may hold locks from the last one, which have
     /// until `until` to say so.
-    pub(crate) fn new(life: LockLife, before: BTreeSet<SessionId>, until: Instant) -> Home {
+    pub(crate) fn new(epoch: LockEpoch, before: BTreeSet<SessionId>, until: Instant) -> LockServer {
         let grace = (!before.is_empty()).then(|| Grace {
             missing: before,
             until,
             asked: VecDeque::new(),
         });
-        Home {
+        LockServer {
             state: Mutex::new(State {
-                life,
-                latest: life,
+                epoch,
+                latest: epoch,
                 table: Table::default(),
                 sessions: HashMap::new(),
                 ending: Ending::default(),
@@ -144,9 +144,9 @@ impl Home {
         }
     }
 
-    /// Its life.
-    pub(crate) fn life(&self) -> LockLife {
-        self.state.lock().life
+    /// Its epoch.
+    pub(crate) fn epoch(&self) -> LockEpoch {
+        self.state.lock().epoch
     }
 
     /// Locks it, for requests of a session that lives; see the module's head for who has to know that.
@@ -182,7 +182,7 @@ impl Home {
     pub(super) fn news(
         &self,
         session: SessionId,
-        life: LockLife,
+        epoch: LockEpoch,
         seen: u64,
         wait: Duration,
     ) -> LockNews {
@@ -191,11 +191,11 @@ impl Home {
         loop {
             state.refuse_late(session);
             let closing = state.closing;
-            let home = state.life;
+            let lock_server = state.epoch;
             let mine = match state.sessions.get_mut(&session) {
-                Some(mine) if mine.life == life => mine,
+                Some(mine) if mine.epoch == epoch => mine,
                 // It has asked for nothing yet.
-                None if home == life => return LockNews::Events(Vec::new()),
+                None if lock_server == epoch => return LockNews::Events(Vec::new()),
                 Some(_) | None => return LockNews::Reclaim,
             };
             while mine.news.front().is_some_and(|event| event.number <= seen) {
@@ -245,7 +245,7 @@ impl Home {
     }
 }
 
-/// The home, locked.
+/// The lock server, locked.
 pub(super) struct Inside<'a> {
     state: MutexGuard<'a, State>,
 }
@@ -256,14 +256,14 @@ impl Inside<'_> {
         mut self,
         session: SessionId,
         number: Number,
-        life: LockLife,
+        epoch: LockEpoch,
         ask: LockAsk,
     ) -> Result<Reply, MdError> {
         let state = &mut *self.state;
         if let Some(reply) = state.answered(session, number)? {
             return Ok(reply);
         }
-        if life != state.mine(session).life {
+        if epoch != state.mine(session).epoch {
             return Ok(Reply::Lock(LockReply::Reclaim));
         }
         let tried = ask.kind == LockKind::Whole && !state.tries.is_empty();
@@ -309,12 +309,12 @@ impl Inside<'_> {
         }
         mine.telling = number.seq;
         if first {
-            mine.told.clear();
+            mine.claimed.clear();
         }
-        mine.told.extend(held);
-        let spans: usize = mine.told.iter().map(|one| one.spans.len()).sum();
+        mine.claimed.extend(held);
+        let spans: usize = mine.claimed.iter().map(|one| one.spans.len()).sum();
         if spans > MOST_HELD {
-            mine.told.clear();
+            mine.claimed.clear();
             return Err(MdError::Invalid(format!("more than {MOST_HELD} locks")));
         }
         let lost = if last {
@@ -322,38 +322,38 @@ impl Inside<'_> {
         } else {
             Vec::new()
         };
-        let life = state.mine(session).life;
-        let reply = Reply::LocksReclaimed { lost, life };
+        let epoch = state.mine(session).epoch;
+        let reply = Reply::LocksReclaimed { lost, epoch };
         Ok(state.keep(session, number, reply))
     }
 }
 
 impl State {
     pub(super) fn mine(&mut self, session: SessionId) -> &mut Mine {
-        let (life, grace) = (self.life, &self.grace);
+        let (epoch, grace) = (self.epoch, &self.grace);
         self.sessions.entry(session).or_insert_with(|| {
-            // What is known of one that was there before this home must come from it first.
+            // What is known of one that was there before this lock server must come from it first.
             let before = grace
                 .as_ref()
                 .is_some_and(|grace| grace.missing.contains(&session));
-            Mine::new(if before { LockLife::UNKNOWN } else { life })
+            Mine::new(if before { LockEpoch::UNKNOWN } else { epoch })
         })
     }
 
-    /// Lets a session hold what it has told, and begins a life with it; gives back what others have of that.
+    /// Lets a session hold what it has told, and begins an epoch with it; gives back what others have of that.
     fn replace(&mut self, session: SessionId) -> Vec<LostLocks> {
-        self.latest = LockLife(self.latest.0 + 1);
-        let life = self.latest;
+        self.latest = LockEpoch(self.latest.0 + 1);
+        let epoch = self.latest;
         let mine = self.mine(session);
-        let told = std::mem::take(&mut mine.told);
-        mine.life = life;
+        let claimed = std::mem::take(&mut mine.claimed);
+        mine.epoch = epoch;
         mine.changes = 0;
         mine.events = 0;
         mine.news.clear();
         mine.waiting.clear();
         mine.wake.notify_all();
         self.forget_session(session);
-        let held = told.into_iter().flat_map(|one| {
+        let held = claimed.into_iter().flat_map(|one| {
             let holder = Holder {
                 session,
                 owner: one.owner,

@@ -1,4 +1,4 @@
-//! What is brought out while writers go on, over a store that fails or waits when it is told to.
+//! What is written back while writers go on, over a store that fails or waits when it is told to.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 

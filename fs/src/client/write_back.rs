@@ -1,4 +1,4 @@
-//! Writing behind: what waits in memory is brought out before writers have to wait for that.
+//! Writing behind: what waits in memory is written back before writers have to wait for that.
 //!
 //! From half of `dirty_limit` on a thread flushes the objects that have most of it, one after the other, while writers
 //! go on into the other half. At the limit a writer waits for the flush of his object that runs, and if that was not
@@ -64,7 +64,7 @@ impl Behind {
     }
 
     /// Where nothing could be done each write would wake the thread up again: for a while none does. Who asks
-    /// meanwhile is heard after it: he may have been the last to write, of an object that can be brought out by now.
+    /// meanwhile is heard after it: he may have been the last to write, of an object that can be written back by now.
     fn rest(&self) {
         self.state.fetch_or(RESTS, Ordering::AcqRel);
         let mut closed = self.closed.lock();
@@ -100,7 +100,7 @@ impl Client {
     }
 
     /// Flushes until the unflushed data is within its bound: this object's first, then others', but for those that
-    /// could not be flushed, or are being flushed for long. Beside such ones each writer brings out his own as it comes.
+    /// could not be flushed, or are being flushed for long. Overlaps such ones each writer writes back his own as it comes.
     pub(super) fn relieve(&self, object: &Arc<Object>) -> Result<(), FsError> {
         drop(object.flushing.read());
         if !self.over_budget() {
@@ -116,7 +116,7 @@ impl Client {
                 return Ok(());
             }
             let own = Arc::ptr_eq(&other, object);
-            // A flush that goes on is waited for, or everybody would bring out small chunks beside it; but who writes to
+            // A flush that goes on is waited for, or everybody would writes back small chunks beside it; but who writes to
             // one object does not wait for the server of another one that is away.
             let waits = || other.flushing.try_read_for(PATIENCE).is_none();
             if !own && (waits() || other.stuck.load(Ordering::Acquire)) {
@@ -141,14 +141,14 @@ impl Client {
     /// The thread.
     pub(super) fn write_behind(&self) {
         while self.behind.wait() {
-            if !self.bring_out_largest() {
+            if !self.write_back_largest() {
                 self.behind.rest();
             }
         }
     }
 
     /// Flushes the objects that have most until there is not much any more; false if there still is.
-    fn bring_out_largest(&self) -> bool {
+    fn write_back_largest(&self) -> bool {
         let objects: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
         let mut stuck = 0;
         let mut largest = Vec::new();
@@ -160,7 +160,7 @@ impl Client {
                 false => {}
             }
         }
-        // What cannot be brought out is no reason to make small chunks of all else.
+        // What cannot be written back is no reason to make small chunks of all else.
         let is_enough = || !self.is_much(self.dirty.load(Ordering::Relaxed) - stuck);
         largest.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (_, object) in largest {
@@ -170,7 +170,7 @@ impl Client {
             if let Err(error) = self.flush_object(&object, Scope::Pressure) {
                 match object.stuck.load(Ordering::Acquire) {
                     true => {
-                        tracing::debug!(object = %object.ino, %error, "not brought out behind its writers");
+                        tracing::debug!(object = %object.ino, %error, "not written back behind its writers");
                     }
                     // The data is out, and nobody has it here to try again.
                     false => object.blame(&error),

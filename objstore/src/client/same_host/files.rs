@@ -9,9 +9,9 @@ use nix::sys::resource::{Resource, getrlimit};
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_model::{ChunkId, ServerId};
 
-use crate::store::LentChunk;
+use crate::store::SameHostChunk;
 
-/// A loan that was not used for so long ends.
+/// A same-host files that was not used for so long ends.
 const IDLE: Duration = Duration::from_secs(5);
 /// How often that is looked at.
 const ROUND: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ pub(super) type Key = (ServerId, ChunkId);
 /// A chunk whose file is here.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) chunk: LentChunk,
+    pub(super) chunk: SameHostChunk,
     bytes: u64,
     /// When it was used last, in milliseconds of [`Files::begun`].
     used: AtomicU64,
@@ -112,7 +112,7 @@ impl Files {
     }
 
     /// Keeps one more.
-    pub(super) fn hold(&self, key: Key, chunk: LentChunk) {
+    pub(super) fn hold(&self, key: Key, chunk: SameHostChunk) {
         let entry = Arc::new(Held {
             bytes: chunk.bytes(),
             chunk,

@@ -145,10 +145,10 @@ fn a_file_is_asked_for_once() {
     // For so little it is not worth while.
     let (read, messages) = house.read(1, LEN, 10, 1000);
     assert_eq!((read.unwrap() == data[10..1000], messages), (true, 1));
-    assert!(!house.servers.are_any_lent());
+    assert!(!house.servers.has_same_host_files());
     let (read, messages) = house.read(1, LEN, 7, 900_000);
     assert_eq!((read.unwrap() == data[7..900_000], messages), (true, 1));
-    assert!(house.servers.is_near(SERVER, &free(1)));
+    assert!(house.servers.is_same_host(SERVER, &free(1)));
     for (from, to) in [(0, LEN), (65_535, 65_537), (LEN - 1, LEN)] {
         let (read, messages) = house.read(1, LEN, from, to);
         let wanted = &data[from as usize..to as usize];
@@ -188,11 +188,11 @@ fn what_has_no_file_of_its_own_is_sent() {
         .unwrap();
     let (read, messages) = house.read(5, 2 * LEN, 0, LEN);
     assert_eq!((read.unwrap() == data, messages), (true, 2));
-    assert!(!house.servers.are_any_lent());
+    assert!(!house.servers.has_same_host_files());
 }
 
 #[test]
-fn a_loan_outlives_the_chunk_and_the_server_and_ends_when_it_is_not_used() {
+fn a_same_host_file_outlives_the_chunk_and_the_server_and_ends_when_it_is_not_used() {
     let mut house = House::new();
     let data = house.put(1, LEN);
     let (read, _) = house.read(1, LEN, 0, LEN);
@@ -202,10 +202,10 @@ fn a_loan_outlives_the_chunk_and_the_server_and_ends_when_it_is_not_used() {
     let (read, messages) = house.read(1, LEN, 100, LEN);
     assert_eq!((read.unwrap() == data[100..], messages), (true, 0));
     house.servers.tidy();
-    assert!(house.servers.are_any_lent());
-    house.servers.age_loans();
+    assert!(house.servers.has_same_host_files());
+    house.servers.age_same_host();
     house.servers.tidy();
-    assert!(!house.servers.are_any_lent());
+    assert!(!house.servers.has_same_host_files());
 }
 
 /// What is damaged is found here, and told as the server tells it.
@@ -235,11 +235,11 @@ fn damage_is_found_and_named() {
     file.set_len(100_000).unwrap();
     let (read, _) = house.read(1, LEN, 0, LEN);
     assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
-    assert!(!house.servers.are_any_lent());
+    assert!(!house.servers.has_same_host_files());
 }
 
 #[test]
-fn what_is_shown_at_once_is_lent_together_and_in_memory() {
+fn what_is_shown_at_once_is_read_together_and_in_memory() {
     let house = House::new();
     let data = house.put(1, LEN);
     assert_eq!(house.shown(1, 0, 10), None);
@@ -378,7 +378,7 @@ fn no_more_files_are_kept_than_there_may_be() {
         let (read, messages) = house.read(id, len, 0, len);
         assert_eq!((read.unwrap().len() as u64, messages), (len, 1));
     }
-    let near = (0..300).filter(|&id| house.servers.is_near(SERVER, &free(id)));
+    let near = (0..300).filter(|&id| house.servers.is_same_host(SERVER, &free(id)));
     let near: Vec<_> = near.collect();
     assert!(near.len() <= 256, "{}", near.len());
     assert_eq!(near.last(), Some(&299));
@@ -478,7 +478,7 @@ fn one_reply_has_parts_of_files_and_copies() {
             assert!(out == *wanted);
         }
     }
-    assert!(!house.servers.are_any_lent());
+    assert!(!house.servers.has_same_host_files());
     // One that is damaged is named, and the connection goes on.
     let file = OpenOptions::new().write(true).open(house.file(2)).unwrap();
     let size = file.metadata().unwrap().len();

@@ -1,16 +1,16 @@
-//! Passes: writes into the chunks of a grid while one of its servers is being emptied.
+//! Write permits: writes into the chunks of a grid while one of its servers is being emptied.
 //!
 //! Chunks of a grid are written in place, so a mover must not copy one while somebody writes to it. As
 //! long as none of an object's servers is being emptied, a write only notes that it goes on: the list of
 //! servers it goes by is held until it ends, and the metadata service hears that this mount *knows* a
-//! newer list when nobody holds an older one ([`Client::knows`]). Otherwise a write takes a pass there,
+//! newer list when nobody holds an older one ([`Client::knows`]). Otherwise a write takes a write permit there,
 //! which is refused while a mover has the object, and finds out whether the chunks are where it thinks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::{Ino, MdError, Pass, Passed};
+use slabfs_mdserver::api::{Ino, MdError, Permit, Permitted};
 
 use super::error::FsError;
 use super::geometry::Geometry;
@@ -18,18 +18,18 @@ use super::object::Object;
 use super::place::Known;
 use super::{Client, FORM_TRIES};
 
-/// How long to wait before a pass is asked for again.
+/// How long to wait before a write permit is asked for again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Leave to write into an object's chunks; [`Allowed::end`] when that is done.
 pub(super) enum Allowed<'a> {
     /// Nobody moves them: the list of servers by which that is so.
     Free { _by: Arc<Known> },
-    /// By a pass.
-    Pass(Held<'a>),
+    /// By a write permit.
+    Permit(Held<'a>),
 }
 
-/// A pass that is out.
+/// A write permit that is out.
 pub(super) struct Held<'a> {
     client: &'a Client,
     ino: Ino,
@@ -38,14 +38,14 @@ pub(super) struct Held<'a> {
 }
 
 impl Allowed<'_> {
-    /// The write is done. Stale when the pass was void: what was written may have been missed by a mover
+    /// The write is done. Stale when the write permit was void: what was written may have been missed by a mover
     /// and has to be written again.
     pub(super) fn end(self) -> Result<(), FsError> {
         match self {
             Allowed::Free { .. } => Ok(()),
-            Allowed::Pass(mut held) => {
+            Allowed::Permit(mut held) => {
                 held.given_back = true;
-                Ok(held.client.md().give_pass(held.ino, held.number)?)
+                Ok(held.client.md().give_permit(held.ino, held.number)?)
             }
         }
     }
@@ -56,8 +56,8 @@ impl Drop for Held<'_> {
         if self.given_back {
             return;
         }
-        if let Err(error) = self.client.md().give_pass(self.ino, self.number) {
-            tracing::debug!(object = %self.ino, %error, "a pass could not be given back");
+        if let Err(error) = self.client.md().give_permit(self.ino, self.number) {
+            tracing::debug!(object = %self.ino, %error, "a write permit could not be given back");
         }
     }
 }
@@ -75,20 +75,20 @@ impl Client {
         if !info.stripe.iter().any(|id| known.draining.contains(id)) {
             return Ok(Allowed::Free { _by: known });
         }
-        let number = self.next_pass.fetch_add(1, Ordering::Relaxed);
-        let passed = self.wait_for_pass(object.ino, Pass::Write(number))?;
+        let number = self.next_permit.fetch_add(1, Ordering::Relaxed);
+        let permitted = self.wait_for_permit(object.ino, Permit::Write(number))?;
         let held = Held {
             client: self,
             ino: object.ino,
             number,
             given_back: false,
         };
-        let there = passed.entry.info.as_ref();
+        let there = permitted.entry.info.as_ref();
         let same = there.is_some_and(|there| {
             there.generation == info.generation && there.stripe == info.stripe
         });
         if same {
-            Ok(Allowed::Pass(held))
+            Ok(Allowed::Permit(held))
         } else {
             Err(FsError::Md(MdError::Stale))
         }
@@ -109,11 +109,11 @@ impl Client {
         Err(FsError::Unsettled("its chunks are being moved".into()))
     }
 
-    /// Asks for a pass until it is given, or time is up.
-    fn wait_for_pass(&self, ino: Ino, pass: Pass) -> Result<Passed, FsError> {
+    /// Asks for a write permit until it is given, or time is up.
+    fn wait_for_permit(&self, ino: Ino, permit: Permit) -> Result<Permitted, FsError> {
         let until = Instant::now() + self.others_timeout();
         loop {
-            match self.md().take_pass(ino, pass) {
+            match self.md().take_permit(ino, permit) {
                 Err(MdError::Busy) if Instant::now() < until => {
                     self.pause(PAUSE);
                 }
@@ -127,19 +127,19 @@ impl Client {
         &self,
         ino: Ino,
         to: slabfs_model::ServerId,
-    ) -> Result<Option<(Held<'_>, Passed)>, FsError> {
-        let number = self.next_pass.fetch_add(1, Ordering::Relaxed);
-        match self.md().take_pass(ino, Pass::Move(number, to)) {
+    ) -> Result<Option<(Held<'_>, Permitted)>, FsError> {
+        let number = self.next_permit.fetch_add(1, Ordering::Relaxed);
+        match self.md().take_permit(ino, Permit::Move(number, to)) {
             Err(MdError::Busy) => Ok(None),
             other => {
-                let passed = other?;
+                let permitted = other?;
                 let held = Held {
                     client: self,
                     ino,
                     number,
                     given_back: false,
                 };
-                Ok(Some((held, passed)))
+                Ok(Some((held, permitted)))
             }
         }
     }

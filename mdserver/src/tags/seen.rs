@@ -21,7 +21,7 @@ const INO: usize = 8;
 const FEW_KEYS: usize = 8;
 
 /// What was read before a page.
-pub(super) struct Told<'a> {
+pub(super) struct Seen<'a> {
     reads: &'a Reads,
     /// Of the ranges all before this entry; all of them if there is none.
     upto: Option<&'a [u8]>,
@@ -39,7 +39,7 @@ pub(super) struct Told<'a> {
     posting: bool,
 }
 
-impl<'a> Told<'a> {
+impl<'a> Seen<'a> {
     /// Before a page that begins at `at`.
     pub(super) fn before(reads: &'a Reads, at: &'a At) -> Self {
         let (upto, join) = match at {
@@ -52,7 +52,7 @@ impl<'a> Told<'a> {
             None => reads.ranges.len(),
         };
         let ranges = &reads.ranges[..ranges];
-        let mut told = Self {
+        let mut seen = Self {
             reads,
             upto,
             join,
@@ -64,8 +64,8 @@ impl<'a> Told<'a> {
         };
         for range in ranges {
             match range.from.first() {
-                Some(b'k') if !range.posting => told.any_key = true,
-                _ => told.keys.extend(key_of(&range.from)),
+                Some(b'k') if !range.posting => seen.any_key = true,
+                _ => seen.keys.extend(key_of(&range.from)),
             }
         }
         let joins = join.map_or(0, |(number, _)| {
@@ -73,17 +73,17 @@ impl<'a> Told<'a> {
         });
         for (index, join) in reads.joins[..joins].iter().enumerate() {
             for posting in &join.postings {
-                told.keys.extend(key_of(&posting.from));
+                seen.keys.extend(key_of(&posting.from));
             }
             if let Some(first) = join.postings.first() {
                 if first.windows {
-                    told.gathered.push(join);
+                    seen.gathered.push(join);
                     continue;
                 }
-                told.joins.entry(&first.from).or_default().push(index);
+                seen.joins.entry(&first.from).or_default().push(index);
             }
         }
-        told
+        seen
     }
 
     /// Whether a candidate, which stands at `entry` if that is in a range, was told.

@@ -7,18 +7,18 @@ use super::check;
 use super::handler::{decode, encode};
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
-use crate::store::{ChunkStore, Loan};
-use crate::wire::messages::{Answer, Loans};
+use crate::store::{ChunkStore, SameHostFile};
+use crate::wire::messages::{Answer, SameHostFiles};
 use crate::wire::{Call, MAX_FILES, WireResult};
 
 /// Answers with a mark for each chunk whose file comes beside the reply.
 pub(super) fn answer(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let hands = call.reply.hands_files();
     let found = decode::<Vec<ChunkName>>(call.control).and_then(|names| find(store, &names, hands));
-    let answer: Answer<Loans> = match &found {
+    let answer: Answer<SameHostFiles> = match &found {
         Ok(found) => Ok(found
             .iter()
-            .map(|loan| loan.as_ref().map(|l| l.mark))
+            .map(|file| file.as_ref().map(|l| l.mark))
             .collect()),
         Err(e) => Err(e.clone()),
     };
@@ -27,7 +27,7 @@ pub(super) fn answer(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let files: Vec<_> = found
         .iter()
         .flatten()
-        .map(|loan| loan.file.as_fd())
+        .map(|file| file.file.as_fd())
         .collect();
     match files.is_empty() {
         true => call.reply.send(&control, &[]),
@@ -35,7 +35,11 @@ pub(super) fn answer(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     }
 }
 
-fn find(store: &dyn ChunkStore, names: &[ChunkName], hands: bool) -> Result<Vec<Option<Loan>>> {
+fn find(
+    store: &dyn ChunkStore,
+    names: &[ChunkName],
+    hands: bool,
+) -> Result<Vec<Option<SameHostFile>>> {
     if names.len() > MAX_FILES {
         return Err(StoreError::Invalid(format!(
             "files of {} chunks were asked for, {MAX_FILES} are possible",
@@ -47,7 +51,7 @@ fn find(store: &dyn ChunkStore, names: &[ChunkName], hands: bool) -> Result<Vec<
         .map(|name| {
             check::name(name)?;
             match hands {
-                true => store.loan(name),
+                true => store.same_host_file(name),
                 false => Ok(None),
             }
         })

@@ -14,14 +14,14 @@ use super::head::Encoding;
 use super::{FileChunk, PAGE, Slot, State, page_at, read_head, read_up_to, size_of};
 use crate::error::Result;
 use crate::name::ChunkName;
-use crate::store::Loan;
+use crate::store::SameHostFile;
 use crate::store::local::extent::Extent;
 use crate::store::local::shared::Shared;
 use crate::{ChunkForm, StoreError};
 
 impl FileChunk {
     /// The file, open for reading, if all of the chunk stands in it as it is and never changes any more.
-    pub(in crate::store::local) fn loan(&self) -> Result<Option<Loan>> {
+    pub(in crate::store::local) fn same_host_file(&self) -> Result<Option<SameHostFile>> {
         let state = self.read_lock(0, 0);
         let whole = matches!(self.name, ChunkName::Free(_))
             && state.head.sealed
@@ -32,7 +32,7 @@ impl FileChunk {
             return Ok(None);
         }
         match OpenOptions::new().read(true).open(&self.path) {
-            Ok(file) => Ok(Some(Loan {
+            Ok(file) => Ok(Some(SameHostFile {
                 file,
                 mark: self.shared.mark,
             })),
@@ -48,8 +48,8 @@ impl FileChunk {
     }
 
     /// The chunk of a file that a store lends; nothing if the file is not all that a sealed chunk's is.
-    fn of_loan(loan: Loan, name: &ChunkName) -> Option<FileChunk> {
-        let Loan { file, mark } = loan;
+    fn of_same_host(handed: SameHostFile, name: &ChunkName) -> Option<FileChunk> {
+        let SameHostFile { file, mark } = handed;
         let head = read_head(&file).ok()?;
         let area = head.bytes().len() as u64;
         let len = head.content;
@@ -77,7 +77,7 @@ impl FileChunk {
         let shared = Arc::new(Shared::new(mark, true, false));
         let path = Path::new("a file lent by a data server");
         Some(FileChunk {
-            lent: true,
+            same_host: true,
             ..Self::assemble(path, file, &shared, state)
         })
     }
@@ -95,12 +95,12 @@ fn page(file: &File, area: u64, g: usize, mark: u64) -> Option<Group> {
 
 /// A chunk of a store in another process, read from its file. It stays what it is when the store deletes it.
 #[derive(Debug)]
-pub(crate) struct LentChunk(FileChunk);
+pub(crate) struct SameHostChunk(FileChunk);
 
-impl LentChunk {
+impl SameHostChunk {
     /// Takes a file; nothing if it is not that of the chunk, whole, and is to be done without.
-    pub(crate) fn new(loan: Loan, name: &ChunkName) -> Option<LentChunk> {
-        FileChunk::of_loan(loan, name).map(LentChunk)
+    pub(crate) fn new(handed: SameHostFile, name: &ChunkName) -> Option<SameHostChunk> {
+        FileChunk::of_same_host(handed, name).map(SameHostChunk)
     }
 
     /// As [`ChunkStore::read`](crate::store::ChunkStore::read).
